@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from enum import StrEnum
 from math import inf
@@ -202,6 +202,8 @@ class Job:
     """Changes that the Python environment of its row makes to the run's variables; None removes a variable."""
     shell: TaskShell | None = None
     """The shell that it starts from; None: the run's."""
+    results: Callable[[str], str | None] | None = None
+    """Returns the values of placeholders that the results of its parents fill, once these have ended."""
 
 
 @dataclass(frozen=True, slots=True)

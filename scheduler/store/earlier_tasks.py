@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
-from scheduler.core.events import Depended, Observed
+from scheduler.core.events import Depended, Exited, Observed
 from scheduler.core.ports import Happening
 from scheduler.core.queue.dependencies import DependencyTracker
 from scheduler.core.tasks import command
 from scheduler.core.tasks.fields import RowForm, unpack_cells
 from scheduler.core.tasks.list_dependencies import ListDependencies
+from scheduler.core.tasks.placeholders import split_result
 from scheduler.store.run.journal_reader import JournalReader
 from scheduler.values import dataclass
 
+_ROW = re.compile(r"r\d+\.\d+\Z", re.ASCII)
 _IDS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?\Z", re.ASCII)
 
 LAST = 2**63 - 1
@@ -32,6 +35,14 @@ class OtherRuns(Protocol):
 
     def follow(self, tracker: DependencyTracker) -> None:
         """Take the states of the run's own tasks from here, and look at the parents outside that it knows."""
+
+    def parents(self, task: int) -> Sequence[int]:
+        """Return the parents of a task of the run."""
+
+    def journal_of(self, parent: int) -> JournalReader | None:
+        """Return the journal of the other run that a parent belongs to, which the caller closes; None: it is of this
+        run.
+        """
 
     def spoilt(self, parent: int) -> str:
         """Return why a parent, in this run or outside, can never succeed as things are; empty if it may."""
@@ -55,6 +66,14 @@ class NoOtherRuns:
 
     def follow(self, tracker: DependencyTracker) -> None:
         """Do nothing."""
+
+    def parents(self, task: int) -> Sequence[int]:
+        """Return nothing."""
+        return ()
+
+    def journal_of(self, parent: int) -> JournalReader | None:
+        """Return nothing."""
+        return None
 
     def spoilt(self, parent: int) -> str:
         """Return nothing."""
@@ -108,6 +127,43 @@ class EarlierTasks:
         """Return what a list can name whose first row gets the id `first`."""
         return TasksBefore(self._journal, self._names, self.others, first)
 
+    def results_for(self, task: int) -> Callable[[str], str | None]:
+        """Return the function that finds the values of placeholders in the results of a task's parents."""
+        return lambda placeholder: self._result(task, placeholder)
+
+    def _result(self, task: int, placeholder: str) -> str | None:
+        """Return the value for a placeholder such as `prep.result.path`; None for a task without parents.
+
+        Raise LookupError with a sentence where no parent left such a value.
+        """
+        parents = self.others.parents(task)
+        if not parents:
+            return None
+        said, key = split_result(placeholder)
+        rows = self.others.find(said) if _ROW.match(said) else ()
+        for parent in parents:
+            name, values = self._left_by(parent)
+            if said in ("", name, str(parent)) or parent in rows:
+                if key in values:
+                    return shown_value(values[key])
+                left = f"it left: {', '.join(values)}" if values else "it left nothing at SCHEDULER_RESULT"
+                raise LookupError(f"{{{placeholder}}}: the result of task {parent} ({name}) has no {key}; {left}")
+        raise LookupError(f"{{{placeholder}}}: no parent of task {task} has the name {said}")
+
+    def _left_by(self, parent: int) -> tuple[str, Mapping[str, Any]]:
+        """Return the name of a parent and the result of its last attempt."""
+        other = self.others.journal_of(parent)
+        journal = other or self._journal
+        try:
+            row = journal.row(parent)
+            form = RowForm.unpack(journal.forms()[row.form])
+            ends = [one.event for one in journal.task_events(parent) if isinstance(one.event, Exited)]
+        finally:
+            if other is not None:
+                other.close()
+        name = command.name(form.spec(unpack_cells(row.text), row.row), varies=form.varies)
+        return name, ends[-1].result if ends else {}
+
     def events(self, dependencies: ListDependencies, first: int) -> list[Depended | Observed]:
         """Return the events that block the rows of a list, with the states of their parents in other runs."""
         edges = dependencies.events(first)
@@ -136,3 +192,8 @@ class TasksBefore:
     def spoilt(self, parent: int) -> str:
         """Return why a parent can never succeed as things are; empty if it may."""
         return self.others.spoilt(parent)
+
+
+def shown_value(value: object) -> str:
+    """Return a value of a result as it stands in a command: texts as they are, all else as in JSON."""
+    return value if isinstance(value, str) else json.dumps(value)

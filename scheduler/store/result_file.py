@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scheduler.runtime.paths import open_plain
@@ -58,4 +58,13 @@ def flat_object(text: bytes) -> dict[str, Any]:
         return {}
     if not isinstance(data, dict):
         return {}
-    return {str(k): v for k, v in data.items() if v is None or isinstance(v, (str, int, float, bool))}
+    return dict(_values("", data))
+
+
+def _values(above: str, data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the values of an object; those of objects inside of it have dotted keys."""
+    for key, value in data.items():
+        if isinstance(value, dict):
+            yield from _values(f"{above}{key}.", value)
+        elif value is None or isinstance(value, (str, int, float, bool)):
+            yield f"{above}{key}", value

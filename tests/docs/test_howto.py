@@ -12,8 +12,10 @@ import pytest
 from tests.support.killing import Home
 
 HOWTO = Path(__file__).parents[2] / "docs/howto"
-SHOWN = ["queue.md"]
+SHOWN = ["queue.md", "dependencies.md"]
 """The pages whose console blocks are run from top to bottom; `…` stands for any text."""
+
+PATH = "{prep.result.path}"
 
 
 @pytest.fixture
@@ -21,6 +23,12 @@ def home(tmp_path: Path) -> Iterator[Home]:
     made = Home(tmp_path)
     (tmp_path / "train.py").write_text("import sys; print(*sys.argv)\n")
     made.write("jobs.csv", "Command", ["python train.py --lr 0.3"], ["python train.py --lr 0.4"])
+    rows = [("evaluate", "evaluate.py", "train"), ("train", f"train.py --lr 0.1 --data {PATH}", "prep")]
+    rows += [("train", f"train.py --lr 0.2 --data {PATH}", "prep"), ("prep", "prep.py", "")]
+    made.write("pipeline.csv", "Name,Command,After", *((name, f"python {line}", after) for name, line, after in rows))
+    result = "import json, os; json.dump({'path': 'data.bin'}, open(os.environ['SCHEDULER_RESULT'], 'w'))"
+    (tmp_path / "prep.py").write_text(result)
+    (tmp_path / "evaluate.py").write_text("")
     yield made
     made.end()
 

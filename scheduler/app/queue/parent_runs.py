@@ -111,6 +111,16 @@ class ParentRuns:
         """Return the states of those parents that lie outside of the run."""
         return _gathered({parent: self._state(parent) for parent in parents if parent in self._runs})
 
+    def parents(self, task: int) -> Sequence[int]:
+        """Return the parents of a task of the run."""
+        return tuple(self._tracker.parents(task)) if self._tracker is not None else ()
+
+    def journal_of(self, parent: int) -> JournalReader | None:
+        """Return the journal of the other run that a parent belongs to; None if it is of this run."""
+        if self._tracker is None or not self._tracker.is_outside(parent):
+            return None
+        return JournalReader.read(self._catalog.places.run(self._run(parent)).journal)
+
     def run_of(self, parent: int) -> int:
         """Return the run of a parent that was found outside of this run."""
         return self._runs[parent]

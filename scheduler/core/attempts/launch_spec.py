@@ -14,6 +14,8 @@ from scheduler.core.ports import Devices, GpuSharing, Launch, MpsLaunch, Watched
 from scheduler.core.tasks import command
 from scheduler.values import dataclass
 
+_FAILING = ("/bin/sh", "-c", 'echo "scheduler: $1" >&2; exit 78', "scheduler")
+"""The command in place of one that cannot be filled in: it fails with a sentence in its log (EX_CONFIG)."""
 _UNATTENDED = MpsLaunch({}, (), -1)
 
 
@@ -82,7 +84,10 @@ class LaunchBuilder:
         if placement.percentage and self._sharing is not None:
             attended = self._sharing.attend(placement)
         python = job.shell.python if job.shell is not None else self._around.python
-        argv = command.argv(job.spec, told, self._epochs(placement, job), python, job.append)
+        try:
+            argv = command.argv(job.spec, told, self._epochs(placement, job), python, job.append, job.results)
+        except LookupError as exc:
+            argv = (*_FAILING, str(exc.args[0]))
         if job.append == command.ONE_SHOT:
             argv = command.numbered(argv, self._indices(placement))
         return Launch(

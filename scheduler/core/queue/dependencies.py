@@ -113,6 +113,10 @@ class DependencyTracker:
         outside = self._outside.get(parent)
         return self._own(parent) if outside is None else outside
 
+    def is_outside(self, parent: int) -> bool:
+        """Tell whether a parent belongs to another run."""
+        return parent in self._outside
+
     def parents(self, task: int) -> Parents:
         """Return the tasks on which a task depends."""
         group = self._group.get(task)

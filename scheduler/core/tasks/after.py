@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
+from scheduler.core.tasks.placeholders import split_result
 from scheduler.errors import NoSuchRun, UsageError
 from scheduler.values import dataclass
 
@@ -47,6 +48,8 @@ class AfterRow:
     name: str
     after: str
     """The text of its field After, which may be empty."""
+    results: Sequence[str] = ()
+    """The placeholders in its command that results of its parents fill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,25 @@ def resolved(rows: Sequence[AfterRow], known: Earlier) -> list[Dependency]:
             by_text[row.after].append(place)
     found = [_dependency(text, places, rows, by_name, known) for text, places in by_text.items()]
     _refuse_cycles(rows, found)
+    for row in rows:
+        for placeholder in row.results:
+            _check_result(row, placeholder, lambda name: by_name.get(name) or known.find(name))
     return found
+
+
+def _check_result(row: AfterRow, placeholder: str, find: Callable[[str], Sequence[int]]) -> None:
+    """Raise BadAfter unless exactly one parent of a row can fill a placeholder with its result."""
+    said, _ = split_result(placeholder)
+    named = [name for name, _ in _named(row.after, row.row)] if row.after else []
+    if not named or (said and said not in named):
+        what = f"names {said}, which is not in After" if said else "takes a value of a parent, and After is empty"
+        raise BadAfter(row.row, f"{{{placeholder}}} {what}; for a literal brace write it twice")
+    parents = {parent for name in ([said] if said else named) for parent in find(name)}
+    if len(parents) > 1:
+        several = f"any of {len(parents)} tasks{f' with the name {said}' if said else ''}"
+        raise BadAfter(row.row, f"{{{placeholder}}} could mean the result of {several}: name the one by its id or Name")
+    if any(run_of(parent) is not None for parent in parents):
+        raise BadAfter(row.row, f"{{{placeholder}}}: a whole run has no result, name one of its tasks")
 
 
 def _dependency(

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from scheduler.core.model import Spec
 from scheduler.core.tasks.fields import words
 from scheduler.core.tasks.parameters import parameters, script_of, told
-from scheduler.core.tasks.placeholders import launched, takes
+from scheduler.core.tasks.placeholders import Results, launched, takes
 from scheduler.core.tasks.redaction import without_secrets
 
 APPEND = ("both", "none", "epochs", "id")
@@ -26,8 +26,10 @@ SHELL = ("/bin/sh", "-c")
 LONGEST_NAME = 200
 
 
-def argv(spec: Spec, task: int, epochs: int | None, python: str, append: str = "both") -> tuple[str, ...]:
-    """Return the argument list of one attempt; no shell reads it.
+def argv(
+    spec: Spec, task: int, epochs: int | None, python: str, append: str = "both", results: Results | None = None
+) -> tuple[str, ...]:
+    """Return the argument list of one attempt; no shell reads it. `results` returns values that its parents left.
 
     Five columns: executable, the words of Filename and Args, then `--epochs=N --id=I` unless `{epochs}` or `{id}`
     stands among the words or `append` says otherwise. A Command gets nothing appended.
@@ -36,7 +38,7 @@ def argv(spec: Spec, task: int, epochs: int | None, python: str, append: str = "
         return tuple(words(spec.command))
     count = "" if epochs is None else str(epochs)
     text = spec.command or spec.filename
-    said = [launched(word, count, str(task)) for word in words(text)]
+    said = [launched(word, count, str(task), results) for word in words(text)]
     if spec.command:
         return tuple(said)
     executable = python if spec.executable in THIS_PYTHON else spec.executable

@@ -11,6 +11,7 @@ from scheduler.core.model import Spec, Terms
 from scheduler.core.tasks import command
 from scheduler.core.tasks.after import AfterRow, BadAfter, Dependency, Earlier, resolved
 from scheduler.core.tasks.fields import RowForm
+from scheduler.core.tasks.placeholders import parents_named
 from scheduler.errors import InputError
 
 Cells = tuple[int, list[str], Terms, int]
@@ -22,7 +23,7 @@ class ListDependencies:
     def __init__(self, form: RowForm) -> None:
         """Prepare for rows of a form; a list without After costs nothing."""
         self._form = form
-        self._is_used = "After" in form.known or "After" in form.defaults
+        self._is_used = "After" in form.known or "After" in form.defaults or any("result." in w for w in form.template)
         self._rows: list[AfterRow] = []
         self._unnamed: dict[int, Spec] = {}
         """The rows without a Name by their places: they are called by what varies in the list."""
@@ -31,7 +32,7 @@ class ListDependencies:
     def noting(self, batches: Iterable[Sequence[Cells]]) -> Iterator[Sequence[Cells]]:
         """Yield the batches unchanged, and note the names and the parents of their rows."""
         for batch in batches:
-            if self._is_used:
+            if self._is_used or any("result." in cell for _, cells, _, _ in batch for cell in cells):
                 self.note(self._form.spec(cells, row) for row, cells, _, _ in batch)
             yield batch
 
@@ -40,14 +41,15 @@ class ListDependencies:
         for spec in specs:
             if not spec.name:
                 self._unnamed[len(self._rows)] = spec
-            self._rows.append(AfterRow(spec.row, spec.name, spec.after))
+            results = parents_named(spec.command or spec.filename)
+            self._rows.append(AfterRow(spec.row, spec.name, spec.after, results))
 
     def resolve(self, known: Earlier, what: str) -> None:
         """Find the parents of all rows, in the list and among what is `known`.
 
         Raise InputError for a parent that does not exist or can never succeed, and for rows that wait for one another.
         """
-        if not any(row.after for row in self._rows):
+        if not any(row.after or row.results for row in self._rows):
             return
         for place, spec in self._unnamed.items():
             self._rows[place] = replace(self._rows[place], name=command.name(spec, varies=self._form.varies))

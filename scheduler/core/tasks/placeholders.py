@@ -2,20 +2,27 @@
 
 `{name}` is replaced by the row's cell of that column, in each word of a command by itself, so that a cell with blanks
 or quotes stays inside one argument. `{epochs}` and `{id}` are filled in later, when an attempt is launched, because a
-probe has other values: until then they stay in the text, while `{{epochs}}` and `{{id}}` are literal.
+probe has other values: until then they stay in the text, while `{{epochs}}` and `{{id}}` are literal. So does
+`{prep.result.path}`, a value of the result of the parent `prep`; with one parent, `{result.path}` is enough.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 LATER = ("epochs", "id")
+Results = Callable[[str], str | None]
+"""Returns the value of a placeholder such as `prep.result.path`; None where it is no placeholder. Raises LookupError
+with a sentence where there is no such value."""
 
-_LATER = re.compile(r"\{\{(?P<literal>epochs|id)\}\}|\{(?P<name>epochs|id)\}")
+_OF_RESULT = r"(?:[^{}]*\.)?result\.[^{}]+"
+_AT_LAUNCH = rf"epochs|id|{_OF_RESULT}"
+_LATER = re.compile(rf"\{{\{{(?P<literal>{_AT_LAUNCH})\}}\}}|\{{(?P<name>{_AT_LAUNCH})\}}")
+_RESULT = re.compile(rf"{_OF_RESULT}\Z")
 _NAMED = re.compile(r"\{\{(?P<literal>[^{}]*)\}\}|\{(?P<name>[^{}]*)\}")
 _TOKEN = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]")
-_MARK = re.compile("\0(epochs|id)\0")
+_MARK = re.compile(f"\0({_AT_LAUNCH})\0")
 """The marker for a placeholder that is filled in later: no argument can contain a NUL."""
 
 
@@ -24,12 +31,41 @@ def takes(text: str, name: str) -> bool:
     return "{" + name in text and any(match["name"] == name for match in _LATER.finditer(text))
 
 
-def launched(word: str, epochs: str, task: str) -> str:
-    """Return a word with the values of an attempt filled in."""
+def launched(word: str, epochs: str, task: str, results: Results | None = None) -> str:
+    """Return a word with the values of an attempt filled in; `results` returns those of its parents."""
     if "{" not in word:
         return word
-    values = {"epochs": epochs, "id": task}
-    return _LATER.sub(lambda match: values[match["name"]] if match["name"] else match[0][1:-1], word)
+
+    def value(match: re.Match[str]) -> str:
+        name: str | None = match["name"]
+        if name is None:
+            return match[0][1:-1]
+        if name in LATER:
+            return epochs if name == "epochs" else task
+        found = results(name) if results is not None else None
+        return match[0] if found is None else found
+
+    return _LATER.sub(value, word)
+
+
+def is_result(name: str) -> bool:
+    """Tell whether a placeholder of this name is filled from the result of a parent."""
+    return _RESULT.match(name) is not None
+
+
+def split_result(name: str) -> tuple[str, str]:
+    """Return the parent that `prep.result.path` names, empty for `result.path`, and the key of the value."""
+    if name.startswith("result."):
+        return "", name.removeprefix("result.")
+    parent, _, key = name.partition(".result.")
+    return parent, key
+
+
+def parents_named(text: str) -> list[str]:
+    """Return the placeholders of a text that are filled from results of parents."""
+    if "result." not in text:
+        return []
+    return [match["name"] for match in _LATER.finditer(text) if match["name"] and match["name"] not in LATER]
 
 
 def filled(word: str, cells: Mapping[str, str]) -> str:
@@ -39,7 +75,7 @@ def filled(word: str, cells: Mapping[str, str]) -> str:
 
     def cell(match: re.Match[str]) -> str:
         if match["literal"] is not None:
-            return match[0] if match["literal"] in LATER else match[0][1:-1]
+            return match[0] if match["literal"] in LATER or is_result(match["literal"]) else match[0][1:-1]
         name = match["name"].lower()
         return literal(cells[name]) if name in cells else match[0]
 
@@ -55,7 +91,7 @@ def filled_template(word: str, cells: Mapping[str, str]) -> str:
         if match["name"] is None:
             return match[0][0]
         name = match["name"].lower()
-        return cells.get(name, f"\0{name}\0")
+        return cells.get(name, f"\0{match['name'] if is_result(match['name']) else name}\0")
 
     if "{" not in word and "}" not in word:
         return word
@@ -76,7 +112,7 @@ def names(template: Sequence[str]) -> list[str]:
 def _names(word: str) -> Iterator[str]:
     for match in _TOKEN.finditer(word):
         if match["name"] is not None:
-            yield match["name"].lower()
+            yield match["name"] if is_result(match["name"]) else match["name"].lower()
         elif match[0] in ("{", "}"):
             raise ValueError(f"{word!r} has a {match[0]} of its own: write {match[0] * 2} for a brace")
 
@@ -84,4 +120,4 @@ def _names(word: str) -> Iterator[str]:
 def unknown(template: Sequence[str], columns: Collection[str]) -> str:
     """Return the first placeholder of a table's command that is not a column; empty if there is none."""
     known = {*columns, "id"}
-    return next((name for name in names(template) if name not in known), "")
+    return next((name for name in names(template) if name not in known and not is_result(name)), "")

@@ -403,8 +403,9 @@ class SqliteRunStore:
         programs, shell = (submitted.programs, submitted.task_shell) if submitted is not None else (self.programs, None)
         spec, variables = launched(said, programs)
         return Job(
-            spec, command.name(said, varies=form.varies), command.key(said, row.nth), form.append, variables, shell
-        ), programs
+            spec, command.name(said, varies=form.varies), command.key(said, row.nth), form.append, variables, shell,
+            self.earlier.results_for(task),
+        ), programs  # fmt: skip
 
     def number_of(self, terms: Terms) -> int:
         """Return the number of these terms; new ones are written to the journal."""

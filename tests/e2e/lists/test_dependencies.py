@@ -169,3 +169,50 @@ class TestOtherRuns:
         for how in ((), ("--dry-run",)):
             refused = home.call("run", "second.csv", *ON_HOST, *how, code=2).stderr
             assert f"second.csv, row 2, column After: {sentence}" in refused
+
+
+class TestResultsOfParents:
+    """Placeholders in a command that the result of a parent fills when the task starts."""
+
+    LEAVES = """sh -c 'echo "{\\"path\\": \\"a b\\", \\"best\\": {\\"lr\\": 0.5}}" > $SCHEDULER_RESULT'"""
+
+    def run(self, home: Home, *rows: tuple[str, str, str], code: int) -> str:
+        ran = home.call("run", home.write("jobs.csv", "Name,Command,After", *rows), *ON_HOST, code=code)
+        return ran.stdout + ran.stderr
+
+    def test_values_fill_one_argument_each_and_doubled_braces_stay(self, home: Home) -> None:
+        told = "touch {prep.result.path} lr={result.best.lr} {{prep.result.path}}"
+        self.run(home, ("prep", self.LEAVES, ""), ("eval", told, "prep"), code=0)
+        assert {"a b", "lr=0.5", "{prep.result.path}"} <= {path.name for path in home.root.iterdir()}
+        assert "{prep.result.path}" in home.tasks("r1")[1]["command"]
+
+    def test_a_missing_key_fails_the_child_alone_with_a_sentence(self, home: Home) -> None:
+        rows = (("prep", self.LEAVES, ""), ("eval", "touch {prep.result.pat}", "prep"), ("other", "true", "prep"))
+        self.run(home, *rows, code=1)
+        assert home.states("r1") == ["succeeded", "failed", "succeeded"]
+        said = "{prep.result.pat}: the result of task 0 (prep) has no pat; it left: path, best.lr"
+        assert said in home.call("why", "r1.2").stdout
+
+    def test_a_result_of_a_task_in_another_run_is_found(self, home: Home) -> None:
+        self.run(home, ("prep", self.LEAVES, ""), code=0)
+        self.run(
+            home, ("eval", "touch {0.result.best.lr}", "0"), ("again", "touch x{r1.1.result.path}", "r1.1"), code=0
+        )
+        assert (home.root / "0.5").exists()
+        assert (home.root / "xa b").exists()
+
+    @pytest.mark.parametrize(
+        ("command", "after", "sentence"),
+        [
+            ("touch {train.result.path}", "train", "could mean the result of any of 2 tasks with the name train"),
+            ("touch {result.path}", "train", "could mean the result of any of 2 tasks: name the one by its id or Name"),
+            ("touch {prep.result.path}", "train", "{prep.result.path} names prep, which is not in After"),
+            ("touch {result.path}", "", "{result.path} takes a value of a parent, and After is empty"),
+        ],
+    )
+    def test_a_result_of_none_or_several_parents_is_refused_with_the_row(
+        self, home: Home, command: str, after: str, sentence: str
+    ) -> None:
+        said = self.run(home, ("train", "true", ""), ("train", "false", ""), ("eval", command, after), code=2)
+        assert "jobs.csv, row 4, column After: " in said
+        assert sentence in said
