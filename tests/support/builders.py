@@ -264,7 +264,25 @@ def starts(brain_: Brain, *budgets: DeviceBudget, **said: Any) -> list[int]:
 
 
 def decide(brain_: Brain, *budgets: DeviceBudget, **said: Any) -> Decision:
-    return brain_.decide(machine(*budgets, **said))
+    return checked(brain_.decide(machine(*budgets, **said)))
+
+
+def checked(decision: Decision) -> Decision:
+    """Return a decision after checks of what holds for every one: whole numbers, and sentences without gaps."""
+    for refusal in (*decision.refusals, *decision.impossible):
+        numbers = (refusal.wanted, refusal.room, refusal.total)
+        assert type(refusal.task) is int, refusal
+        assert refusal.task >= 0, refusal
+        assert all(type(number) is int and number >= 0 for number in numbers), refusal
+        assert type(refusal.device) is str, refusal
+        assert type(refusal.text) is str, refusal
+        assert "None" not in why(refusal), refusal
+    for placement in decision.placements:
+        assert type(placement.task) is int, placement
+        assert placement.attempt >= 1, placement
+        assert all(type(key) is str and bytes_ >= 0 for key, bytes_ in placement.reservation.items()), placement
+        assert placement.cores >= 0, placement
+    return decision
 
 
 def place(brain_: Brain, *budgets: DeviceBudget, **said: Any) -> list[int]:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.core.model import HOST, EstimateSource
-from scheduler.core.profiling.profile_index import MOST_PEAKS, Observation, Peaks, Profile
+from scheduler.core.profiling.profile_index import MOST_PEAKS, Observation, Peaks, Profile, ProfileIndex
+from scheduler.core.profiling.task_class import TaskClass
 from scheduler.units import GIB
 from tests.support.builders import rules
 
@@ -203,3 +204,12 @@ def test_full_runs_within_two_percent_settle_a_peak(full: list[int], settled: bo
     assert Peaks(full).settled(rules(tight_samples=5, tight_spread=0.02)) is settled
     random.Random(7).shuffle(full)
     assert Peaks(full).settled(rules(tight_samples=5, tight_spread=0.02)) is settled
+
+
+def test_use_below_a_share_of_all_known_classes_is_unlike_them() -> None:
+    known = ProfileIndex()
+    assert not known.is_unlike(0, 0.5, 1)
+    for number, peak in enumerate((4, 6)):
+        known.learn(known.number(TaskClass(f"k{number}", "a.py", False)), Observation({"0": peak * GIB}))
+    assert [known.is_unlike(used, 0.5, 2) for used in (2 * GIB - 1, 2 * GIB)] == [True, False]
+    assert not known.is_unlike(0, 0.5, 3), "too few are known"
