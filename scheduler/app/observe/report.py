@@ -40,8 +40,12 @@ def _told(info: RunInfo, secrets: bool) -> ReportedRun:
             history.take(recorded.event, recorded.at)
         capacities = json.loads(info.meta.get("totals", "{}"))
         now = time.time() if info.alive else reader.history.last or time.time()
-        rows = list(reader.rows(secrets=secrets))
-        return ReportedRun(reader.run_facts(), reader.totals(), rows, history.tracks, capacities, now)
+        found = list(reader.rows_and_metrics(secrets=secrets))
+        rows, metrics = [row for row, _ in found], {row["id"]: record for row, record in found if record is not None}
+        facts, totals = reader.run_facts(), reader.totals()
+        return ReportedRun(
+            facts, totals, rows, history.tracks, capacities, now, reader.varies, metrics, reader.metric_names
+        )
 
 
 def write(found: Sequence[ReportedRun], path: str) -> int:

@@ -75,6 +75,19 @@ class Curve:
         rising = all(one[1] < other[1] for one, other in zip(self.points, self.points[1:], strict=False))
         return [(step if rising else float(number), value) for number, step, value in self.points]
 
+    def few_steps(self, most: int) -> list[tuple[float, float]]:
+        """Return at most about this many steps and values: the lowest and the highest of equal parts."""
+        found = self.steps()
+        if len(found) <= most:
+            return found
+        parts = max(1, most // 2)
+        kept: list[tuple[float, float]] = []
+        for part in range(parts):
+            points = found[part * len(found) // parts : (part + 1) * len(found) // parts]
+            low, high = min(points, key=lambda point: point[1]), max(points, key=lambda point: point[1])
+            kept += [low] if low == high else sorted([low, high])
+        return kept
+
     def to_dict(self) -> dict[str, Any]:
         """Return the curve as JSON values; values that are no numbers are texts."""
         return {

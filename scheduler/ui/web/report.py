@@ -6,12 +6,18 @@ import csv
 import hashlib
 import html
 import json
+import math
 import re
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from statistics import median, quantiles
 from typing import Any, TextIO
 
+from scheduler.core.metrics.curve import Curve
+from scheduler.core.metrics.goal import goal_of, ranked
+from scheduler.core.metrics.record import MetricRecord
 from scheduler.core.model import Purpose, shown_in
 from scheduler.core.reporting.memory_timeline import AttemptTrack, lanes
 from scheduler.core.reporting.run_history import RunTotals
@@ -19,7 +25,7 @@ from scheduler.ui.text import clean, instant
 from scheduler.values import dataclass
 
 FORMAT = 1
-PAGE, STYLES, SCRIPTS = "report.html", ("look.css", "report.css"), ("basics.js", "charts.js", "report.js")
+PAGE, STYLES, SCRIPTS = "report.html", ("look.css", "report.css"), ("basics.js", "charts.js", "metrics.js", "report.js")
 """The files from which a page is made."""
 LONGEST = 300
 """The largest number of characters of a command that are shown."""
@@ -27,6 +33,10 @@ TASK_COLUMNS = (
     "id", "name", "state", "priority", "batch", "device", "attempts", "ooms", "waited_s", "ran_s", "peak_bytes",
     "reserved_bytes", "started", "exit_code", "reason", "command",
 )  # fmt: skip
+CURVE_COLUMNS = ("task", "last", "lowest", "lowest_step", "highest", "highest_step", "steps", "values")
+MOST_METRICS = 6
+LEAST_POINTS, MOST_POINTS, ALL_POINTS = 12, 200, 200_000
+"""The points of each curve, and the number of points from which on there are fewer of them."""
 BAR_COLUMNS = (
     "task", "attempt", "lane", "begin", "end", "outcome", "purpose", "reserved_bytes", "peak_bytes", "source",
 )  # fmt: skip
@@ -43,6 +53,12 @@ class ReportedRun:
     capacities: Mapping[str, int]
     """Bytes of each device, by device id, if the run recorded them."""
     now: float
+    varies: Sequence[str] = ()
+    """The columns of the parameters that vary in its list."""
+    metrics: Mapping[int, MetricRecord] = field(default_factory=dict)
+    """The metrics of its tasks."""
+    first: Sequence[str] = ()
+    """The metrics that its user has named."""
 
 
 def data(runs: Sequence[ReportedRun]) -> dict[str, Any]:
@@ -67,6 +83,9 @@ def _run(reported: ReportedRun) -> dict[str, Any]:
         "devices": _devices(reported, begin),
         "task_columns": TASK_COLUMNS,
         "tasks": [_task(row, begin) for row in reported.rows],
+        "parameters": [clean(name) for name in reported.varies],
+        "settings": [[clean(str(row.get(name) or ""))[:LONGEST] for name in reported.varies] for row in reported.rows],
+        "metrics": _metrics(reported),
     }
 
 
@@ -88,6 +107,34 @@ def _summary(reported: ReportedRun) -> dict[str, Any]:
         "retries": sum(number - 1 for number in attempts.values()),
         "stretched": len(totals.stretched),
     }
+
+
+def _metrics(reported: ReportedRun) -> list[dict[str, Any]]:
+    """Return the most important metrics, each with its curves; of many tasks each curve has fewer points."""
+    tasks: Counter[str] = Counter(name for record in reported.metrics.values() for name in record.curves)
+    names = ranked(tasks, reported.first)[:MOST_METRICS]
+    most = max(LEAST_POINTS, min(MOST_POINTS, ALL_POINTS // max(1, sum(tasks[name] for name in names))))
+    return [
+        {
+            "name": clean(name),
+            "goal": str(goal_of(name)),
+            "curve_columns": CURVE_COLUMNS,
+            "curves": [
+                _curve(task, record.curves[name], most)
+                for task, record in reported.metrics.items()
+                if name in record.curves
+            ],
+        }
+        for name in names
+    ]
+
+
+def _curve(task: int, curve: Curve, most: int) -> list[Any]:
+    """Return the curve of a task: its last value, its extremes with their steps, and points."""
+    low, high = curve.lowest or (None, None), curve.highest or (None, None)
+    points = curve.few_steps(most)
+    last = curve.last if math.isfinite(curve.last) else None
+    return [task, last, *low, *high, [step for step, _ in points], [float(f"{value:.5g}") for _, value in points]]
 
 
 def _waits(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
