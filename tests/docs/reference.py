@@ -135,6 +135,7 @@ RESULTS = {
     "directory": "Working directory.",
     "log": "Path of the log of the last attempt.",
     "done_by": "Earlier run that completed a skipped row.",
+    "skipped_for": "Task (`17`) or run (`r3`) for which the task is skipped: it ended without success.",
     "mps": "`client` of MPS, or `turns` if it took turns; empty without MPS, or if it ended before the check.",
     "thread_percentage": "Share of the GPU's threads under MPS.",
     "fenced": "True if MPS limited the attempt to the reservation that it had last; empty without MPS.",

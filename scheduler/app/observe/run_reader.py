@@ -15,10 +15,11 @@ from scheduler.core.causes import Action
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Asked, Changed, Exited, Skipped, Submitted
 from scheduler.core.metrics.record import MetricRecord
-from scheduler.core.model import UNFINISHED, Device, DeviceBudget, Job, RankOrder, State, Terms
+from scheduler.core.model import NO_TASK, UNFINISHED, Device, DeviceBudget, Job, RankOrder, State, Terms
 from scheduler.core.reporting import columns
 from scheduler.core.reporting.run_history import RunHistory, RunTotals, totals
 from scheduler.core.tasks import command
+from scheduler.core.tasks.after import parent_word
 from scheduler.core.tasks.fields import RowForm, unpack_cells, unpack_terms
 from scheduler.core.tasks.redaction import masked, shown
 from scheduler.errors import ForbiddenEvent
@@ -182,6 +183,7 @@ class RunReader:
                 task, batch, job, self.brain.state(task), self.history.tasks.get(task), shown(argv, secrets=secrets),
                 self._log(task),
                 self.history.submitted(batch, submitted), labels, self._done_by(task),
+                self._skipped_for(task),
             )  # fmt: skip
             made = columns.with_parameters(made, command.row_parameters(spec), form.varies)
             return made if secrets else masked(made, columns.OURS, columns.TEXTS)
@@ -202,6 +204,11 @@ class RunReader:
     def _done_by(self, task: int) -> int | None:
         """Return the earlier run that completed a skipped task, or None."""
         return self.history.done_by.get(task) if self.brain.state(task) is State.SKIPPED else None
+
+    def _skipped_for(self, task: int) -> str | None:
+        """Return the task or run for whose end a task is skipped, as `17` or `r3`; None if that is not why."""
+        cause = self.brain.dependencies.cause(task)
+        return None if cause == NO_TASK else parent_word(cause)
 
     def name(self, task: int) -> str:
         """Return the name of a task."""

@@ -177,7 +177,11 @@ def _shown(name: str, row: Mapping[str, Any], now: float) -> str:
 
 
 def _state(row: Mapping[str, Any]) -> str:
-    """Return the state of a task; for a skipped one with the run that completed it."""
+    """Return the state of a task; for a skipped one with the run that completed it, or the parent that did not
+    succeed.
+    """
+    if parent := row.get("skipped_for"):
+        return f"{row['state']} (for {parent})"
     return f"{row['state']} (run {row['done_by']})" if row.get("done_by") else str(row["state"])
 
 

@@ -59,6 +59,8 @@ def test_a_failed_preprocess_skips_everything_and_its_retry_runs_all_of_it(home:
     listed = home.call("list", "r1").stdout
     assert listed.count("skipped") >= TRAININGS + 1
     prep = TRAININGS + 1
+    assert listed.count(f"skipped (for {prep})") == TRAININGS + 1
+    assert {task["skipped_for"] for task in home.tasks("r1")} == {None, str(prep)}
     assert f"was skipped: it depends on task {prep} (failed)" in home.call("why", "0").stdout
     (home.root / "ready").touch()
     home.call("retry", str(prep))

@@ -64,7 +64,7 @@ def filled(run: Path, *, close: bool) -> Path:
 def told(home: Path) -> Whole | str:
     """Return all rows and states of a run, or the sentence of its refusal."""
     try:
-        info = RunCatalog(StatePaths(home)).find("1")
+        info = RunCatalog(StatePaths(home)).find("r1")
         if info.lost:
             return info.lost
         reader = RunReader(info)
@@ -157,7 +157,7 @@ def test_a_loss_is_reported_until_it_is_accepted(tmp_path: Path) -> None:
     journal.accept_loss()
     journal.record([Asked(Action.RESUME)], 99.0)
     journal.close()
-    assert not RunCatalog(StatePaths(tmp_path)).find("1").lost
+    assert not RunCatalog(StatePaths(tmp_path)).find("r1").lost
 
 
 def test_rows_that_were_given_other_ids_are_no_loss(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_run_of_an_older_format_is_refused_by_name(
     home = run_written_with("UPDATE meta SET value = ? WHERE name = 'format'", (str(schema.VERSION - 1),))
     said = f"run 1 was written by an older version (format {schema.VERSION - 1}; this one reads {schema.VERSION})"
     with pytest.raises(StateError, match=re.escape(said)):
-        RunCatalog(StatePaths(home)).find("1")
+        RunCatalog(StatePaths(home)).find("r1")
 
 
 @fault(108)
