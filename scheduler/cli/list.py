@@ -14,6 +14,7 @@ from scheduler.core.metrics.ranking import known_column
 from scheduler.core.model import State
 from scheduler.errors import UsageError
 from scheduler.ui.export import tables
+from scheduler.ui.text import scheduler_ended
 from scheduler.ui.verbs import eta
 from scheduler.units import count
 
@@ -88,8 +89,7 @@ def _write(run: ListedRun, columns: Sequence[str]) -> None:
     number = run.info.number
     sys.stdout.write(f"run {number}  {run.info.what}{f'  {left}' if left else ''}\n")
     if run.dead:
-        goes_on = f"scheduler resume r{number} continues it, scheduler stop r{number} --abandon gives it up"
-        sys.stdout.write(f"its scheduler has ended: {goes_on}\n")
+        sys.stdout.write(scheduler_ended(number) + "\n")
     shown = columns or tables.shown_columns(run.rows, run.varies, run.metrics, expected=run.forecast is not None)
     width = terminal_width() if not columns and sys.stdout.isatty() else None
     tables.write_table(run.rows, sys.stdout, columns=shown, varies=run.varies, width=width)

@@ -1,11 +1,13 @@
-"""`scheduler results [RUN]`: show the result of each task, the best ones by a metric, or groups of them."""
+"""`scheduler results [RUN…]`: show the result of each task, the best ones by a metric, or groups of them."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing as closed
 from typing import Any
 
 from scheduler.app.observe import run_facts, run_reader
@@ -15,8 +17,10 @@ from scheduler.core.metrics import ranking as best
 from scheduler.core.metrics.goal import Goal
 from scheduler.core.metrics.ranking import Ranking
 from scheduler.errors import UsageError
+from scheduler.store.run.catalog import RunInfo
 from scheduler.ui.export import tables
 from scheduler.ui.terminal import closing
+from scheduler.ui.text import scheduler_ended
 from scheduler.ui.verbs import ranking as ranking_view
 
 MOST_BEST = 10
@@ -26,25 +30,35 @@ MOST_BEST = 10
 def main(argv: list[str]) -> int:
     """Print the results of a run as a table, CSV, JSON or Markdown."""
     args = _parser().parse_args(joined_sort(argv))
-    reader = run_reader.RunReader(run_facts.find_run(settings_from(args), args.run))
-    try:
-        if args.best is not None or args.group_by is not None:
+    since = time.time() - flags.duration("--since", args.since) if args.since is not None else 0.0
+    infos = run_facts.runs_since(settings_from(args), args.run, since)
+    ranks = args.best is not None or args.group_by is not None
+    if args.goal is not None and not ranks:
+        raise UsageError("--goal has an effect only with --best: add --best METRIC")
+    if len(infos) != 1 or since:
+        if ranks:
+            raise UsageError("--best and --group-by compare the tasks of one run: name one, without --since")
+        _write_several(infos, since, args)
+        return 0
+    with closed(run_reader.RunReader(infos[0])) as reader:
+        if ranks:
             _write_ranking(reader, args)
         else:
             _write_rows(reader, args)
-    finally:
-        reader.close()
     return 0
 
 
 def _parser() -> Parser:
     parser = Parser(
         "results",
-        "Show the result of each task of a run.",
+        "Show the result of each task of a run, or of several, or of all tasks that ended lately.",
         "scheduler results r12 --csv > results.csv\n         scheduler results --best val_acc\n"
-        "         scheduler results --group-by lr --best val_loss",
+        "         scheduler results --group-by lr --best val_loss\n         scheduler results --since 24h",
     ).common()
-    parser.run()
+    parser.add_argument("run", nargs="*", metavar="RUN", help="runs: r3 or their names (default: the latest run)")
+    parser.add_argument(
+        "--since", metavar="TIME", help="only tasks that ended within this time, such as 24h; without RUN of all runs"
+    )
     parser.add_argument("--best", metavar="METRIC", help=f"the {MOST_BEST} tasks with the best value of a metric")
     parser.add_argument(
         "--goal",
@@ -56,7 +70,9 @@ def _parser() -> Parser:
     parser.add_argument("--sort", metavar="COLUMN", help="sort by a column; -COLUMN sorts from high to low")
     parser.add_argument("--limit", metavar="N", help="at most N tasks")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--csv", action="store_true", help="all columns, comma-separated")
+    how.add_argument(
+        "--csv", action="store_true", help="all columns, comma-separated; of several runs with their number"
+    )
     how.add_argument("--json", action="store_true", help="all columns and the run, as JSON")
     how.add_argument("--md", action="store_true", help="all columns, as a Markdown table")
     parser.secrets()
@@ -64,23 +80,67 @@ def _parser() -> Parser:
 
 
 def _write_rows(reader: run_reader.RunReader, args: argparse.Namespace) -> None:
-    if args.goal is not None:
-        raise UsageError("--goal has an effect only with --best: add --best METRIC")
+    rows = _rows(reader, args)
+    if _write_data(reader, rows, args):
+        return
+    if reader.dead:
+        sys.stdout.write(scheduler_ended(reader.info.number) + "\n")
+    _write_table(reader, [*rows])
+    for line in closing.total_lines(reader.totals(), reader.info.number):
+        sys.stdout.write(line + "\n")
+
+
+def _rows(reader: run_reader.RunReader, args: argparse.Namespace, since: float = 0.0) -> Iterable[Mapping[str, Any]]:
+    """Return the rows of a run, those that ended since then, sorted and as many as the flags say."""
     rows: Iterable[Mapping[str, Any]] = reader.rows(secrets=args.show_secrets)
+    if since:
+        rows = [row for row in rows if (row["ended"] or 0.0) >= since]
     if args.sort is not None:
         column = tables.column_names([args.sort.removeprefix("-")])[0]
         rows = best.sorted_by(rows, column, down=args.sort.startswith("-"))
     limit = flags.optional_count("--limit", args.limit)
-    if limit is not None:
-        rows = [*rows][:limit]
-    if _write_data(reader, rows, args):
-        return
-    known = [*rows]
+    return rows if limit is None else [*rows][:limit]
+
+
+def _write_table(reader: run_reader.RunReader, known: Sequence[Mapping[str, Any]]) -> None:
     shown = tables.shown_columns(known, reader.varies, best.metrics_of(known, reader.metric_names))
     width = terminal_width() if sys.stdout.isatty() else None
     tables.write_table(known, sys.stdout, columns=shown, varies=reader.varies, width=width)
-    for line in closing.total_lines(reader.totals(), reader.info.number):
-        sys.stdout.write(line + "\n")
+
+
+def _write_several(infos: Iterable[RunInfo], since: float, args: argparse.Namespace) -> None:
+    """Write the tasks of several runs: one table below the other, or one file with the number of each task's run."""
+    if args.json:
+        tables.write_json_of_runs(((r.run_facts(), rows) for r, rows in _read(infos, since, args)), sys.stdout)
+    elif args.csv or args.md:
+        write = tables.write_csv if args.csv else tables.write_markdown
+        write((_numbered(r.info.number, row) for r, rows in _read(infos, since, args) for row in rows), sys.stdout)
+    else:
+        written = 0
+        for reader, rows in _read(infos, since, args):
+            sys.stdout.write("\n" if written else "")
+            sys.stdout.write(f"run {reader.info.number}  {reader.info.what}\n")
+            sys.stdout.write(scheduler_ended(reader.info.number) + "\n" if reader.dead else "")
+            _write_table(reader, rows)
+            written += 1
+        if not written:
+            sys.stdout.write(f"no task ended in the last {args.since}: scheduler list shows what is left\n")
+
+
+def _read(
+    infos: Iterable[RunInfo], since: float, args: argparse.Namespace
+) -> Iterator[tuple[run_reader.RunReader, Sequence[Mapping[str, Any]]]]:
+    """Yield the reader and the rows of each run that has such tasks."""
+    for info in infos:
+        with closed(run_reader.RunReader(info)) as reader:
+            rows = [*_rows(reader, args, since)]
+            if rows or not since:
+                yield reader, rows
+
+
+def _numbered(run: int, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with the number of its run first; a column of the file with that name gets a prefix."""
+    return {"run": run, **{"file.run" if name == "run" else name: value for name, value in row.items()}}
 
 
 def _write_data(reader: run_reader.RunReader, rows: Iterable[Mapping[str, Any]], args: argparse.Namespace) -> bool:

@@ -62,6 +62,8 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
     keys = panels.WATCHING.format(run=info.number)
     with contextlib.closing(RunMonitor(info, settings)) as run:
         picture = run.picture()
+        if dead := run.reader.dead:
+            hint(run.stands)
         if (
             args.json
             or not run.goes_on()
@@ -74,7 +76,7 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
             show(panels.plain(picture, panels.WIDE), picture.to_dict(), as_json=args.json)
         elif not run.goes_on():
             sys.stdout.writelines(line + "\n" for line in closing.total_lines(run.reader.totals(), info.number))
-        if not run.goes_on():
+        if not run.goes_on() and not dead:
             hint(run.stands)
     return 0
 

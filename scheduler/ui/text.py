@@ -95,3 +95,12 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset
         )
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def scheduler_ended(run: int, state: str = "") -> str:
+    """Return the sentence about an unfinished run whose scheduler died; `state` is the directory it was found in."""
+    where = f" --state {state}" if state else ""
+    return (
+        f"its scheduler has ended: scheduler resume r{run}{where} continues it, "
+        f"scheduler stop r{run}{where} --abandon gives it up"
+    )

@@ -293,6 +293,18 @@ PRINTS: Mapping[str, Sequence[tuple[str, Shape]]] = {
                 "text": "text", "*": "any",
             },
         ),
+        (
+            "several tasks, RUN",
+            {
+                "format": "integer",
+                "tasks": [
+                    {
+                        "run": "integer", "task": "integer", "name": "text", "state": "text", "attempt": "integer",
+                        "log": "text", "text": "text",
+                    }
+                ],
+            },
+        ),
     ),
     "list": (
         ("RUN", _LISTED),
@@ -316,7 +328,10 @@ PRINTS: Mapping[str, Sequence[tuple[str, Shape]]] = {
     "profiles": (("", _PROFILES), ("forget", {"format": "integer", "forgot": "integer"})),
     "simulate": (("", _SIMULATED), ("--compare", [_SIMULATED])),
     "experiment": (("", _EXPERIMENT),),
-    "results": (("", _RESULTS),),
+    "results": (
+        ("", _RESULTS),
+        ("several RUNs, --since", {"format": "integer", "runs": [{"run": _RUN, "tasks": [_TASK]}]}),
+    ),
     "report": (("", _REPORT),),
     "completion": (
         ("bash, zsh, fish", {"format": "integer", "shell": "text", "script": "text"}),

@@ -19,6 +19,7 @@ from scheduler.runtime.settings import Settings
 from scheduler.runtime.shim import children_finder
 from scheduler.store.machine.locked_files import is_locked
 from scheduler.store.run.catalog import RunInfo
+from scheduler.ui.text import scheduler_ended
 
 TAIL = 4096
 """The number of bytes at the end of a run's log that are searched for its last lines."""
@@ -65,7 +66,7 @@ class RunMonitor:
         """Return a sentence about a run that has ended or has no scheduler."""
         number = self.info.number
         if self.reader.unfinished:
-            return f"run {number} is not over and no scheduler holds it: scheduler resume r{number}"
+            return f"run {number} is not over, and {scheduler_ended(number)}"
         return f"run {number} is over: scheduler results r{number}"
 
     def picture(self) -> LiveStatus:

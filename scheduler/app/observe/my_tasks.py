@@ -78,9 +78,8 @@ def listed_run(info: RunInfo, options: ListOptions) -> ListedRun:
         metrics = metrics_of(rows, reader.metric_names)
         if options.sort:
             rows = [*sorted_by(rows, options.sort.removeprefix("-"), down=options.sort.startswith("-"))]
-        dead = reader.unfinished and not info.alive and not info.elsewhere
         left_out = len(found) - len(rows)
-        return ListedRun(info, reader.run_facts(), forecast, rows, left_out, dead, reader.varies, metrics)
+        return ListedRun(info, reader.run_facts(), forecast, rows, left_out, reader.dead, reader.varies, metrics)
     finally:
         reader.close()
 

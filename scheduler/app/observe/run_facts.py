@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scheduler.app.observe.status_snapshot import facts_of, recorded_status, status_of
@@ -32,6 +32,27 @@ def profiles(settings: Settings) -> ProfileStore:
     home = places(settings)
     make_private(home.root)
     return ProfileStore(home.profiles)
+
+
+def runs_since(settings: Settings, words: Sequence[str], since: float) -> list[RunInfo]:
+    """Return the named runs, in their order; else the latest one, or with `since` all that may have tasks that ended
+    after it. Raise NoSuchRun.
+    """
+    if words or not since:
+        named: list[str | None] = [*words] or [None]
+        return list({info.number: info for info in (find_run(settings, word) for word in named)}.values())
+    if not (infos := all_runs(settings)):
+        raise NoSuchRun(f"there is no run yet in {places(settings).runs}: scheduler run FILE starts one")
+    return [info for info in infos if _may_have(info, since)]
+
+
+def _may_have(info: RunInfo, since: float) -> bool:
+    """Tell whether tasks of a run may have ended since then; a run that cannot be read has none."""
+    try:
+        facts = facts_of_run(info)
+    except SchedulerError:
+        return False
+    return not facts["over"] or bool(facts["ended"] >= since)
 
 
 def all_runs(settings: Settings) -> list[RunInfo]:

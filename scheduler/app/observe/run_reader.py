@@ -114,6 +114,11 @@ class RunReader:
         """Tell whether a task of the run may still start or go on."""
         return any(self.brain.state_counts[state] for state in UNFINISHED)
 
+    @property
+    def dead(self) -> bool:
+        """Tell whether tasks of the run are left on this machine and its scheduler has ended."""
+        return self.unfinished and not self.info.alive and not self.info.elsewhere
+
     def _number(self, terms: Terms) -> int:
         if terms not in self.brain.terms:
             self.brain.terms.append(terms)

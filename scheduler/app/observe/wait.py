@@ -56,6 +56,21 @@ def _exit_code(states: Mapping[int, State], history: RunHistory) -> int:
     return (128 + last.signal if last.signal else last.code) or 1
 
 
+def logs_of(target: Target, *, failed: bool) -> Iterator[tuple[TaskLogReader, str, State]]:
+    """Yield the logs of tasks (without tasks: of all of the run) that have some, with the name and the state of each.
+
+    With `failed`, only of tasks that failed, or ran out of memory or time.
+    """
+    with closing(RunReader(target.info, only_states=True)) as reader:
+        for task in target.tasks or sorted(reader.brain.task_table):
+            state = reader.brain.state(task)
+            if failed and state not in (State.FAILED, State.OOM, State.TIMEOUT):
+                continue
+            log = TaskLogReader(target.info, task)
+            if log.attempt:
+                yield log, reader.name(task), state
+
+
 class TaskLogReader:
     """The reader of a task's output: the log of its last attempt, then the logs of later attempts."""
 
@@ -92,6 +107,21 @@ class TaskLogReader:
                     yield chunk
         except FileNotFoundError:
             return
+
+    def last_lines(self, most: int) -> bytes:
+        """Return the last lines of the output so far, which is read from its end."""
+        if not self.attempt:
+            return b""
+        try:
+            with open_plain(self.info.places.task_log(self.task, self.attempt)) as file:
+                end, length, text = file.seek(0, os.SEEK_END), CHUNK, b""
+                while len(text) < end and text.count(b"\n") <= most:
+                    file.seek(-min(end, length), os.SEEK_END)
+                    text = file.read()
+                    length *= 2
+        except FileNotFoundError:
+            return b""
+        return b"\n".join(text.split(b"\n")[-most - text.endswith(b"\n") :])
 
     def follow(self, begins: Callable[[int], None]) -> Iterator[bytes]:
         """Yield the output of all attempts until the task or its scheduler has ended.

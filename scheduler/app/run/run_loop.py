@@ -138,7 +138,8 @@ def _make_ports(session: RunSession, sink: LineSink, stack: contextlib.ExitStack
     leases = stack.enter_context(contextlib.closing(open_leases(session.settings, session.meta["token"])))
     engine = _make_engine(session)
     stack.callback(engine.close)
-    engine.warm()
+    if session.meta["door"] != QUEUE:  # the tasks of a queue may wait for long, and each process takes memory
+        engine.warm()
     load_modules()  # while the fork server starts
     host = devices.host.watcher(code)
     stack.callback(host.close)

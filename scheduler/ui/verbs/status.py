@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scheduler.core.reporting.forecast import TimeSpan
-from scheduler.ui.text import clean, moment, table
+from scheduler.ui.text import clean, moment, scheduler_ended, table
 from scheduler.ui.verbs.eta import left
 from scheduler.units import duration, size
 
@@ -123,8 +123,7 @@ def _status(run: Mapping[str, Any]) -> str:
     if run["alive"]:
         end = (run.get("expected") or {}).get("end")
         return f"running, {left(TimeSpan.from_dict(end), time.time())}" if end else "running"
-    state = f" --state {run['state']}" if run.get("state") else ""
-    return f"unfinished: scheduler resume r{run['number']}{state}"
+    return scheduler_ended(run["number"], run.get("state") or "")
 
 
 def _states(run: Mapping[str, Any]) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from scheduler.core.model import HOST, Outcome, State, Terms
+from scheduler.core.model import HOST, UNFINISHED, Outcome, State, Terms
 from scheduler.core.reporting.forecast import ExpectedTask, Forecast
 from scheduler.core.reporting.run_history import AttemptHistory, TaskHistory
 from scheduler.core.tasks.after import parent_name, parent_word
-from scheduler.ui.text import clean, clock
+from scheduler.ui.text import clean, clock, scheduler_ended
 from scheduler.ui.verbs.eta import of_run, of_task_at_length
 from scheduler.units import count, duration, size
 from scheduler.values import dataclass
@@ -279,13 +279,14 @@ def summary(
 ) -> list[str]:
     """Return a run as a whole: its states, what the waiting tasks wait for, its expected end."""
     lines = [f"run {run}  {clean(what)}: " + (", ".join(f"{n:,} {s}" for s, n in states.items()) or "no tasks")]
+    if not alive and any(states.get(state) for state in UNFINISHED):
+        lines.append(scheduler_ended(run))
     if forecast is not None:
         lines.append(of_run(forecast, now))
     waiting = states.get("waiting", 0)
     if waiting:
         cause = f": {waits}" if waits else "; the scheduler has not reported the reason" if alive else ""
-        dead = "" if alive else f"; run {run} has no scheduler: scheduler resume r{run} continues it"
-        lines.append(f"{waiting:,} waiting{cause}{dead}")
+        lines.append(f"{waiting:,} waiting{cause}")
     if states.get("held"):
         lines.append(f"{states['held']:,} held: scheduler release --run r{run} puts them back into the queue")
     if states.get("interrupted"):

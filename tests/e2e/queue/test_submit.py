@@ -16,9 +16,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.support.killing import Home, kill
+from tests.support.killing import Home, environment, kill
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -240,6 +241,27 @@ class TestLife:
         wait_until(lambda: not home.living(), PATIENCE)
         assert submit(home, NOTE) == "2"
         wait_until(lambda: sorted(lines(home)) == ["0", "1", "2"], PATIENCE)
+
+    def test_200_waiting_tasks_take_two_processes_and_80_mib_at_most(self, home: Home) -> None:
+        other = {**home.env, "SCHEDULER_STATE": str(home.root / "other")}
+        most = f"{psutil.virtual_memory().available * 6 // 10 >> 20}MiB"
+        home.call("run", "-d", home.write("hold.csv", "Command,HostMemory", f"sleep 300,{most}"), env=other, code=0)
+        wait_until(lambda: home.call("list", "--state", "running", "-c", "id", env=other).stdout, PATIENCE)
+        with (home.root / "lines").open("w+") as file:
+            file.write("".join(f"sleep {100 + one}\n" for one in range(200)))
+            file.seek(0)
+            submit(home, "--stdin", "--host-memory", most, stdin=file)
+        assert home.states("1") == ["waiting"] * 200
+        state = f"SCHEDULER_STATE={home.state}".encode()
+        mine = [pid for pid in home.living() if state in environment(pid)]
+        assert len(mine) <= 2
+        assert sum(map(pss, mine)) < 80 << 10
+
+
+def pss(pid: int) -> int:
+    """Return the memory of a process in KiB, with its part of what it shares."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(next(line.split()[1] for line in text.splitlines() if line.startswith("Pss:")))
 
 
 class TestBadInput:

@@ -155,6 +155,8 @@ def test_summary_of_a_run_has_a_next_step_for_each_state() -> None:
 
 
 def test_summary_of_a_run_without_a_scheduler_names_resume() -> None:
-    assert summary(3, "jobs.csv", {"waiting": 2}, "", alive=False)[1] == (
-        "2 waiting; run 3 has no scheduler: scheduler resume r3 continues it"
-    )
+    assert summary(3, "jobs.csv", {"waiting": 2}, "", alive=False)[1:] == [
+        "its scheduler has ended: scheduler resume r3 continues it, scheduler stop r3 --abandon gives it up",
+        "2 waiting",
+    ]
+    assert summary(3, "jobs.csv", {"succeeded": 2}, "", alive=False)[1:] == []
