@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from scheduler.app.observe import run_facts
-from scheduler.app.observe.my_tasks import ListedRun, ListOptions, listed_run, my_runs
+from scheduler.app.observe.my_tasks import ListedRun, ListOptions, listed_run, my_runs, sorted_runs
 from scheduler.cli import flags
 from scheduler.cli.parsing import Parser, joined_sort, settings_from, terminal_width
 from scheduler.core.metrics.ranking import known_column
@@ -34,7 +34,6 @@ def main(argv: list[str]) -> int:
         _states(args.wanted),
         time.time() - flags.duration("--since", since) if since is not None else 0.0,
         flags.optional_count("--limit", args.limit) or (LIMIT if everything and not args.json else None),
-        _sort(args.sort) if args.sort is not None else "",
         args.show_secrets,
     )
     if not everything:
@@ -42,6 +41,8 @@ def main(argv: list[str]) -> int:
     else:
         run_facts.find_run(settings, None)  # refuses where there is no run at all
         runs = list(my_runs(settings, options))
+    if args.sort is not None:
+        runs = sorted_runs(runs, tables.column_names([args.sort.removeprefix("-")])[0], down=args.sort.startswith("-"))
     columns = tuple(_known(runs, name) for name in columns)
     if args.json:
         _write_json(runs, columns, everything=everything)
@@ -115,11 +116,6 @@ def _write_json(runs: Sequence[ListedRun], columns: Sequence[str], *, everything
 def _known(runs: Iterable[ListedRun], word: str) -> str:
     """Return the column that a word means; raise UsageError if no listed task has it."""
     return known_column(word, (row for run in runs for row in run.rows))
-
-
-def _sort(word: str) -> str:
-    """Return the column to sort by, with a dash in front if one was written."""
-    return word[: word.startswith("-")] + tables.column_names([word.removeprefix("-")])[0]
 
 
 def _states(text: str | None) -> frozenset[State] | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from scheduler.app.observe import run_facts
 from scheduler.app.observe.run_reader import RunReader
-from scheduler.core.metrics.ranking import metrics_of, sorted_by
+from scheduler.core.metrics.ranking import known_column, metrics_of, sorted_by
 from scheduler.core.model import LIVING, UNFINISHED, State
 from scheduler.core.reporting.forecast import Forecast
 from scheduler.errors import SchedulerError
@@ -28,8 +29,6 @@ class ListOptions:
     since: float = 0.0
     """Tasks that ended before this time are left out."""
     limit: int | None = None
-    sort: str = ""
-    """The column by which they are sorted, with a dash in front from high to low; empty: by id."""
     secrets: bool = False
 
 
@@ -76,12 +75,19 @@ def listed_run(info: RunInfo, options: ListOptions) -> ListedRun:
         shown = map(reader.with_metrics, _first(found, options.limit))
         rows: Sequence[Mapping[str, Any]] = list(with_expected(shown, forecast))
         metrics = metrics_of(rows, reader.metric_names)
-        if options.sort:
-            rows = [*sorted_by(rows, options.sort.removeprefix("-"), down=options.sort.startswith("-"))]
         left_out = len(found) - len(rows)
         return ListedRun(info, reader.run_facts(), forecast, rows, left_out, reader.dead, reader.varies, metrics)
     finally:
         reader.close()
+
+
+def sorted_runs(runs: Sequence[ListedRun], column: str, *, down: bool) -> list[ListedRun]:
+    """Return the runs with the tasks of each sorted by a column; raise UsageError if no task has it."""
+    name = known_column(column, (row for run in runs for row in run.rows))
+    return [
+        replace(run, rows=sorted_by(run.rows, name, down=down)) if any(name in row for row in run.rows) else run
+        for run in runs
+    ]
 
 
 def _is_recent(row: Mapping[str, Any], since: float) -> bool:
