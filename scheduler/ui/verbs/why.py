@@ -143,7 +143,7 @@ def _blocked(one: TaskReport) -> str:
     first, rest = one.unfinished[:MOST_PARENTS], one.unfinished[MOST_PARENTS:]
     parents = ", ".join(f"{parent_name(parent)} ({state})" for parent, state in first)
     more = f" and {count(len(rest), 'other')}" if rest else ""
-    dead = "" if one.alive else f"; run {one.run} has no scheduler: scheduler resume {one.run} continues it"
+    dead = "" if one.alive else f"; run {one.run} has no scheduler: scheduler resume r{one.run} continues it"
     return f"waits for the end of {parents}{more}{_expected(one)}{dead}"
 
 

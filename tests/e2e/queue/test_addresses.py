@@ -65,7 +65,7 @@ class TestAddresses:
     def test_a_name_is_a_task_where_only_one_has_it(self, over: Home) -> None:
         assert json.loads(over.call("logs", "second", "--json", code=0).stdout)["task"] == 1
         assert over.call("why", "second", code=0).stdout == over.call("why", "1", code=0).stdout
-        assert "'absent' is not a task: write an id like 17" in over.call("logs", "absent", code=2).stderr
+        assert "'absent' is not a task: write an id like 17" in over.call("cancel", "absent", code=2).stderr
         assert "no run and no task here is called 'absent': scheduler" in over.call("why", "absent", code=2).stderr
         over.call("run", "a.csv", "--new", "--keep-going", code=1)
         assert over.call("why", "second", code=2).stderr == (
