@@ -58,12 +58,12 @@ class TestResults:
 
 
 class TestLogs:
-    def test_of_one_task_all_lines_are_printed_or_the_last_ones(self, home: Home) -> None:
+    def test_logs_of_one_task_have_all_lines_or_the_last_ones(self, home: Home) -> None:
         assert home.call("logs", "0", code=0).stdout.split() == [str(one) for one in range(1, 31)]
         assert home.call("logs", "long", "-n", "2", code=0).stdout == "29\n30\n"
         assert home.call("logs", "2", "-n", "1", code=0).stdout == "no-newline"
 
-    def test_of_a_run_the_last_lines_of_each_task_are_printed(self, home: Home) -> None:
+    def test_logs_of_a_run_have_the_last_lines_of_each_task(self, home: Home) -> None:
         assert home.call("logs", "r1", "-n", "2", code=0).stdout == (
             "==> task 0  long  succeeded\n29\n30\n"
             "\n==> task 1  bad  failed\nlast words\n"
@@ -71,7 +71,7 @@ class TestLogs:
         )
         assert home.call("logs", "r1", code=0).stdout.startswith("==> task 0  long  succeeded\n21\n22\n")
 
-    def test_of_failed_tasks_alone(self, home: Home) -> None:
+    def test_logs_of_failed_tasks_leave_out_the_others(self, home: Home) -> None:
         assert home.call("logs", "r1", "--failed", code=0).stdout == "==> task 1  bad  failed\nlast words\n"
         assert home.call("logs", "--failed", code=0).stderr == "hint:   no task of them failed\n"
         (one,) = json.loads(home.call("logs", "0-3", "--failed", "--json", code=0).stdout)["tasks"]
