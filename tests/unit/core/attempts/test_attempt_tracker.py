@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -122,3 +123,16 @@ def test_a_task_that_asks_to_go_on_soon_after_each_start_makes_no_progress(
     judged = seen.completed(exited(1, "failed", code=GO_ON, seconds=seconds))
     said = reason.replace("10 times", f"{rules.max_short_turns} times").replace("5 s", f"{rules.short_turn:g} s")
     assert (judged.outcome, judged.reason) == (Outcome.AGAIN, said)
+
+
+def test_an_attempt_lasts_as_long_as_its_own_epochs_say() -> None:
+    run = Simulation(jobs(1, memory="4GiB", epochs=10), gpu(0))
+    run.loop.place()
+    task = run.brain.tasks[1]
+    ports = run.loop.ports
+    seen = AttemptTracker(run.brain, ports.world, run.book, Seen(run.machine), None, "python")
+    task.started_at = run.machine.now or 1.0
+    seen._pace[1, 1] = SimpleNamespace(seconds=7.0)  # type: ignore[assignment]  # of it what is used
+    assert seen.lasts(task) == pytest.approx(70.0 - (seen._now() - task.started_at))
+    task.started_at = 0.0
+    assert seen.lasts(task) is None

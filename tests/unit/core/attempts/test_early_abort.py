@@ -82,6 +82,12 @@ class TestEarlyAbort:
         assert not stopped(b)
         assert stopped(tell(b, failed(5))) == "first rows"
 
+    def test_attempts_of_a_later_task_count_once_among_the_first_rows(self) -> None:
+        b = list_of(9, retries=9)
+        tell(b, failed(1), *(failed(2, attempt) for attempt in range(1, 8)), failed(3), failed(4))
+        assert not stopped(b)
+        assert stopped(tell(b, failed(5))) == "first rows"
+
     def test_failed_probes_count_as_first_rows(self) -> None:
         b = list_of(9)
         for task in range(1, 6):

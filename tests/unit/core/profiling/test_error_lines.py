@@ -16,6 +16,23 @@ def test_both_ends_of_a_long_line_are_kept() -> None:
     assert clean(line[: 2 * LONGEST]) == [line[: 2 * LONGEST]]
 
 
+@pytest.mark.parametrize(
+    ("line", "without"),
+    [
+        ("╭──── Traceback ────╮", ""),
+        ("+-------------------+", ""),
+        ("└─────", ""),
+        ("│ a message │", "a message"),
+        ("┃ a message", "a message"),
+        ("+ an added line", "+ an added line"),
+        ("plain words │ and more", "plain words │ and more"),
+        ("", ""),
+    ],
+)
+def test_frames_are_taken_off(line: str, without: str) -> None:
+    assert clean(line) == ([without] if line else [])
+
+
 @pytest.mark.parametrize("line", [f"{GPU} {'x' * 100_000}", "x" * 100_000 + GPU])
 def test_words_at_both_ends_of_a_line_without_breaks_are_recognised(line: str) -> None:
     assert what_ran_out(line) == OomMatch("gpu", 2 << 30)
