@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.core.config import SchedulingConfig
+from scheduler.core.model import EstimateSource
 from scheduler.core.tasks.fields import words
 from scheduler.runtime.settings import READERS, Settings
 from tests.docs import reference
@@ -52,6 +53,12 @@ def test_the_architecture_names_every_package() -> None:
 def test_reference_lists_every_variable_of_a_task() -> None:
     told = set(re.findall(r'"(SCHEDULER_[A-Z_]+)"', (ROOT / "scheduler/core/attempts/launch_spec.py").read_text()))
     assert told == {name for name, _ in reference.TASKS_ARE_TOLD}
+
+
+def test_the_glossary_lists_the_sources_of_estimates() -> None:
+    text = (ROOT / "docs/glossary.md").read_text()
+    (row,) = re.findall(r"^\| source \(of an estimate\) \| How a need is known: (.*)\. \|$", text, re.MULTILINE)
+    assert set(re.split(", | or ", row)) == set(EstimateSource)
 
 
 def test_the_commands_of_the_readme_exist() -> None:

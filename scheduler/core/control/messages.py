@@ -92,8 +92,8 @@ def need(wants: RequestedResources) -> str:
     if wants.is_expected:
         return (
             f"its memory is not known yet{ooms}: {size(wants.bytes)}{each} are reserved for it until it has settled, "
-            f"by what {count(wants.classes, 'known task class')} need, and it starts with {size(wants.starts_with)} "
-            "where no other such task has just begun"
+            f"expected from {count(wants.classes, 'known task class')} ({size(wants.starts_with)} are enough to start "
+            "where no other such task has just started)"
         )
     has_margin = wants.share and wants.source is not EstimateSource.DECLARED
     made = f": peak {size(wants.peak)} + {wants.share:.0%} + {size(wants.margin)}" if has_margin else ""

@@ -100,7 +100,7 @@ def parsed(text: str) -> Iterator[tuple[str, bool]]:
         any_end = word.lower().startswith(ANY_END)
         name = word[len(ANY_END) :].strip() if any_end else word
         if not name:
-            raise ValueError(f"{text!r} names no task at one place: write it like prep,17 or ended:prep")
+            raise ValueError(f"{text!r} has an empty place: write it like prep,17 or ended:prep")
         yield name, any_end
 
 
@@ -163,7 +163,7 @@ def _earlier(name: str, row: int, known: Earlier, *, any_end: bool) -> Sequence[
         raise BadAfter(row, f"{what}: name a row of this list, or a task that was accepted before")
     spoilt = "" if any_end else next(filter(None, map(known.spoilt, found)), "")
     if spoilt:
-        raise BadAfter(row, f"{spoilt}, or write ended:{name} to wait for whatever end")
+        raise BadAfter(row, f"{spoilt}, or write ended:{name} to wait for its end without success, too")
     return found
 
 
@@ -194,7 +194,7 @@ def _refuse_cycles(rows: Sequence[AfterRow], dependencies: Sequence[Dependency])
     if left:
         cycle = _cycle(left, by_place)
         shown = " after ".join(f"row {rows[place].row}" for place in cycle[:MOST_NAMED])
-        raise BadAfter(rows[cycle[0]].row, f"these rows wait for one another, so none can start: {shown}")
+        raise BadAfter(rows[cycle[0]].row, f"these rows depend on one another, so none can start: {shown}")
 
 
 def _cycle(left: set[int], by_place: dict[int, Dependency]) -> list[int]:

@@ -200,7 +200,7 @@ def _measured_as_they_start(brain: Brain, task: int, gpus: int) -> str:
         first = f"one on each GPU until {rules.expect_from} are known, then side by side"
         return f"unknown: measured as they start, {first}"
     classes = count(brain.profiles.sized, "known task class")
-    return f"unknown: measured as they start, each reserves {size(expected)} until then, by what {classes} need"
+    return f"unknown: measured as they start, each reserves {size(expected)} until then, expected from {classes}"
 
 
 def _reserved(gpus: int) -> str:

@@ -71,7 +71,7 @@ def test_a_failed_preprocess_skips_everything_and_its_retry_runs_all_of_it(home:
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        ("a,true,b\nb,true,a", "row 2, column After: these rows wait for one another, so none can start: row 2 after"),
+        ("a,true,b\nb,true,a", "row 2, column After: these rows depend on one another, so none can start: row 2 after"),
         ("a,true,\nb,true,perp", "row 3, column After: no task has the name 'perp'"),
         ("a,true,\nb,true,77", "row 3, column After: there is no task 77"),
     ],

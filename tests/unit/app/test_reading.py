@@ -58,7 +58,7 @@ def home(tmp_path: Path) -> Home:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Meanwhile, Afterwards])
 def test_rows_accepted_during_a_read_appear_at_the_next_read(home: Home, kind: type[Meanwhile]) -> None:
-    info = RunCatalog(find_places(str(home.state))).find("1")
+    info = RunCatalog(find_places(str(home.state))).find("r1")
     reader = RunReader(info, kind.read(info.places.journal))
     assert [row["state"] for row in reader.rows()] == ["succeeded"]
     reader.catch_up()

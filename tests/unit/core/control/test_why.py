@@ -117,8 +117,8 @@ def test_why_of_an_expected_need_gives_no_more_than_a_device_has() -> None:
         tell(b, started(task), replace(exited(task), peak={"GPU-0": peak * GIB}))
     said = paragraph(b, *GPU, task=4)
     assert said[1] == (
-        "its memory is not known yet: 23.5GiB are reserved for it until it has settled, by what 2 known task classes "
-        "need, and it starts with 23.5GiB where no other such task has just begun"
+        "its memory is not known yet: 23.5GiB are reserved for it until it has settled, expected from "
+        "2 known task classes (23.5GiB are enough to start where no other such task has just started)"
     )
 
 

@@ -51,7 +51,7 @@ class TestNames:
         assert list(parsed("prep, 17,ended: clean")) == [("prep", False), ("17", False), ("clean", True)]
 
     def test_an_empty_place_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="names no task at one place"):
+        with pytest.raises(ValueError, match="has an empty place"):
             list(parsed("prep,,17"))
 
     def test_rows_with_equal_texts_share_one_dependency(self) -> None:
@@ -70,7 +70,9 @@ class TestNames:
         assert resolved(rows("prep", "b: prep"), Known({"prep": (17,)})) == [Dependency((1,), (0,))]
 
     def test_a_parent_that_failed_and_is_not_retried_is_refused_with_both_cures(self) -> None:
-        with pytest.raises(BadAfter, match="retry 17 first, or write ended:prep to wait for whatever end") as refused:
+        with pytest.raises(
+            BadAfter, match="retry 17 first, or write ended:prep to wait for its end without success, too"
+        ) as refused:
             resolved(rows("a", "b: prep"), Known({"prep": (17,)}, frozenset({17})))
         assert refused.value.row == 3
 
