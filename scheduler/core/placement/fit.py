@@ -186,11 +186,16 @@ def _on(
     task: int, need: ResourceRequest, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig
 ) -> int | Refusal:
     """Return the bytes to reserve on a device that the task runs on, or a refusal; what can never fit comes first."""
-    refusal = (_too_small(task, ask, room, rules) if rules.slots is None else None) or _crowded(task, need, room, rules)
+    slots = rules.slots
+    if slots is None and (ask.bare > room.most or ask.wanted > room.most):
+        never = _too_small(task, ask, room, rules)
+        if never is not None:
+            return never
+    refusal = _crowded(task, need, room, rules)
     if refusal is not None:
         return refusal
-    if rules.slots is not None:
-        return regardless(ask, room, (room.most - rules.buffer) // rules.slots)
+    if slots is not None:
+        return regardless(ask, room, (room.most - rules.buffer) // slots)
     return _fit_bytes(task, ask, room, rules)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from scheduler.core.model import Placement, Profiling, Purpose
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.waiting_task import WaitingTask
@@ -21,7 +19,7 @@ class LearningHold:
         """Task classes that are being probed."""
         self._checked: dict[int, int] = {}
         """Task classes that one attempt has shown and another one is to confirm."""
-        self._unproved: Counter[int] = Counter()
+        self._unproved: dict[int, int] = {}
         """The number of living attempts of each such class that have shown nothing yet."""
         self._watched: dict[int, int] = {}
         """Task classes that are being learned from a real run on GPUs."""
@@ -51,7 +49,7 @@ class LearningHold:
         """Note an attempt that is to confirm what its class needs; of a class that seems to need no GPU a second one
         may run beside it.
         """
-        self._unproved[kind] += 1
+        self._unproved[kind] = self._unproved.get(kind, 0) + 1
         if placement.gpus or self._unproved[kind] > 1:
             self._checked[kind] = placement.task
 

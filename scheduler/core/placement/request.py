@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import field
 
-from scheduler.core.model import (
-    EstimateSource,
-    Purpose,
-    Terms,
-)
+from scheduler.core.model import EstimateSource, Purpose, Terms
 from scheduler.values import dataclass
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +29,12 @@ class MemoryRequest:
     enough: int = 0
     """The bytes with which a task of unknown memory starts if no other such task has still to settle; 0: all of
     `bytes`."""
+    is_plain: bool = field(init=False, repr=False, compare=False)
+    """True if it is a number of bytes without further conditions."""
+
+    def __post_init__(self) -> None:
+        plain = self.bytes is not None and not (self.retried or self.had or self.least or self.enough)
+        object.__setattr__(self, "is_plain", plain)  # each device that a pass examines asks for it
 
     @property
     def is_expected(self) -> bool:
@@ -46,11 +45,6 @@ class MemoryRequest:
     def starts_with(self) -> int:
         """The fewest bytes with which the task may start; 0 if that is unknown."""
         return self.enough or self.bytes or 0
-
-    @property
-    def is_plain(self) -> bool:
-        """True if it is a number of bytes without further conditions."""
-        return self.bytes is not None and not (self.retried or self.had or self.least or self.enough)
 
 
 @dataclass(frozen=True, slots=True)

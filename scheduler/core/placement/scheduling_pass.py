@@ -127,7 +127,8 @@ class SchedulingPass(QueuePass):
         if on_gpus and scratch.kept_for:
             label = scratch.rooms.now(scratch.gpus[0]).device.label
             return Refusal(number, Reason.KEPT, label, text=scratch.kept_for)
-        fitted = self._within_quota(task, need, gpus if on_gpus else ())
+        among = gpus if on_gpus else ()
+        fitted = self._reserve(task, need, among) if self.allowed is None else self._within_quota(task, need, among)
         if isinstance(fitted, Refusal):
             return fitted
         if need.visible:
@@ -143,22 +144,27 @@ class SchedulingPass(QueuePass):
         self, task: WaitingTask, need: ResourceRequest, gpus: Sequence[DeviceCapacity]
     ) -> Placement | Refusal:
         """Return the placement of a task within the quota of its user, or a refusal."""
-        allowed, number, attempt = self.allowed, task.number, (task.tried.attempts if task.tried else 0) + 1
-        among = gpus
-        if allowed is not None:
-            refusal = allowed.refuses(number, need)
-            within = allowed.among(number, len(need.gpus), gpus) if refusal is None else refusal
-            if isinstance(within, Refusal):
-                return within
-            among = within
-        reservation = fit.room_for(number, need, among, self.scratch.host, self.rules)
+        allowed, number = self.allowed, task.number
+        assert allowed is not None
+        refusal = allowed.refuses(number, need)
+        among = allowed.among(number, len(need.gpus), gpus) if refusal is None else refusal
+        if isinstance(among, Refusal):
+            return among
+        fitted = self._reserve(task, need, among)
+        if not isinstance(fitted, Refusal):
+            return allowed.cut(fitted, need)
+        elsewhere = self._may_fit_elsewhere(task, fitted, among, gpus)
+        return allowed.too_many_gpus(number, len(need.gpus)) if elsewhere else fitted
+
+    def _reserve(self, task: WaitingTask, need: ResourceRequest, gpus: Sequence[DeviceCapacity]) -> Placement | Refusal:
+        """Return the placement of a task on some of these GPUs and the host, or a refusal."""
+        host = self.scratch.host
+        reservation = fit.room_for(task.number, need, gpus, host, self.rules)
         if isinstance(reservation, Refusal):
-            if allowed is not None and self._may_fit_elsewhere(task, reservation, among, gpus):
-                return allowed.too_many_gpus(number, len(need.gpus))
             return reservation
+        attempt = 1 if task.tried is None else task.tried.attempts + 1
         expected = self.brain.profiles.expected(task.kind, task.terms.epochs)
-        fitted = fit.placed(number, attempt, need, reservation, self.scratch.host, expected)
-        return fitted if allowed is None else allowed.cut(fitted, need)
+        return fit.placed(task.number, attempt, need, reservation, host, expected)
 
     def _may_fit_elsewhere(
         self, task: WaitingTask, refusal: Refusal, some: Sequence[DeviceCapacity], all_: Sequence[DeviceCapacity]
@@ -200,6 +206,8 @@ class SchedulingPass(QueuePass):
             return Refusal(task.number, Reason.MEMORY)
         named = scratch.most_hopeful(terms, need)
         rest = self.stagger.open_to(named, rank)
+        if rest is named:
+            return self._fit(task, named)
         tried = self.stagger.refuses(task.number, named, len(rest), len(need.gpus)) or self._fit(task, rest)
         if isinstance(tried, Refusal) and self._may_fit_elsewhere(task, tried, rest, named):
             return self.stagger.refuses(task.number, named, 0, 1) or tried
