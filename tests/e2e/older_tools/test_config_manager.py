@@ -231,6 +231,8 @@ class TestFolders:
         assert first == f"data-{'x' * 30},"
         assert second.startswith(first + "~")
         assert third == second
+        several = folders({"data": ["x" * 30 + end for end in "1234"]})
+        assert len(set(several)) == 4, "a suffix tells more than two apart"
 
     @contract("S4-16")
     def test_combinations_that_differ_in_ignored_keys_share_a_folder(self) -> None:
