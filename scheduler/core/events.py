@@ -183,7 +183,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Depended:
-    """Tasks that their parents block, free or skip."""
+    """Tasks that are blocked, freed or skipped because of their parents."""
 
     kind: ClassVar[str] = "depended"
     step: DependencyStep

@@ -249,7 +249,7 @@ class RunState:
         return self._beginning[script] - self._beginning[kind] if script else 0
 
     def _note_beginning(self) -> None:
-        """Drop what follows from the number of attempts whose memory has not grown yet, because it has changed."""
+        """Drop cached requests that depend on the number of attempts whose memory has not grown yet; it has changed."""
         self._beginning = None
         self._needs.grown()
 

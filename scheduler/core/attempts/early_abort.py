@@ -106,7 +106,7 @@ def sentences(halted: Halted, command: str, log: str, run: str, waiting: int) ->
         said += f"the last {halted.number} tasks that ended all failed within a minute with the same last line"
         onward += f"; scheduler retry --run r{run} first lets the failed ones wait again"
     else:
-        said += f"{count(halted.number, 'task')} failed, which is all that --max-failures allows; the last was"
+        said += f"{count(halted.number, 'task')} failed, as many as --max-failures allows; the last one was"
         said += f" task {halted.task}"
         onward = f"scheduler resume r{run} continues until as many more have failed"
     return [

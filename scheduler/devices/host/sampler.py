@@ -88,7 +88,7 @@ class Tree:
         return [self.used, self.peak, progress, cpu, rested, metrics]
 
     def attend(self, asked: bool) -> None:
-        """Look at its activity from now on, or no longer."""
+        """Begin or end the measurement of its activity."""
         self.activity = (self.activity or Activity()) if asked else None
 
     def read_files(self, now: float) -> None:

@@ -125,7 +125,7 @@ class TestMaxFailures:
         home.commands("true", "false", "sh -c 'exit 3'", "true", "false", "true")
         said = home.call("run", "jobs.csv", "-j", "1", "--max-failures", "2", code=1).stdout
         assert home.states() == ["succeeded", "failed", "failed", "waiting", "waiting", "waiting"]
-        assert "3 tasks left waiting: 2 tasks failed, which is all that --max-failures allows" in said
+        assert "3 tasks left waiting: 2 tasks failed, as many as --max-failures allows" in said
         home.call("resume", code=1)
         assert home.states() == ["succeeded", "failed", "failed", "succeeded", "failed", "succeeded"]
 

@@ -231,6 +231,4 @@ class TestSentences:
 
     def test_the_report_on_max_failures_names_the_limit_and_the_last_task(self) -> None:
         said = "\n".join(sentences(Halted(HaltCause.FAILURES, 7, 1, 3), "python train.py", "/log", "12", 1))
-        assert (
-            "1 task left waiting: 3 tasks failed, which is all that --max-failures allows; the last was task 7" in said
-        )
+        assert "1 task left waiting: 3 tasks failed, as many as --max-failures allows; the last one was task 7" in said
