@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.killing import Home
+from tests.support.pipeline import FORMS
+from tests.support.pipeline import run as run_pipeline
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -89,19 +91,9 @@ def test_only_tasks_without_parents_start_in_a_dry_run(home: Home) -> None:
     assert [start["name"] for start in plan["starts"]] == ["prep"]
 
 
-def test_a_pipeline_killed_in_the_middle_and_resumed_runs_each_task_once(home: Home) -> None:
-    pipeline(home, works=True)
-    (home.root / "step.sh").write_text("sleep 0.1\necho $1 >> done.txt\n")
-    scheduler = home.start("run", "jobs.csv", *ON_HOST)
-    for _ in range(4):
-        before = len(done(home)) if (home.root / "done.txt").exists() else 0
-        wait_until(lambda: (home.root / "done.txt").exists() and len(done(home)) > before)  # noqa: B023
-        scheduler.send_signal(signal.SIGKILL)
-        scheduler.wait()
-        scheduler = home.start("resume", "r1")
-    assert scheduler.wait(60) == 0, home.log()
-    assert sorted(done(home)) == sorted(["prep", "evaluate", *(f"train{n}" for n in range(TRAININGS))])
-    assert (done(home)[0], done(home)[-1]) == ("prep", "evaluate")
+@pytest.mark.parametrize("form", FORMS)
+def test_a_pipeline_killed_in_the_middle_and_resumed_runs_each_task_once(home: Home, form: str) -> None:
+    assert run_pipeline(home, form, kills=4, seed=7) == []
 
 
 class TestOtherRuns:
