@@ -194,6 +194,7 @@ _REPORT = {
             "seconds": "number", "states": STATES, "summary": {"*": "number?"},
             "waits": [_WAITED],
             "devices": [{"key": "text", "label": "text", "capacity": "integer", "bar_columns": ["text"], "*": "any"}],
+            "arrows": [["integer"]],
             "task_columns": ["text"], "tasks": [["any"]], "parameters": ["text"], "settings": [["text"]],
             "metrics": [{"name": "text", "goal": "text", "curve_columns": ["text"], "curves": [["any"]]}], "*": "any",
         }

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 from scheduler.app.observe.run_facts import find_run
@@ -21,6 +22,8 @@ from scheduler.ui.charts.svg import svg
 from scheduler.ui.web import report
 from scheduler.ui.web.report import ReportedRun
 
+MOST_ARROWS = 2000
+"""The largest number of arrows between tasks; more are no longer told apart."""
 MOST_RUNS = 4
 """The largest number of runs that are readable side by side."""
 
@@ -44,7 +47,16 @@ def _told(info: RunInfo, secrets: bool) -> ReportedRun:
         rows, metrics = [row for row, _ in found], {row["id"]: record for row, record in found if record is not None}
         facts, totals = reader.run_facts(), reader.totals()
         return ReportedRun(
-            facts, totals, rows, history.tracks, capacities, now, reader.varies, metrics, reader.metric_names
+            facts,
+            totals,
+            rows,
+            history.tracks,
+            capacities,
+            now,
+            reader.varies,
+            metrics,
+            [*islice(reader.brain.dependencies.edges(), MOST_ARROWS)],
+            reader.metric_names,
         )
 
 

@@ -126,6 +126,12 @@ class DependencyTracker:
         """Return the tasks that depend directly on a task."""
         return tuple(child for group in self._below.get(task, ()) for child in group.tasks)
 
+    def edges(self) -> Iterator[tuple[int, int]]:
+        """Yield each parent in this run with each of its children."""
+        for parent, groups in self._below.items():
+            if parent not in self._outside:
+                yield from ((parent, child) for group in groups for child in group.tasks)
+
     def cause(self, task: int) -> int:
         """Return the parent for whose end a task is skipped; NO_TASK if that is not why."""
         return self._causes.get(task, NO_TASK)

@@ -57,6 +57,8 @@ class ReportedRun:
     """The columns of the parameters that vary in its list."""
     metrics: Mapping[int, MetricRecord] = field(default_factory=dict)
     """The metrics of its tasks."""
+    arrows: Sequence[tuple[int, int]] = ()
+    """Tasks with the tasks that depend on them."""
     first: Sequence[str] = ()
     """The metrics that its user has named."""
 
@@ -81,6 +83,7 @@ def _run(reported: ReportedRun) -> dict[str, Any]:
         "summary": _summary(reported),
         "waits": _waits(reported.rows),
         "devices": _devices(reported, begin),
+        "arrows": [[parent, child] for parent, child in reported.arrows],
         "task_columns": TASK_COLUMNS,
         "tasks": [_task(row, begin) for row in reported.rows],
         "parameters": [clean(name) for name in reported.varies],

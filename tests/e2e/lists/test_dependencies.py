@@ -48,6 +48,10 @@ def test_a_pipeline_runs_in_the_order_of_its_dependencies_whatever_the_order_of_
     assert done(home)[0] == "prep"
     assert sorted(done(home)[1:-1]) == sorted(f"train{n}" for n in range(TRAININGS))
     assert done(home)[-1] == "evaluate"
+    home.call("report", "r1", "-o", "report.json", code=0)
+    arrows = json.loads((home.root / "report.json").read_text())["runs"][0]["arrows"]
+    trainings = range(1, TRAININGS + 1)
+    assert sorted(arrows) == [*([n, 0] for n in trainings), *([TRAININGS + 1, n] for n in trainings)]
 
 
 def test_a_failed_preprocess_skips_everything_and_its_retry_runs_all_of_it(home: Home) -> None:

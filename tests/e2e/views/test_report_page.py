@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,21 @@ def test_report_shows_the_figures_of_a_run(looked: Browser, report: Path, packed
     assert looked.texts(".wait > span:not(.says)") == [
         f"priority {number} ({sum(row['priority'] == number for row in packed.rows)})" for number in (1, 2, 3)
     ]
+
+
+def test_report_draws_an_arrow_from_the_end_of_a_task_to_one_that_depends_on_it(
+    looked: Browser, packed: ReportedRun, tmp_path: Path
+) -> None:
+    first = min(packed.tracks, key=lambda track: track.attempt.ended or 0.0)
+    last = max(packed.tracks, key=lambda track: track.attempt.placed)
+    drawn = []
+    for arrows in ((), ((first.task, last.task),)):
+        path = tmp_path / f"{len(arrows)}.html"
+        observe_report.write([replace(packed, arrows=arrows)], str(path))
+        looked.open(path.as_uri())
+        drawn.append(looked.until("document.querySelector('.charts canvas').toDataURL()"))
+        assert ("arrows: from the end" in "".join(looked.texts(".charts .legend"))) == bool(arrows)
+    assert drawn[0] != drawn[1]
 
 
 def test_report_sorts_filters_and_pages_tasks(looked: Browser, report: Path) -> None:

@@ -49,6 +49,7 @@ class Charts {
     r.legend = el("div", undefined, "legend"); r.timeline = el("canvas"); r.timeline.setAttribute("role", "img");
     r.timeline.setAttribute("aria-label", `Timeline of ${called(r)}: ` + (r.devices.map(d => `${d.label} ${many(d.bars.length, "attempt")}`).join(", ") || "nothing has started"));
     box.append(r.legend, r.timeline);
+    if (r.arrows.length) { const says = el("div", undefined, "legend"); says.append(el("span", "arrows: from the end of a task to the start of one that depends on it")); box.append(says); }
     this.draggable(r.timeline, e => { const [d, b] = this.barAt(r, e); return b ? this.aboutBar(r, d, b) : ""; }, e => { const [, b] = this.barAt(r, e); if (b) this.chosen(r, b[0]); });
     for (const d of r.devices) {
       if (!d.memory.length) continue;
@@ -131,6 +132,7 @@ class Charts {
     const height = Math.max(...this.runs.map(one => this.layout(one))), [c, w] = this.prepare(r.timeline, height), layout = r.layout;
     this.axis(c, w, 0, height - PAD.axis);
     for (const one of layout) this.drawDevice(r, c, w, one);
+    this.drawArrows(r, c, w, layout);
     if (!layout.length) { c.textAlign = "center"; c.fillStyle = COLOURS.faint; c.fillText("nothing has started yet", w / 2, (height - PAD.axis) / 2); }
   }
   drawDevice(r, c, w, { d, top, lane }) {
@@ -148,6 +150,24 @@ class Charts {
     const text = `${d.label}: ${many(d.bars.length, "attempt")}, at most ${d.lanes} at the same time`;
     c.textAlign = "left"; c.fillStyle = COLOURS.paper; c.fillRect(8, top - PAD.head + 2, c.measureText(text).width + 6, PAD.head - 4);
     c.fillStyle = COLOURS.ink; c.fillText(text, 8, top - PAD.head / 2);
+  }
+  drawArrows(r, c, w, layout) {  // from the last end of a parent to the first start of its child after that
+    if (!r.arrows.length) return;
+    const bars = new Map();
+    for (const { d, top, lane } of layout) for (const b of d.bars) bars.set(b[0], [...(bars.get(b[0]) || []), [b[3], b[4], top + (b[2] + .5) * lane]]);
+    c.save(); c.beginPath(); c.rect(PAD.left, 0, w - PAD.left - PAD.right, c.canvas.height); c.clip();
+    c.strokeStyle = c.fillStyle = COLOURS.ink; c.lineWidth = 1; c.globalAlpha = r.arrows.length > 60 ? .3 : .6;
+    for (const [parent, child] of r.arrows) {
+      const from = (bars.get(parent) || []).reduce((last, b) => last && last[1] > b[1] ? last : b, null);
+      const to = from && (bars.get(child) || []).filter(b => b[0] >= from[1] - 1e-3).sort((a, b) => a[0] - b[0])[0];
+      if (!to) continue;
+      const x0 = this.xAt(from[1], w), x1 = this.xAt(to[0], w), slope = Math.atan2(to[2] - from[2], x1 - x0);
+      c.beginPath(); c.moveTo(x0, from[2]); c.lineTo(x1, to[2]); c.stroke();
+      c.beginPath(); c.moveTo(x1, to[2]);
+      for (const side of [-.4, .4]) c.lineTo(x1 - 7 * Math.cos(slope + side), to[2] - 7 * Math.sin(slope + side));
+      c.fill();
+    }
+    c.restore();
   }
   drawMemory(d) {
     const height = 150, [c, w] = this.prepare(d.canvas, height), bottom = height - PAD.axis, top = 8;
