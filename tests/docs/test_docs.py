@@ -111,6 +111,26 @@ def test_commands_compared_with_other_tools_exist_with_their_flags(
         assert said <= flags(verb), (verb, rest)
 
 
+def test_the_commands_of_all_pages_exist_with_their_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    from scheduler.cli.completion import flags
+    from scheduler.cli.main import VERBS
+
+    monkeypatch.setenv("COLUMNS", "80")
+    known = {verb: flags(verb) for verb in VERBS}
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
+    found = 0
+    for page in pages:
+        for verb, rest in re.findall(
+            r"(?:^\$ |`)scheduler ([a-z]+)((?:[^`#|;\n](?!   ))*)", page.read_text(), re.MULTILINE
+        ):
+            assert verb in known, (page.name, verb)
+            ours = re.sub(r"'[^']*'|\"[^\"]*\"", "QUOTED", rest.partition(" -- ")[0])
+            said = {word.partition("=")[0] for word in ours.split() if re.match(r"-[-a-z]", word)}
+            assert said - {"--"} <= known[verb], (page.name, verb, rest)
+            found += 1
+    assert found > 100
+
+
 def test_requirements_and_project_agree() -> None:
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     listed = [line.partition("#")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines()]
