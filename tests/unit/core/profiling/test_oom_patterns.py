@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.core.profiling.error_lines import without_code
-from scheduler.core.profiling.oom_patterns import OomMatch, killed_for_memory, what_ran_out
+from scheduler.core.profiling.oom_patterns import OomMatch, killed_for_memory, may_be_gpu_memory, what_ran_out
 from scheduler.units import parse_size
 
 WORDS = Path(__file__).parents[3] / "data" / "last-words.txt"
@@ -248,6 +248,25 @@ def test_general_words_for_a_lack_of_memory_are_recognised_in_any_program(words:
 )
 def test_words_that_resemble_a_lack_of_memory_are_none(words: str) -> None:
     assert what_ran_out(words) is None
+
+
+@pytest.mark.parametrize(
+    ("output", "signalled", "may_be"),
+    [
+        ("", True, True),
+        ("", False, False),
+        ("epoch 3\nloss 0.1", True, True),
+        ("KeyError: 1", True, False),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered\n", True, False),
+        ("device-side assert triggered\nepoch 3", True, False),
+        ("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", False, True),
+        ("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\nKeyError: 1", False, False),
+        ("CUDA out of memory. Tried to allocate 2.00 GiB", True, True),
+        ("MemoryError", True, False),
+    ],
+)
+def test_a_failure_may_be_for_gpu_memory_by_words_or_in_silence(output: str, signalled: bool, may_be: bool) -> None:
+    assert may_be_gpu_memory(output, signalled=signalled) is may_be
 
 
 TORCHRUN = "traceback : Signal 9 (SIGKILL) received by PID 4242\n"
