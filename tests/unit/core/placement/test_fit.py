@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from scheduler.core.control.messages import why
 from scheduler.core.leases import Lease
-from scheduler.core.model import HOST, Device, DeviceBudget, EstimateSource, Machine, Placement, UnmanagedUse
+from scheduler.core.model import (
+    HOST,
+    Device,
+    DeviceBudget,
+    EstimateSource,
+    Machine,
+    Placement,
+    UnmanagedPolicy,
+    UnmanagedUse,
+)
 from scheduler.core.placement import fit
 from scheduler.core.placement.capacity import FreeIndex
 from scheduler.core.placement.device_capacity import capacities, is_called, room_on
@@ -567,3 +576,15 @@ class TestNumbers:
         b = brain(tasks(3, "1GiB"), max_per_device=1)
         assert place(b, gpu(0)) == [1]
         assert decide(b, gpu(0)).refusals == (Refusal(2, Reason.SLOTS, "GPU-0", 1, 0, 1),)
+
+    @pytest.mark.parametrize(
+        ("manners", "refusal"),
+        [
+            (UnmanagedPolicy.AVOID, Refusal(1, Reason.AVOIDED, "GPU-0", room=5 * GIB, text="amy, ben")),
+            (UnmanagedPolicy.HEADROOM, Refusal(1, Reason.YOUNG, "GPU-0", 111, 5 * GIB, text="amy, ben")),
+        ],
+    )
+    def test_unmanaged_memory_is_named_with_its_users(self, manners: UnmanagedPolicy, refusal: Refusal) -> None:
+        who = (UnmanagedUse(4 * GIB, "ben", calm=10.0), UnmanagedUse(GIB, "amy", calm=60.0))
+        decision = decide(brain(tasks(1, "1GiB"), manners=manners), replace(gpu(0), unmanaged=who))
+        assert decision.refusals == (refusal,)
