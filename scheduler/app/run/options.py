@@ -8,7 +8,6 @@ from typing import Any
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import HOST, Profiling, RankOrder, UnmanagedPolicy
-from scheduler.core.profiling import own_peak
 from scheduler.errors import UsageError
 from scheduler.runtime.python_envs import Programs, Python
 from scheduler.runtime.settings import Settings
@@ -125,7 +124,11 @@ def rules(choices: RunOptions, settings: Settings, *, mps: bool = False) -> Sche
         fence=choices.mps_fence,
         mps_alone=choices.mps_exclusive,
     )
-    return own_peak.config(found) if found.profile is Profiling.SEQUENTIAL else found
+    if found.profile is not Profiling.SEQUENTIAL:
+        return found
+    from scheduler.core.profiling import own_peak  # submit loads this module, and needs no estimates
+
+    return own_peak.config(found)
 
 
 def this_python(settings: Settings) -> str:
