@@ -90,7 +90,7 @@ def _results(session: RunSession) -> list[Any]:
     """Return the result of each call, by its row."""
     sys.modules.setdefault(task_launcher.MAIN, sys.modules["__main__"])  # what its classes are called in the tasks
     reader = run_reader.RunReader(session.info, session.store.journal)
-    by_row = {row["row"]: row for row in reader.rows(secrets=True)}
+    by_row = {row["row"]: row for row in reader.rows_alone(secrets=True)}
     return [_result(session, by_row[number]) for number in sorted(by_row)]
 
 

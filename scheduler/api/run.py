@@ -43,14 +43,24 @@ class Finished:
     @property
     def frame(self) -> pd.DataFrame:
         """Return the tasks as a pandas DataFrame, indexed by task id, with times as timestamps."""
-        try:
-            import pandas as pd  # 180 ms that only this pays
-        except ModuleNotFoundError:
-            raise missing_package("pandas") from None
-        frame = pd.DataFrame(self.tasks).set_index("id")
+        pandas = _pandas()
+        frame: pd.DataFrame = pandas.DataFrame(self.tasks).set_index("id")
         for name in ("submitted", "started", "ended"):
-            frame[name] = pd.to_datetime(frame[name], unit="s", utc=True)
+            frame[name] = pandas.to_datetime(frame[name], unit="s", utc=True)
         return frame
+
+    @property
+    def curves(self) -> pd.DataFrame:
+        """Return the curves of all metrics as a pandas DataFrame with the columns task, metric, step, value."""
+        reader, points = self._reader(), []
+        try:
+            for row, record in reader.rows_and_metrics():
+                for name, curve in record.curves.items() if record is not None else ():
+                    points += [(row["id"], name, step, value) for step, value in curve.steps()]
+        finally:
+            reader.close()
+        made: pd.DataFrame = _pandas().DataFrame(points, columns=["task", "metric", "step", "value"])
+        return made
 
     @property
     def counts(self) -> dict[str, int]:
@@ -69,6 +79,15 @@ class Finished:
 
     def _reader(self) -> run_reader.RunReader:
         return run_reader.RunReader(run_facts.find_run(read_settings({"state": self.state}), f"r{self.number}"))
+
+
+def _pandas() -> Any:
+    """Return the module pandas."""
+    try:
+        import pandas as pd  # 180 ms that only this pays
+    except ModuleNotFoundError:
+        raise missing_package("pandas") from None
+    return pd
 
 
 def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only

@@ -13,7 +13,7 @@ from scheduler.app.observe.run_facts import forecast_of
 from scheduler.app.observe.run_reader import RunReader
 from scheduler.core.ports import Key
 from scheduler.core.reporting.live_status import LiveStatus, ObservedState, StatusBuilder
-from scheduler.devices.host.sampler import Tree, last_values, read_in_turn
+from scheduler.devices.host.sampler import Tree, read_in_turn
 from scheduler.runtime.paths import open_plain
 from scheduler.runtime.settings import Settings
 from scheduler.runtime.shim import children_finder
@@ -111,7 +111,7 @@ class RunMonitor:
                 done, of = files.record.progress or (None, None)
                 epochs |= {} if done is None else {key: done}
                 totals |= {} if of is None else {key: of}
-                metrics[key] = last_values(files)
+                metrics[key] = files.record.last_values(files.first)
         others = [replace(lease, load={}) for lease in leases if mine.get(lease.task) is not lease]
         expected = {task: lease.expected for task, lease in mine.items()}
         self._seen = ObservedState(budgets, used, epochs, others, expected, forecast_of(self.info), totals, metrics)

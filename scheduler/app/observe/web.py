@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from pathlib import Path
@@ -178,8 +178,15 @@ class WebFeed:
         pages = max(1, -(-len(found) // status_data.ROWS))
         page = max(0, min(wanted.page, pages - 1))
         some = found[page * status_data.ROWS : (page + 1) * status_data.ROWS]
-        rows = [*status_data.tasks(reader.rows_of(some), forecast, time.time())]
+        found_rows = ({**row, "metrics": self._metrics(reader, row["id"])} for row in reader.rows_of(some))
+        rows = [*status_data.tasks(found_rows, forecast, time.time())]
         return {"group": wanted.group, "tasks": rows, "found": len(found), "page": page, "pages": pages}
+
+    @staticmethod
+    def _metrics(reader: run_reader.RunReader, task: int) -> Mapping[str, Sequence[float | None]]:
+        """Return the last values of a task's most important metrics."""
+        record = reader.metrics.of_task(task, reader.history.tasks.get(task))
+        return {} if record is None else record.last_values(reader.metric_names)
 
     def _said(self, run: int) -> Mapping[int, str]:
         """Return the searchable text of each task, in lower case."""
@@ -188,7 +195,8 @@ class WebFeed:
             known, texts = self._texts.get(run, (-1, {}))
             if known != len(reader.brain.task_table):
                 shown = status_data.shown
-                texts = {row["id"]: f"{shown(row['name'])} {shown(row['command'])}".lower() for row in reader.rows()}
+                rows = reader.rows_alone()
+                texts = {row["id"]: f"{shown(row['name'])} {shown(row['command'])}".lower() for row in rows}
                 self._texts[run] = (len(texts), texts)
         return texts
 
@@ -206,7 +214,7 @@ class WebFeed:
 
     def report(self, run: str) -> Mapping[str, Any]:
         """Return the data of `scheduler report`."""
-        return report.data(observe_report.report_data(self._settings, [str(_number(run))]))
+        return report.data(observe_report.report_data(self._settings, [f"r{_number(run)}"]))
 
     # ---- what is asked ----
 

@@ -315,7 +315,7 @@ def _write_last_lines(session: RunSession, sink: LineSink) -> None:
     from scheduler.ui.terminal import closing, slot_view
 
     def rows() -> Iterator[dict[str, Any]]:  # reads the whole journal: for short lists, and for failures
-        return RunReader(session.info, session.store.journal).rows()
+        return RunReader(session.info, session.store.journal).rows_alone()
 
     counts = session.brain.state_counts
     if session.inherits:

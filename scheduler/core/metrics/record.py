@@ -7,15 +7,19 @@ what came after the last sample.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from scheduler.core.metrics.curve import Curve
+from scheduler.core.metrics.goal import ranked
 from scheduler.core.metrics.readings import Progress, Reading
 
 FORMAT = 1
 MOST_METRICS = 32
 """The number of metrics of one attempt that are kept: the first ones."""
+MOST_SHOWN, SHOWN_VALUES = 4, 24
+"""The metrics of which live views get values, and the values of each."""
 LARGEST = 4 << 20
 """Bytes of a record above which it is not read: it is damaged."""
 
@@ -52,6 +56,13 @@ class MetricRecord:
             if reported:
                 self.reported.add(name)
             curve.add(value, step)
+
+    def last_values(self, first: Sequence[str] = ()) -> dict[str, list[float | None]]:
+        """Return the last values of the most important metrics; None for a last value that is no number."""
+        return {
+            name: [*self.curves[name].values(SHOWN_VALUES), *([] if math.isfinite(self.curves[name].last) else [None])]
+            for name in ranked(self.curves, first)[:MOST_SHOWN]
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values."""
@@ -93,8 +104,3 @@ class MetricRecord:
             return cls.from_dict(json.loads(text))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             return None
-
-
-def best_of(curve: Curve, *, low: bool) -> tuple[float, float] | None:
-    """Return the best value of a curve with its step; None if it has no finite value."""
-    return curve.lowest if low else curve.highest

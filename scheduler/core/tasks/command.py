@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import dropwhile
 from pathlib import PurePath
 
 from scheduler.core.model import Spec
@@ -24,6 +25,8 @@ PLAIN_PYTHON = "python"
 SHELL = ("/bin/sh", "-c")
 """Shells that read a command line."""
 LONGEST_NAME = 200
+SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+SHELL_SIGNS = frozenset(";|&`$(){}*?<\n")
 
 
 def argv(
@@ -84,7 +87,8 @@ def _name(spec: Spec, varies: Sequence[str]) -> str:
     line = shell_line(said)
     if varies and spec.command:  # a row of five columns is called as the older tools call it
         script, _ = script_of(_command_words(spec)[0])
-        return told(script, row_parameters(spec), varies)
+        if script:
+            return told(script, row_parameters(spec), varies)
     if line:
         return line[:LONGEST_NAME]
     if not said:
@@ -105,11 +109,22 @@ def _command_words(spec: Spec) -> tuple[Sequence[str], str]:
     line = ""
     try:
         said = words(spec.command or spec.filename)
-        if line := shell_line(said):
-            return words(line), line
+        if PurePath(said[0]).name in SHELLS and len(said) > 2 and said[1] in ("-c", "-lc"):
+            line = said[2]
+            return (() if _needs_shell(line) else list(dropwhile(_is_assignment, words(line)))), line
         return meant(said) if spec.command else said, ""
-    except ValueError:  # a quotation that only a shell can read
+    except (ValueError, IndexError):  # a quotation that only a shell can read, or no word at all
         return (), line
+
+
+def _needs_shell(line: str) -> bool:
+    """Tell whether a command line is more than one command with its arguments and redirections."""
+    return any(letter in SHELL_SIGNS for letter in line.replace("2>&1", "").replace("&>", ""))
+
+
+def _is_assignment(word: str) -> bool:
+    name, equals, _ = word.partition("=")
+    return bool(equals) and name.isidentifier()
 
 
 Content = tuple[object, ...]

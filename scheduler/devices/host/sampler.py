@@ -16,13 +16,11 @@ passes the highest one looked at by a twentieth, never again before a hundred ti
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from scheduler.core.metrics.goal import ranked
 from scheduler.devices.host.activity import Activity
 from scheduler.devices.host.cgroups import Group, left
 from scheduler.devices.metric_reader import MetricReader
@@ -41,8 +39,6 @@ PROGRESS_REST, SAVE_REST = 0.5, 2.0
 """Seconds between two looks at the files of a task, and between two writes of its metrics."""
 LONGEST_LOOK = 0.02
 """Seconds of processor time after which a look at files goes on later."""
-MOST_SHOWN, SHOWN_VALUES = 4, 24
-"""The metrics of a task that an answer contains, and the values of each."""
 
 
 class Tree:
@@ -83,9 +79,12 @@ class Tree:
         """Return what the last look found, as the answer has it."""
         cpu, rested = (None, 0.0) if self.activity is None else (self.activity.cpu_seconds, self.activity.rested)
         progress = self.files.record.progress if self.files is not None else None
-        metrics = last_values(self.files) if self.files is not None and self.unsaid else None
+        metrics = self._last_values() if self.unsaid else None
         self.unsaid = False
         return [self.used, self.peak, progress, cpu, rested, metrics]
+
+    def _last_values(self) -> dict[str, list[float | None]] | None:
+        return self.files.record.last_values(self.files.first) if self.files is not None else None
 
     def attend(self, asked: bool) -> None:
         """Begin or end the measurement of its activity."""
@@ -129,15 +128,6 @@ def read_in_turn(trees: Sequence[Tree], first: int) -> int:
         if time.process_time() - began > LONGEST_LOOK:
             return (first + place + 1) % len(trees)
     return 0
-
-
-def last_values(files: MetricReader) -> dict[str, list[float | None]]:
-    """Return the last values of the most important metrics; None for a last value that is no number."""
-    curves = files.record.curves
-    return {
-        name: [*curves[name].values(SHOWN_VALUES), *([] if math.isfinite(curves[name].last) else [None])]
-        for name in ranked(curves, files.first)[:MOST_SHOWN]
-    }
 
 
 def resident(pid: int) -> int:

@@ -73,7 +73,8 @@ def tasks(rows: Iterable[dict[str, Any]], forecast: Forecast | None, now: float)
     for row in eta.with_expected(rows, forecast):
         texts = {name: shown(row.get(name)) for name in ("name", "command", "reason")}
         expected = eta.of_task(row.get("expected"), now)
-        yield {**{name: row.get(name) for name in _COLUMNS}, **texts, "expected": expected}
+        metrics = row.get("metrics", {})
+        yield {**{name: row.get(name) for name in _COLUMNS}, **texts, "expected": expected, "metrics": metrics}
 
 
 def without_ticks(facts: Any) -> Any:

@@ -39,6 +39,15 @@ def test_run_takes_tasks_and_returns_their_results_in_a_frame(tmp_path: Path) ->
     assert not done.succeeded
 
 
+def test_curves_of_a_run_are_a_frame_with_a_row_for_each_point(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    tasks = [Task(command=["sh", "-c", "for n in 1 2 3; do echo epoch $n loss 0.$n; done"])]
+    curves = run(tasks, state=str(tmp_path / "state")).curves
+    assert curves.to_dict("list") == {
+        "task": [0, 0, 0], "metric": ["loss"] * 3, "step": [1.0, 2.0, 3.0], "value": [0.1, 0.2, 0.3],
+    }  # fmt: skip
+
+
 def test_runs_lists_earlier_runs_newest_first(tmp_path: Path) -> None:
     first, second = two(tmp_path), two(tmp_path)
     assert [found.number for found in runs(str(tmp_path / "state"))] == [second.number, first.number]

@@ -54,7 +54,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
 
 @pytest.fixture(scope="module")
 def page(home: Home) -> Iterator[Page]:
-    made = Page(home, "1")
+    made = Page(home, "r1")
     yield made
     assert made.close() == ""
 
@@ -80,7 +80,7 @@ def opened(chromium: Browser, page: Page) -> Iterator[Browser]:
 def own(tmp_path: Path, chromium: Browser) -> Iterator[Home]:
     """Start a run for one test, and open its page."""
     home = begun(tmp_path, 2)
-    page = Page(home, "1")
+    page = Page(home, "r1")
     with reading(chromium, page):
         yield home
     assert page.close() == ""
@@ -218,3 +218,28 @@ def test_cancel_and_retry_by_keyboard_show_at_once(own: Home, chromium: Browser)
     chromium.until("document.querySelector('#states').innerText.includes('1 cancelled')")
     wait_until(lambda: own.states()[RUNS] == "cancelled", 60, 0.1)
     chromium.until("document.querySelector('#how-far').innerText.startsWith('12 of 12 tasks, 100%')")
+
+
+def test_page_shows_the_last_values_of_metrics_and_their_shape(chromium: Browser, tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    says = (
+        "for n in 1 2 3 4; do echo epoch $n/9 loss 0.$((9 - n)) val_acc nan; done; until [ -e go ]; do sleep 0.1; done"
+    )
+    home.write("jobs.csv", "lr", [0.1], [0.2])
+    home.call("run", "jobs.csv", "-j", "1", "-d", "--", "sh", "-c", says + "; : {lr}", code=0)
+    page = Page(home, "r1")
+    try:
+        with reading(chromium, page) as opened:
+            opened.until("document.querySelector('td.metrics')?.innerText.includes('loss')")
+            assert opened.texts("td.metrics .metric") == ["val_acc nan ×", "loss 0.5 █▆▃▁"]
+            assert opened.texts("#table td.n")[2] == "4/9"
+            opened.resize(*NARROW)
+            assert opened.tells("document.documentElement.scrollWidth <= innerWidth")
+            opened.resize(*WIDE)
+            (home.root / "go").touch()
+            choose(opened, "all", "document.querySelectorAll('#table tbody tr').length === 2")
+            opened.until("document.querySelectorAll('td.metrics .metric').length === 4", 60)
+            assert opened.faults() == []
+    finally:
+        assert page.close() == ""
+        home.end()

@@ -186,6 +186,21 @@ function does(td, id, name, state_, tried) {
   if (focused) ([...td.children].find(b => b.textContent === focused) || $("h-tasks")).focus();
 }
 
+// The last values of the most important metrics, each with a line of blocks that shows its shape.
+const BLOCKS = "▁▂▃▄▅▆▇█";
+function blocks(values) {
+  const known = values.filter(v => v != null), low = Math.min(...known), span = Math.max(...known) - low;
+  return values.slice(-12).map(v => v == null ? "×" : BLOCKS[span ? Math.round((v - low) / span * 7) : 3]).join("");
+}
+const metric = v => v == null ? "nan" : String(Number(v.toPrecision(4)));
+function metricCell(td, found) {
+  const said = Object.entries(found || {}).filter(([, values]) => values.length).slice(0, 2), now = JSON.stringify(said); if (td.dataset.now === now) return;
+  td.dataset.now = now;
+  td.replaceChildren(...said.map(([name, values]) => { const box = el("span", `${name} ${metric(values.at(-1))} `, "metric"), i = el("i", blocks(values)); i.setAttribute("aria-hidden", "true"); box.append(i); return box; }));
+}
+const METRICS = { label: "metrics", cls: "metrics", draw: (td, t) => metricCell(td, t.metrics), when: t => Object.keys(t.metrics || {}).length };
+const shown = (columns, rows) => columns.filter(c => !c.when || rows.some(c.when));
+
 const tick = () => state.facts.goes_on ? since() : 0;
 const epochs = one => one.epochs == null ? (one.of_epochs ? `–/${one.of_epochs}` : "") : one.epochs.toFixed(0) + (one.of_epochs ? "/" + one.of_epochs : "");
 const RUNNING = [
@@ -194,6 +209,7 @@ const RUNNING = [
   words("device", t => t.devices.join(", "), { sort: "device", value: t => t.devices.join(), short: "on" }),
   numbers("time", t => time(t.seconds + tick()), { sort: "time", value: t => t.seconds, short: "for" }),
   numbers("epochs", epochs, { short: "epochs" }),
+  METRICS,
   { label: "peak / reserved", cls: "mem", num: true, sort: "peak_bytes", value: t => t.peak, draw: (td, t) => memoryCell(td, t.peak, t.reserved) },
   numbers("left", t => t.left == null ? "" : time(Math.max(0, t.left - tick())), { sort: "left", value: t => t.left ?? Infinity, short: "left" }),
   { label: "actions", cls: "does", draw: (td, t) => does(td, t.task, t.name, t.asked ? "" : "running", true) },
@@ -211,6 +227,7 @@ const LISTED = [
   { label: "state", cls: "state", sort: "state", draw: (td, t) => { if (td.textContent !== t.state) { td.style.color = `var(--${t.state}, inherit)`; td.textContent = t.state; } } },
   numbers("prio", t => String(t.priority), { sort: "priority", short: "prio" }),
   numbers("batch", t => String(t.batch), { sort: "batch", short: "batch" }),
+  METRICS,
   words("device", t => t.device || "", { short: "on" }),
   numbers("attempts", t => t.attempts ? String(t.attempts) : "", { short: "attempts" }),
   numbers("waited", t => time(t.waited_s), { short: "waited" }),
@@ -236,7 +253,7 @@ function running(f) {
   const column = RUNNING.find(c => c.sort === state.sort);
   if (column) rows = [...rows].sort((a, b) => { const x = column.value(a), y = column.value(b); return (x < y ? -1 : x > y ? 1 : a.task - b.task) * (state.down ? -1 : 1); });
   const pages = Math.max(1, Math.ceil(rows.length / ROWS)); state.page = Math.min(state.page, pages - 1);
-  fill($("table"), RUNNING, rows.slice(state.page * ROWS, state.page * ROWS + ROWS), t => t.task, sorting());
+  fill($("table"), shown(RUNNING, rows), rows.slice(state.page * ROWS, state.page * ROWS + ROWS), t => t.task, sorting());
   pager(rows.length, pages);
 }
 let listing = false, wanted = false;
@@ -247,7 +264,7 @@ async function list() {
   const said = { run: state.run, group: state.group, find: $("find").value.trim(), sort: state.sort, down: state.down ? "1" : "", page: state.page };
   try {
     const got = await call("/api/tasks" + query(said));
-    if (got.group === state.group && said.run === state.run) { state.page = got.page; fill($("table"), LISTED, got.tasks, t => t.id, sorting()); pager(got.found, got.pages); }
+    if (got.group === state.group && said.run === state.run) { state.page = got.page; fill($("table"), shown(LISTED, got.tasks), got.tasks, t => t.id, sorting()); pager(got.found, got.pages); }
   } catch (error) { put($("said"), error.message); }
   await pause(.4);
   listing = false; if (wanted) { wanted = false; list(); }

@@ -31,7 +31,16 @@ def test_parameters_are_own_columns_and_named_arguments() -> None:
 
 def test_command_line_for_a_shell_has_its_parameters_as_well() -> None:
     assert command.row_parameters(spec("""/bin/sh -c 'python t.py --lr 0.1 > log'""")) == {"lr": "0.1"}
+    assert command.row_parameters(spec("""bash -lc 'CUDA=0 python t.py --lr 0.1 >log 2>&1'""")) == {"lr": "0.1"}
     assert command.row_parameters(spec("""/bin/sh -c "echo it's" """)) == {}
+
+
+@pytest.mark.parametrize(
+    "line", ["exit 7; true --lr 1", "cat x | a --lr 1", "f=$(x) a --lr 1", "a --lr 1 && b", "a\nb"]
+)
+def test_line_of_several_commands_has_no_parameters(line: str) -> None:
+    assert command.row_parameters(spec(f"sh -c '{line}'")) == {}
+    assert command.name(spec(f"sh -c '{line}'", lr="1"), varies=("lr",)) == f"sh -c {line}"
 
 
 def test_only_what_differs_varies_and_equal_columns_count_once() -> None:
