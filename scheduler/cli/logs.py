@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     single = len(targets) == 1 and len(targets[0].tasks) == 1 and not args.failed
     if not single:
         if args.follow:
-            raise UsageError("logs -f follows the output of one task: scheduler top shows how all of them go on")
+            raise UsageError("logs -f follows the output of one task: scheduler top shows all of them")
         return _several(targets, args, most)
     log = TaskLogReader(targets[0].info, targets[0].tasks[0])
     if args.follow:
@@ -96,7 +96,7 @@ def _several(targets: Sequence[Target], args: argparse.Namespace, most: int | No
     if args.json:
         show((), {"tasks": found}, as_json=True)
     elif not found:
-        hint("no task of them failed" if args.failed else "no task of them has started yet")
+        hint("none of these tasks failed" if args.failed else "none of these tasks has started yet")
     return 0
 
 

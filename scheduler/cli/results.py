@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "results",
-        "Show the result of each task of a run, or of several, or of all tasks that ended lately.",
+        "Show the result of each task of one or several runs, or of all recently ended tasks.",
         "scheduler results r12 --csv > results.csv\n         scheduler results --best val_acc\n"
         "         scheduler results --group-by lr --best val_loss\n         scheduler results --since 24h",
     ).common()

@@ -146,7 +146,7 @@ class EarlierTasks:
             if said in ("", name, str(parent)) or parent in rows:
                 if key in values:
                     return shown_value(values[key])
-                left = f"it left: {', '.join(values)}" if values else "it left nothing at SCHEDULER_RESULT"
+                left = f"it left: {', '.join(values)}" if values else "it wrote nothing to SCHEDULER_RESULT"
                 raise LookupError(f"{{{placeholder}}}: the result of task {parent} ({name}) has no {key}; {left}")
         raise LookupError(f"{{{placeholder}}}: no parent of task {task} has the name {said}")
 

@@ -133,7 +133,9 @@ def _check_result(row: AfterRow, placeholder: str, find: Callable[[str], Sequenc
     parents = {parent for name in ([said] if said else named) for parent in find(name)}
     if len(parents) > 1:
         several = f"any of {len(parents)} tasks{f' with the name {said}' if said else ''}"
-        raise BadAfter(row.row, f"{{{placeholder}}} could mean the result of {several}: name the one by its id or Name")
+        raise BadAfter(
+            row.row, f"{{{placeholder}}} could mean the result of {several}: name one of them by its id or Name"
+        )
     if any(run_of(parent) is not None for parent in parents):
         raise BadAfter(row.row, f"{{{placeholder}}}: a whole run has no result, name one of its tasks")
 

@@ -203,7 +203,11 @@ class TestResultsOfParents:
         ("command", "after", "sentence"),
         [
             ("touch {train.result.path}", "train", "could mean the result of any of 2 tasks with the name train"),
-            ("touch {result.path}", "train", "could mean the result of any of 2 tasks: name the one by its id or Name"),
+            (
+                "touch {result.path}",
+                "train",
+                "could mean the result of any of 2 tasks: name one of them by its id or Name",
+            ),
             ("touch {prep.result.path}", "train", "{prep.result.path} names prep, which is not in After"),
             ("touch {result.path}", "", "{result.path} takes a value of a parent, and After is empty"),
         ],

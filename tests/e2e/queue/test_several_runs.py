@@ -73,7 +73,7 @@ class TestLogs:
 
     def test_logs_of_failed_tasks_leave_out_the_others(self, home: Home) -> None:
         assert home.call("logs", "r1", "--failed", code=0).stdout == "==> task 1  bad  failed\nlast words\n"
-        assert home.call("logs", "--failed", code=0).stderr == "hint:   no task of them failed\n"
+        assert home.call("logs", "--failed", code=0).stderr == "hint:   none of these tasks failed\n"
         (one,) = json.loads(home.call("logs", "0-3", "--failed", "--json", code=0).stdout)["tasks"]
         assert (one["run"], one["task"], one["state"], one["text"]) == (1, 1, "failed", "last words\n")
 
