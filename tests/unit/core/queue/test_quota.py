@@ -16,7 +16,7 @@ from scheduler.core.placement.refusal import Reason
 from scheduler.core.queue.quota import bounded
 from scheduler.core.site_policy import NO_CAPS, Caps, UserQuotas
 from scheduler.units import GIB
-from tests.support.builders import brain, gpu, host, lease_of, machine, slots, tasks, tell
+from tests.support.builders import brain, checked, gpu, host, lease_of, machine, slots, tasks, tell
 from tests.support.faults import fault
 
 ME, BEN = 1000, 2000
@@ -43,7 +43,7 @@ def packer(number: int = 6, memory: str | None = "4GiB", **said: Any) -> Brain:
 
 
 def placed(decision: Decision) -> list[int]:
-    return [placement.task for placement in decision.placements]
+    return [placement.task for placement in checked(decision).placements]
 
 
 def begin(b: Brain, decision: Decision) -> None:
@@ -51,7 +51,7 @@ def begin(b: Brain, decision: Decision) -> None:
 
 
 def words(decision: Decision) -> list[str]:
-    return [why(refusal) for refusal in (*decision.refusals, *decision.impossible)]
+    return [why(refusal) for refusal in (*checked(decision).refusals, *decision.impossible)]
 
 
 class TestTasks:
