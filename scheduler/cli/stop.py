@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scheduler.app.observe import run_facts
 from scheduler.cli.parsing import Parser, settings_from, show
+from scheduler.core.control.request_kinds import RunRequest
 from scheduler.core.ports import Request
 from scheduler.errors import StateError
 from scheduler.runtime.settings import Settings
@@ -13,9 +14,11 @@ from scheduler.units import count
 
 ABANDON = "abandon"
 DONE = {
-    "drain": "no more tasks start, running tasks finish; scheduler stop r{} --now stops them too",
-    "stop": "running tasks are being stopped (stop signal, grace, KILL); scheduler resume r{} continues the run",
-    "leave": "its scheduler ends, running tasks continue; scheduler resume r{} takes them over",
+    RunRequest.DRAIN: "no more tasks start, running tasks finish; scheduler stop r{} --now stops them too",
+    RunRequest.STOP: (
+        "running tasks are being stopped (stop signal, grace, KILL); scheduler resume r{} continues the run"
+    ),
+    RunRequest.LEAVE: "its scheduler ends, running tasks continue; scheduler resume r{} takes them over",
 }
 
 
@@ -29,10 +32,19 @@ def main(argv: list[str]) -> int:
     parser.run()
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
-        "--now", action="store_const", dest="how", const="stop", default="drain", help="stop running tasks too"
+        "--now",
+        action="store_const",
+        dest="how",
+        const=RunRequest.STOP,
+        default=RunRequest.DRAIN,
+        help="stop running tasks too",
     )
     how.add_argument(
-        "--leave", action="store_const", dest="how", const="leave", help="end only the scheduler; tasks continue"
+        "--leave",
+        action="store_const",
+        dest="how",
+        const=RunRequest.LEAVE,
+        help="end only the scheduler; tasks continue",
     )
     how.add_argument(
         "--abandon",

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from scheduler.core.control.request_kinds import RunRequest
 from scheduler.core.events import Event, Started
 from scheduler.core.model import HOST, Placement
 from scheduler.core.placement.refusal import Refusal
@@ -17,10 +18,10 @@ from scheduler.ui.text import clean
 from scheduler.values import dataclass
 
 STAMP = "%Y-%m-%d %H:%M:%S"
-_ASKED = {
-    "drain": "Next Ctrl-C terminate the task (PGID: {}).",
-    "stop": "The task (PGID: {}) was terminated.",
-    "kill": "The task (PGID: {}) was killed.",
+_ASKED: dict[str, str] = {
+    RunRequest.DRAIN: "Next Ctrl-C terminate the task (PGID: {}).",
+    RunRequest.STOP: "The task (PGID: {}) was terminated.",
+    RunRequest.KILL: "The task (PGID: {}) was killed.",
 }
 
 

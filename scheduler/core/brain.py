@@ -279,7 +279,7 @@ class Brain(RunState):
         task.placement = None
         del self._alive[task.id]
         self._learning.pop(task.id, None)
-        task.asked = ""
+        task.asked = None
         if to in UNFINISHED:
             self._move(task, to, why)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
+from scheduler.core.causes import Action
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Edge, Exited
 from scheduler.core.model import Outcome, Placement, Purpose, State, Terms
@@ -51,7 +52,7 @@ class TaskState:
     """The number of attempts in a row that were lost for other reasons than the task."""
     short_turns: int = 0
     """The number of attempts in a row that asked for another turn soon after their start."""
-    asked: str = ""
+    asked: Action | None = None
     """The request for the living attempt: stop or cancel."""
     placement: Placement | None = None
     started_at: float = 0.0
@@ -137,4 +138,4 @@ def after_exit(task: TaskState, outcome: Outcome, terms: Terms, rules: Schedulin
         Outcome.AGAIN: S.FAILED if task.short_turns >= rules.max_short_turns else S.WAITING,
     }
     to = table[outcome]
-    return S.CANCELLED if task.asked == "cancel" else to
+    return S.CANCELLED if task.asked is Action.CANCEL else to

@@ -109,6 +109,7 @@ class Request:
     """A request of a user to a run: by a signal (drain, stop, kill, leave, hangup) or by a command."""
 
     what: str
+    """A RunRequest or a Verb of `control/request_kinds`; any other word is answered as unknown."""
     tasks: tuple[int, ...] = ()
     """The tasks that it concerns; empty: the run, or all tasks to which the request can apply."""
     said: Mapping[str, str] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Protocol
 
+from scheduler.core.control.request_kinds import RunRequest
 from scheduler.core.events import Started
 from scheduler.core.ports import Happening, Request, Sample, World
 from scheduler.runtime import clock
@@ -92,7 +93,7 @@ class SignalReader:
         """Return a descriptor that is readable when a signal came."""
         return self._read
 
-    def collect(self) -> list[str]:
+    def collect(self) -> list[RunRequest]:
         """Return what the signals since the last call request: drain, stop, kill, leave, hangup."""
         try:
             numbers = os.read(self._read, 64)
@@ -102,14 +103,14 @@ class SignalReader:
         self.asked = words[-1] if words else self.asked
         return words
 
-    def _meaning(self, number: int) -> str:
+    def _meaning(self, number: int) -> RunRequest:
         if number == signal.SIGHUP:
-            return "hangup"
+            return RunRequest.HANGUP
         self.last = number
         if number == signal.SIGQUIT:
-            return "leave"
+            return RunRequest.LEAVE
         self._ints += 1 if number == signal.SIGINT or self._ints >= 2 else 2
-        return {1: "drain", 2: "stop"}.get(self._ints, "kill")
+        return {1: RunRequest.DRAIN, 2: RunRequest.STOP}.get(self._ints, RunRequest.KILL)
 
     def close(self) -> None:
         """Restore the caller's handlers; the second call does nothing."""

@@ -15,7 +15,7 @@ from scheduler.core.causes import Action
 from scheduler.core.control import requests as control_requests
 from scheduler.core.control import why as control_why
 from scheduler.core.control.messages import skipped_sentences, why
-from scheduler.core.control.request_kinds import CONTROLS, SUBMIT, WHY
+from scheduler.core.control.request_kinds import CONTROLS, ENDINGS, RunRequest
 from scheduler.core.events import Asked, Event, Exited, Learned, Observed, Refused, Resized, Started, Submitted
 from scheduler.core.leases import HeldLease, Lease
 from scheduler.core.model import Decision, DeviceBudget, Machine, Outcome, Placement
@@ -50,7 +50,6 @@ from scheduler.values import dataclass
 TICK = 0.5
 """Seconds between checks of what no event reports: free memory, other schedulers' leases, rows appended to the file,
 a GPU that hangs."""
-ENDINGS = ("drain", "stop", "kill", "leave")
 """Requests that end a scheduler, at once or later."""
 _WITHOUT_RECORD = (Outcome.LOST, Outcome.UNSTARTED)
 """Outcomes that an exit record cannot contain, and whose lease no shim has removed."""
@@ -123,7 +122,7 @@ class Loop:
             self._tracker.crowd.enter((task.id, task.attempts), task.placement.devices if task.placement else ())
             self.ports.leases.adopt(task.id, task.attempts)
             self.ports.engine.adopt(task.id, task.attempts)
-            if task.asked == "cancel":
+            if task.asked is Action.CANCEL:
                 self._stop(task.id)  # the scheduler that was to do it may have died before it could
         self._follow_dependencies()
         look_ahead(self.brain, self.ports.run_store.kind)
@@ -217,10 +216,10 @@ class Loop:
 
     def _answer(self, request: Request) -> None:
         """Carry out a request, and answer it once it is durable."""
-        if request.what == WHY:
+        if request.what == RunRequest.WHY:
             self.ports.answer(request, self._explain(request.tasks))
             return
-        if request.what == SUBMIT:
+        if request.what == RunRequest.SUBMIT:
             self._submit(request)
             return
         if request.what not in CONTROLS:
@@ -256,17 +255,17 @@ class Loop:
     def _requested(self, request: Request) -> list[Event]:
         brain = self.brain
         self.ports.view.say(control_requests.onward(request.what, self.around.run, len(brain.living()), brain.waiting))
-        if request.what == "hangup":
+        if request.what == RunRequest.HANGUP:
             self.ports.view.hang_up()
             return []
-        if request.what == "leave":
+        if request.what == RunRequest.LEAVE:
             self.left_early = True
             return []
         events: list[Event] = [] if self.brain.draining else [Asked(Action.DRAIN)]
-        if request.what in ("stop", "kill"):
+        if request.what in (RunRequest.STOP, RunRequest.KILL):
             fresh = tuple(t.id for t in self.brain.living() if not t.asked)
             events += [Asked(Action.STOP, fresh)] if fresh else []
-            if request.what == "kill":
+            if request.what == RunRequest.KILL:
                 self._kill_all()
         return events
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scheduler.app.control import run_requests
 from scheduler.app.control.targets import Target
 from scheduler.app.observe.run_reader import RunReader
-from scheduler.core.control.request_kinds import Verb
+from scheduler.core.control.request_kinds import RunRequest, Verb
 from scheduler.core.model import LIVING
 from scheduler.core.ports import Request
 from scheduler.errors import StateError
@@ -26,7 +26,7 @@ def abandon(info: RunInfo, settings: Settings) -> tuple[int, int]:
     if result.recorded:
         if cancelled:
             _take_over(info, settings)
-    elif requests.ask(info.places, Request("drain")) is None and is_locked(info.places.root):
+    elif requests.ask(info.places, Request(RunRequest.DRAIN)) is None and is_locked(info.places.root):
         raise StateError(f"the scheduler of run {info.number} has not answered: scheduler list r{info.number} shows it")
     return min(stopped, cancelled), max(0, cancelled - stopped)
 

@@ -21,7 +21,7 @@ from scheduler.app.observe import report as observe_report
 from scheduler.app.observe import run_facts, run_reader, why
 from scheduler.app.observe.machine_status import MachineMonitor
 from scheduler.app.observe.monitor import RunMonitor
-from scheduler.core.control.request_kinds import WHY
+from scheduler.core.control.request_kinds import RunRequest
 from scheduler.errors import NoSuchRun, StateError
 from scheduler.runtime.paths import PAGE, open_within
 from scheduler.runtime.settings import Settings
@@ -221,7 +221,7 @@ class WebFeed:
     def ask(self, run: str, what: str, tasks: tuple[int, ...]) -> Mapping[str, Any]:
         """Send a request to the run, as the command-line verb with that name does."""
         info = RunCatalog(self._places).info(_number(run))
-        if what == WHY:
+        if what == RunRequest.WHY:
             return {
                 "run": info.number,
                 "applied": "",

@@ -10,7 +10,7 @@ from typing import Any
 from scheduler.app.control.targets import Target
 from scheduler.app.observe.run_facts import forecast_of
 from scheduler.app.observe.run_reader import RunReader
-from scheduler.core.control.request_kinds import WHY
+from scheduler.core.control.request_kinds import RunRequest
 from scheduler.core.model import NO_TASK, State
 from scheduler.core.ports import Answer, Request
 from scheduler.core.reporting.forecast import Forecast
@@ -43,7 +43,8 @@ def why(target: Target) -> WhyAnswer:
     alive = is_locked(info.places.root)
     asks = alive and not info.elsewhere
     few = asks and len(target.tasks) <= AT_ONCE
-    posted = requests.post(info.places, Request(WHY, target.tasks)) if few else None  # it is answered while we read
+    request = Request(RunRequest.WHY, target.tasks)
+    posted = requests.post(info.places, request) if few else None  # it is answered while we read
     with closing(RunReader(info)) as reader:
         if posted is not None:
             said = requests.fetch(info.places, posted, PATIENCE) or ()
@@ -60,7 +61,7 @@ def _asked(target: Target, reader: RunReader) -> Sequence[Answer]:
     waiting = [task for task in target.tasks if reader.brain.state(task) is State.WAITING]
     said: list[Answer] = []
     for first in range(0, len(waiting), AT_ONCE):
-        asked = Request(WHY, tuple(waiting[first : first + AT_ONCE]))
+        asked = Request(RunRequest.WHY, tuple(waiting[first : first + AT_ONCE]))
         answers = requests.ask(target.info.places, asked, PATIENCE)
         if answers is None:
             break

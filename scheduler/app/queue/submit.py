@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from scheduler.core.control.request_kinds import SUBMIT
+from scheduler.core.control.request_kinds import RunRequest
 from scheduler.core.ports import Answer, Request
 from scheduler.core.tasks.fields import RowForm
 from scheduler.errors import InputError, StateError, UsageError
@@ -61,7 +61,7 @@ def submit(form: RowForm, rows: Iterable[Cells], python: Python, settings: Setti
                 continue
             digest = keep_shell(queue.shells, shell, python)
             own = RowForm(form.columns, form.defaults, form.append, form.template, digest)
-            answer = _ask(queue, Request(SUBMIT, (), Submission(token, own, sent, secrets).to_dict()), name)
+            answer = _ask(queue, Request(RunRequest.SUBMIT, (), Submission(token, own, sent, secrets).to_dict()), name)
             if answer is not None:
                 return AcceptedSubmission(queue.number, _accepted(answer), tuple(hints))
     raise StateError(f"the scheduler of the queue {name} ended {TRIES} times before it had answered: see {home.runs}")

@@ -6,12 +6,32 @@ from enum import StrEnum
 
 from scheduler.core.model import LIVING, RETRIABLE, State
 
-WHY, LIMIT = "why", "limit"
-"""The request that changes nothing, which only a living scheduler can answer; and the one that changes the limits of
-a run.
-"""
 UNSTARTED = frozenset({State.WAITING, State.BLOCKED, State.HELD, State.INTERRUPTED})
 """The states of tasks that have no attempt now and may still get one."""
+
+
+class RunRequest(StrEnum):
+    """The requests to a run that change no single task, by signals and by commands."""
+
+    DRAIN = "drain"
+    """Start no more tasks; running ones end by themselves."""
+    STOP = "stop"
+    """Stop running tasks too: stop signal, grace, KILL."""
+    KILL = "kill"
+    LEAVE = "leave"
+    """End only the scheduler; its tasks continue under their shims."""
+    HANGUP = "hangup"
+    """Go on without the terminal."""
+    WHY = "why"
+    """Say why tasks wait; only a living scheduler can answer."""
+    LIMIT = "limit"
+    """Change the limits of the run."""
+    SUBMIT = "submit"
+    """Accept new tasks; the client waits for the answer, and sends it again where the scheduler ended."""
+
+
+ENDINGS = frozenset({RunRequest.DRAIN, RunRequest.STOP, RunRequest.KILL, RunRequest.LEAVE})
+"""Requests after which the run starts nothing more."""
 
 
 class Verb(StrEnum):
@@ -40,7 +60,5 @@ class Verb(StrEnum):
     SET = "set", UNSTARTED | RETRIABLE, "", "no task of the run waits"
 
 
-CONTROLS = frozenset({*Verb, LIMIT})
+CONTROLS = frozenset({*Verb, RunRequest.LIMIT})
 """Requests that wait for the next scheduler where none lives."""
-SUBMIT = "submit"
-"""The request that brings new tasks; its client waits for the answer, and sends it again where the scheduler ended."""

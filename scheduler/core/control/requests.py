@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from scheduler.core.brain import Brain
 from scheduler.core.causes import Action
-from scheduler.core.control.request_kinds import CONTROLS, LIMIT, UNSTARTED, Verb
+from scheduler.core.control.request_kinds import CONTROLS, UNSTARTED, RunRequest, Verb
 from scheduler.core.events import Asked, Changed, Event, Limited
 from scheduler.core.model import LIVING, RETRIABLE, Device, DeviceBudget, State, Terms
 from scheduler.core.placement import fit
@@ -49,7 +49,7 @@ def grant(
 
     `number` returns the number of new terms. Without budgets nothing is said about what the devices can hold.
     """
-    if request.what == LIMIT:
+    if request.what == RunRequest.LIMIT:
         return _limited(brain, request.said, [b.device for b in budgets])
     if request.what not in CONTROLS:
         return GrantedRequest(answers=(Answer((), False, f"unknown request: {request.what}"),))
@@ -294,26 +294,26 @@ def _called(word: str, devices: Sequence[Device]) -> list[Device]:
 
 def sentences(request: Request, answers: Sequence[Answer]) -> list[str]:
     """Return the lines that a run prints about a request."""
-    asked = "asked" if request.what == LIMIT else f"asked to {request.what}"
+    asked = "asked" if request.what == RunRequest.LIMIT else f"asked to {request.what}"
     return [f"{asked}: {sentence(answer)}" for answer in answers[:MOST_SAID]]
 
 
 def onward(what: str, run: str, living: int, waiting: int) -> str:
     """Return the line that a run prints after a signal, or after a request for it."""
-    if what == "hangup":
+    if what == RunRequest.HANGUP:
         said = f"hung up: the run continues without its terminal (scheduler list r{run} shows it, "
         return said + "INT to this process lets running tasks end, QUIT leaves them running)"
-    if what == "leave":
+    if what == RunRequest.LEAVE:
         go, wait = "goes" if living == 1 else "go", "waits" if waiting == 1 else "wait"
         said = f"left: {living} running {go} on without the scheduler, {waiting} {wait}; "
         return said + f"scheduler resume r{run} takes them over"
-    if what == "drain":
+    if what == RunRequest.DRAIN:
         end = "ends by itself" if living == 1 else "end by themselves"
         said = f"nothing more is started; {count(living, 'running task')} {end} "
         return said + "(Ctrl-C or INT again stops them, Ctrl-\\ or QUIT leaves them running)"
-    if what == "stop" and not living:
+    if what == RunRequest.STOP and not living:
         return "stopping: no task runs"
-    if what == "stop":
+    if what == RunRequest.STOP:
         return f"stopping {count(living, 'running task')}: stop signal, grace, then KILL (once more kills now)"
     gone, them = ("it is gone", "it") if living == 1 else ("they are gone", "them")
     return f"killing {count(living, 'running task')} now; once {gone}, resume starts {them} again"

@@ -244,7 +244,7 @@ class StatusBuilder:
             self._names[task.id],
             tuple(self._labels.get(device, device) for device in placement.shown),
             placement.purpose is Purpose.PROBE,
-            task.asked,
+            task.asked or "",
             seconds,
             epochs,
             of,

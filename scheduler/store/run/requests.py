@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scheduler.core.control.request_kinds import CONTROLS, SUBMIT
+from scheduler.core.control.request_kinds import CONTROLS, RunRequest
 from scheduler.core.ports import Answer, Request
 from scheduler.errors import StateError
 from scheduler.runtime.paths import RunPaths, make_private, open_plain
@@ -42,7 +42,7 @@ class RequestInbox:
         for path in self._folder.glob(f"*{_ANSWER}"):
             _unlink(path)
         for request in _read(self._folder):
-            if request.what not in (*CONTROLS, SUBMIT):
+            if request.what not in (*CONTROLS, RunRequest.SUBMIT):
                 _unlink(self._folder / (request.name + _REQUEST))
 
     def fileno(self) -> int:

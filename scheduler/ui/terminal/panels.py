@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 from unicodedata import combining, east_asian_width
 
+from scheduler.core.causes import Action
 from scheduler.core.metrics.goal import ranked
 from scheduler.core.model import State
 from scheduler.core.reporting.live_status import LiveStatus, LiveTask, MemoryBar, QueueSummary
@@ -345,7 +346,7 @@ def _task(one: LiveTask, number: int, name: int, label: int, width: int, shown: 
 
 
 def _title(one: LiveTask) -> str:
-    words = {"stop": "stopping: ", "cancel": "cancelling: "}
+    words: dict[str, str] = {Action.STOP: "stopping: ", Action.CANCEL: "cancelling: "}
     again = f" (attempt {one.attempt})" if one.attempt > 1 else ""
     return f"{words.get(one.asked, '')}{'probe: ' if one.probe else ''}{one.name}{again}"
 

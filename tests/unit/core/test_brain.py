@@ -196,7 +196,7 @@ class TestDraining:
 class TestStopping:
     def test_a_stop_is_noted_on_the_task(self) -> None:
         b = tell(brain(tasks(3)), placed(1), placed(2), asked("stop", 1))
-        assert {task.id: task.asked for task in b.living()} == {1: "stop", 2: ""}
+        assert {task.id: task.asked for task in b.living()} == {1: "stop", 2: None}
 
     def test_stopped_tasks_are_interrupted(self) -> None:
         b = tell(brain(tasks(2)), placed(1), asked("drain"), asked("stop", 1), exited(1, "interrupted"))
