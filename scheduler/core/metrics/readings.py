@@ -23,6 +23,8 @@ _WORDS = frozenset({
 })  # fmt: skip
 _WITH_OTHERS = frozenset({"err", "error", "score", "return", "rate"})
 """Words that mean a metric only in a longer name, as in `val_error` and `learning_rate`."""
+_USUAL = tuple(sorted({*_WORDS, *_WITH_OTHERS} - {"accuracy", "sacrebleu", "miou", "rmse", "mape"}))
+"""Words that are in every name with one of these words: others contain them."""
 _PLAIN = frozenset({"map", "precision", "recall", "dice", "reward"})
 """Words of prose, so a blank does not make them a metric."""
 _SETS = r"train(?:ing)?|val(?:id|idation)?|test(?:ing)?|eval(?:uation)?|dev"
@@ -49,13 +51,19 @@ class LineReader:
     def __init__(self, names: str = "") -> None:
         """Search for the usual names, or only for `names`, which are separated by commas; `off` finds none."""
         self._names = frozenset(loose(name) for name in names.split(",") if name.strip()) - {""}
-        self._hint = None if names.strip().lower() == OFF else _hint(names)
+        self._hints = () if names.strip().lower() == OFF else _hints(names)
 
     def lines(self, text: str) -> Iterator[tuple[Progress | None, list[Reading]]]:
         """Yield the epochs and the metrics of each line that has some."""
+        plain = text.lower()
+        hints = [word for word in self._hints if word in plain]  # most output has none, and a pattern takes longer
+        if not hints and "epoch" not in plain:
+            return
         for line in re.split(r"[\r\n]+", text):
-            progress = epochs(line) if "poch" in line or "POCH" in line else None
-            found = self._readings(line[:LONGEST_LINE], progress) if self._hint and self._hint.search(line) else []
+            small = line.lower()
+            progress = epochs(line) if "epoch" in small else None
+            there = any(word in small for word in hints)
+            found = self._readings(line[:LONGEST_LINE], progress) if there else []
             if progress is not None or found:
                 yield progress, found
 
@@ -79,10 +87,10 @@ class LineReader:
         return bool(words & _WORDS) or (bool(words & _WITH_OTHERS) and len(words) > 1)
 
 
-def _hint(names: str) -> re.Pattern[str]:
-    """Return a fast pattern that every line with a metric contains."""
-    given = [re.escape(word) for name in names.split(",") for word in re.split(r"[\W_]+", name) if word]
-    return re.compile("|".join(given or sorted({*_WORDS, *_WITH_OTHERS})), re.IGNORECASE)
+def _hints(names: str) -> tuple[str, ...]:
+    """Return words of which every line with a metric contains one."""
+    given = [word.lower() for name in names.split(",") for word in re.split(r"[\W_]+", name) if word]
+    return tuple(given or _USUAL)
 
 
 def epochs(text: str) -> Progress | None:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from scheduler.core.metrics import readings
 from scheduler.core.metrics.goal import Goal, goal_of, ranked
 from scheduler.core.metrics.readings import LONGEST_NAME, LineReader, reported
 
@@ -39,6 +40,11 @@ def test_usual_epoch_line_is_understood(line: str) -> None:
 ])  # fmt: skip
 def test_prose_has_no_metrics(line: str) -> None:
     assert [found for _, found in LineReader().lines(line) if found] == []
+
+
+def test_every_usual_metric_is_found_in_a_line_of_its_own() -> None:
+    for name in readings._WORDS:
+        assert [found for _, found in LineReader().lines(f"{name}=1")] == [[(name, 1.0, None)]], name
 
 
 def test_loss_that_is_no_number_is_read() -> None:
