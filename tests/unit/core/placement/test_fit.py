@@ -588,3 +588,8 @@ class TestNumbers:
         who = (UnmanagedUse(4 * GIB, "ben", calm=10.0), UnmanagedUse(GIB, "amy", calm=60.0))
         decision = decide(brain(tasks(1, "1GiB"), manners=manners), replace(gpu(0), unmanaged=who))
         assert decision.refusals == (refusal,)
+
+    def test_ram_beside_a_gpu_waits_for_a_task_that_has_the_host_alone(self) -> None:
+        b = brain(tasks(1, "1GiB", host_memory="1GiB"))
+        decision = decide(b, gpu(), host(), leases=(lease_of({HOST: GIB}, {HOST: GIB}, alone=True),))
+        assert decision.refusals == (Refusal(1, Reason.ALONE, HOST, room=1),)
