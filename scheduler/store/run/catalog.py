@@ -113,6 +113,7 @@ class RunCatalog:
             return self.info(int(number))
         named = [info for info in self.all() if info.meta.get("name") == word]
         if not named:
+            self._raise_unreadable_queue(word)
             raise NoSuchRun(f"no run here is called {word!r}: scheduler runs shows what there is")
         if len(named) > 1 and named[0].meta.get("door") != "queue":
             numbers = ", ".join(f"r{info.number}" for info in named[:MOST_NAMED])
@@ -149,6 +150,11 @@ class RunCatalog:
             self._raise_unreadable()
             raise NoSuchRun(f"there is no run yet in {self.places.runs}: scheduler run FILE starts one")
         return first
+
+    def _raise_unreadable_queue(self, name: str) -> None:
+        """Raise the error of a queue's run that cannot be read, such as that of another version."""
+        with contextlib.suppress(OSError, ValueError, NoSuchRun):
+            self.info(int(os.readlink(self.places.queues / name)))
 
     def _raise_unreadable(self) -> None:
         """Raise the error of the newest run that cannot be read, if there is one."""

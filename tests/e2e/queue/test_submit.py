@@ -265,6 +265,15 @@ def pss(pid: int) -> int:
 
 
 class TestBadInput:
+    def test_a_queue_of_another_version_is_named_as_such(self, home: Home) -> None:
+        submit(home, "--", "true")
+        ended(home, "succeeded")
+        kill(home.scheduler())
+        with contextlib.closing(sqlite3.connect(home.state / "runs/1/journal.db")) as journal, journal:
+            journal.execute("UPDATE meta SET value = '1' WHERE name = 'format'")
+        for words in (("list", "queue"), ("stop", "queue"), ("submit", "--", "true")):
+            assert "run 1 was written by an older version" in home.call(*words).stderr
+
     @pytest.mark.parametrize(
         ("words", "sentence"),
         [
