@@ -13,9 +13,12 @@ from scheduler.app.run import run_loop, start
 from scheduler.app.run.options import RunOptions, check_counts, mps_word, run_name, this_python
 from scheduler.app.run.previous_runs import RerunOptions
 from scheduler.app.run.task_list import TaskList, csv_listing
+from scheduler.core.tasks import begin
+from scheduler.core.tasks.fields import BEGIN
 from scheduler.errors import UsageError
 from scheduler.inputs import python_tasks
 from scheduler.inputs.python_tasks import Task
+from scheduler.runtime import clock
 from scheduler.runtime.python_envs import missing_package
 from scheduler.runtime.settings import read_settings
 
@@ -129,7 +132,7 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     is_file = isinstance(jobs, (str, os.PathLike))
     _check_wish(is_file, new or skip_done)
     interpreter = this_python(settings)
-    listing = _listing(jobs, header, dict(defaults or {}), interpreter, settings.my_columns)
+    listing = _listing(jobs, header, _defaults(defaults or {}), interpreter, settings.my_columns)
     choices = RunOptions(
         devices,
         slots,
@@ -165,6 +168,16 @@ def runs(state: str | None = None) -> list[Finished]:
     settings = read_settings({"state": state})
     root = str(run_facts.places(settings).root)
     return [Finished(info.number, root) for info in run_facts.all_runs(settings)]
+
+
+def _defaults(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the texts by column, a beginning as an absolute time."""
+    if not texts.get(BEGIN):
+        return dict(texts)
+    try:
+        return {**texts, BEGIN: begin.absolute(texts[BEGIN], clock.wall())}
+    except ValueError as exc:
+        raise UsageError(f"defaults: {BEGIN}: {exc}") from exc
 
 
 def _listing(

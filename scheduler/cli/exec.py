@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
     if args.json and not args.detach:
         raise UsageError("--json goes with -d; without it the task's own output is printed")
     settings = settings_from(args, *SETTINGS)
-    command, fields = _command(args.command, words), flags.task_fields(args)
+    command, fields = _command(args.command, words), flags.checked_fields(flags.task_fields(args))
     if args.detach:
         _refuse_settings_of_a_run(args)
         from scheduler.cli import submit

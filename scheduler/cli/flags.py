@@ -59,6 +59,10 @@ SETTINGS = {
         "metrics that are read from the output of tasks, the most important first (default: the usual names, such as "
         "loss and val_acc); off reads none",
     ),
+    "window": SettingFlag(
+        "TIMES", "local times in which tasks may start: 20:00-07:00, or mon-fri 20:00-07:00,sat-sun 00:00-24:00"
+    ),
+    "preempt_after": SettingFlag("TIME", "how long a task with --preempt waits before others make room (default 5m)"),
     "my_columns": SettingFlag("A,B", "columns of your own whose names look like misspelled task fields"),
     "memory_args": SettingFlag("A,B", "arguments that determine a script's memory; all others do not"),
     "ignore_args": SettingFlag("A,B", "arguments that do not change a script's memory"),
@@ -66,7 +70,10 @@ SETTINGS = {
 """The settings that are flags. Each verb's help page has its own order."""
 DEVICE_SETTINGS = ("buffer", "max_load", "max_gpu_load", "unmanaged", "unmanaged_calm", "visible")
 LEARNING_SETTINGS = ("profile", "profile_epochs", "profile_id", "settle", "margin", "memory_args", "ignore_args")
-RUN_SETTINGS = ("num", "order", "python", "log_max", "metrics", "my_columns", *DEVICE_SETTINGS, *LEARNING_SETTINGS)
+RUN_SETTINGS = (
+    "num", "order", "python", "log_max", "metrics", "my_columns", "window", "preempt_after",
+    *DEVICE_SETTINGS, *LEARNING_SETTINGS,
+)  # fmt: skip
 
 DEVICES = (
     "GPUs as nvidia-smi numbers them (0,2-3), UUIDs, all, or host; each may have a budget: 0:10GiB,host:12GiB "
@@ -117,8 +124,9 @@ def add_notify(group: argparse._ActionsContainer) -> None:
 
 
 FIELD_VALUES = {
-    "Name": "NAME", "Env": "NAME=VALUE", "Stdout": "FILE", "Stderr": "FILE", "After": "TASKS", "Priority": "N",
-    "GPUs": "N", "Memory": "SIZE", "HostMemory": "SIZE", "CPUs": "N", "Timeout": "TIME", "Grace": "TIME",
+    "Name": "NAME", "Env": "NAME=VALUE", "Stdout": "FILE", "Stderr": "FILE", "After": "TASKS", "Begin": "WHEN",
+    "Preempt": "yes|no", "Priority": "N", "GPUs": "N", "Memory": "SIZE", "HostMemory": "SIZE", "CPUs": "N",
+    "Timeout": "TIME", "Grace": "TIME",
     "StopSignal": "SIGNAL", "Retries": "N", "RetryOn": "WHICH", "Resumable": "yes|no", "Device": "DEVICE",
     "Prefer": "DEVICE", "ThreadPercentage": "P", "Exclusive": "yes|no",
 }  # fmt: skip
@@ -127,10 +135,14 @@ FIELD_VALUES = {
 
 def add_task_fields(group: argparse._ActionsContainer, leave_out: Container[str] = ()) -> None:
     """Add a flag for each task field, except for the columns in `leave_out`."""
-    from scheduler.core.tasks.fields import FIELDS
+    from scheduler.core.tasks.fields import FIELDS, SWITCHES
 
     for field in FIELDS:
-        if field.flag and field.column not in leave_out:
+        if field.column in SWITCHES and field.column not in leave_out:
+            group.add_argument(
+                field.flag, dest=f"field_{field.attribute}", action="store_const", const="yes", help=field.help
+            )
+        elif field.flag and field.column not in leave_out:
             action = "append" if field.column == "Env" else "store"
             names = (field.flag, *field.aliases)
             group.add_argument(
@@ -154,17 +166,23 @@ def task_fields(args: argparse.Namespace) -> dict[str, str]:
 
 
 def checked_fields(texts: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the task fields unchanged; raise UsageError, with the flag, for a value that no cell may have."""
-    from scheduler.core.tasks.fields import FIELDS
+    """Return the task fields, a beginning as an absolute time; raise UsageError, with the flag, for a value that no
+    cell may have.
+    """
+    from scheduler.core.tasks import begin
+    from scheduler.core.tasks.fields import BEGIN, FIELDS
+    from scheduler.runtime import clock
 
-    by_column = {field.column: field for field in FIELDS}
+    by_column, checked = {field.column: field for field in FIELDS}, dict(texts)
     for column, text in texts.items():
         field = by_column[column]
         try:
+            if column == BEGIN:
+                checked[column] = text = begin.absolute(text, clock.wall())
             field.read(text)
         except (ValueError, ArithmeticError) as exc:
             raise UsageError(f"{field.flag}: {exc}") from exc
-    return texts
+    return checked
 
 
 def about_flag(exc: InputError) -> str:
@@ -198,9 +216,9 @@ def whole_numbers(flag: str, text: str, most: int) -> list[int]:
     return [whole_number(flag, number, most=most, given=text) for number in listed(flag, text)]
 
 
-def optional_count(flag: str, text: str | None) -> int | None:
-    """Read a whole number of at least 1; return None if the flag is not given."""
-    return None if text is None else whole_number(flag, text)
+def optional_count(flag: str, text: str | None, least: int = 1) -> int | None:
+    """Read a whole number; return None if the flag is not given."""
+    return None if text is None else whole_number(flag, text, least)
 
 
 def any_integer(flag: str, text: str) -> int:

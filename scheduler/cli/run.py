@@ -73,8 +73,8 @@ def _add_list(made: Parser) -> None:
 
 def add_run_flags(made: Parser) -> None:
     """Add the flags of a run that do not depend on the source of its tasks."""
-    flags.add_settings(made, "num", "order", "python", "log_max", "metrics", "my_columns")
-    made.add_argument("-j", "--jobs", metavar="N", help="maximum number of tasks of this run at once")
+    flags.add_settings(made, "num", "order", "python", "log_max", "metrics", "my_columns", "window", "preempt_after")
+    made.add_argument("-j", "--jobs", metavar="N", help="maximum number of tasks of this run at once; 0: none yet")
     made.add_argument("--name", default="", help="a name for the run")
     made.add_argument("--plain", action="store_true", help="print lines, not the live view")
     made.add_argument(
@@ -147,7 +147,7 @@ def _options(args: argparse.Namespace, *, keep_going: bool, learn_only: bool) ->
     return RunOptions(
         devices=args.devices,
         slots=flags.optional_count("--slots", args.slots),
-        jobs=flags.optional_count("-j", args.jobs),
+        jobs=flags.optional_count("-j", args.jobs, 0),
         max_per_device=flags.optional_count("--max-per-device", args.max_per_device),
         name=run_name("--name ", args.name),
         learn_only=learn_only,

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from scheduler.cli import request_flags
 from scheduler.cli.flags import FIELD_VALUES
 from scheduler.cli.parsing import Parser
-from scheduler.core.control.requests import DEVICES, JOBS, PER_DEVICE
-from scheduler.core.tasks.fields import SETTABLE
+from scheduler.core.control.requests import DEVICES, JOBS, PER_DEVICE, WINDOW
+from scheduler.core.queue import start_window
+from scheduler.core.tasks import begin
+from scheduler.core.tasks.fields import BEGIN, SETTABLE
 from scheduler.errors import UsageError
+from scheduler.runtime import clock
 
 if TYPE_CHECKING:
     from scheduler.app.control.targets import Target
@@ -48,6 +51,9 @@ def _parser() -> Parser:
     run.add_argument(
         "--devices", metavar="WHICH", help="the run's GPUs on which new tasks may start, such as 0-2; or all"
     )
+    run.add_argument(
+        "--window", metavar="TIMES", help="local times in which tasks may start, such as 20:00-07:00; '': at any time"
+    )
     return made
 
 
@@ -59,6 +65,8 @@ def _fields(args: argparse.Namespace) -> dict[str, str]:
         if text is None:
             continue
         try:
+            if field.column == BEGIN and text.strip():
+                text = begin.absolute(text, clock.wall())
             _ = field.read(text) if text.strip() else None
         except (ValueError, ArithmeticError) as exc:
             raise UsageError(f"{field.flag}: {exc}") from exc
@@ -67,13 +75,18 @@ def _fields(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _limits(args: argparse.Namespace) -> dict[str, str]:
-    limits = {JOBS: args.jobs, PER_DEVICE: args.max_per_device, DEVICES: args.devices}
+    limits = {JOBS: args.jobs, PER_DEVICE: args.max_per_device, DEVICES: args.devices, WINDOW: args.window}
     for flag, least in ((JOBS, 0), (PER_DEVICE, 1)):
         text = limits[flag]
         if text and not (text.isascii() and text.isdecimal() and least <= int(text) <= 10**6):
             raise UsageError(f"{flag} {text}: give a whole number from {least}, or '' for no limit")
     if args.devices == "":
         raise UsageError("--devices: name devices, such as 0-2, or all")
+    if args.window:
+        try:
+            start_window.parse(args.window)
+        except ValueError as exc:
+            raise UsageError(f"--window: {exc}") from exc
     return {flag: text for flag, text in limits.items() if text is not None}
 
 
@@ -86,5 +99,5 @@ def _runs(args: argparse.Namespace) -> list[Target]:
 
     several = len(args.who) + (args.run is not None) > 1 or any("," in word for word in args.who)
     if args.task is not None or several:
-        raise UsageError("set: -j, --max-per-device and --devices apply to one run, not to tasks")
+        raise UsageError("set: -j, --max-per-device, --devices and --window apply to one run, not to tasks")
     return [Target(find_run(settings_from(args), run_word(args.run) or next(iter(args.who), None)))]

@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
     argv, words = flags.split_at_command(argv)
     args = parser().parse_args(argv)
     settings = settings_from(args, *SETTINGS)
-    fields = flags.task_fields(args)
+    fields = flags.checked_fields(flags.task_fields(args))
     python = chosen_python(settings)
     if args.stdin:
         if args.what is not None or words is not None:
@@ -115,7 +115,7 @@ def _one(line: str | None, words: Sequence[str] | None, fields: Mapping[str, str
 
     if os.path.isfile(line):
         table.refuse_script(line)
-    form = form_of_lines(flags.checked_fields(fields))
+    form = form_of_lines(fields)
     cells = [line, *form.defaults.values()]
     form = RowForm((*form.columns, *form.defaults), {}, form.append, form.template)
     return form, [(1, cells, form.terms(cells), 0)], ()
@@ -125,7 +125,7 @@ def _lines(fields: Mapping[str, str]) -> Rows:
     """Return the lines of standard input as rows."""
     from scheduler.app.run.task_list import stdin_listing
 
-    listing = stdin_listing(flags.checked_fields(fields), multiline=False, at_once=True)
+    listing = stdin_listing(fields, multiline=False, at_once=True)
     return listing.form, listing.rows, ()
 
 
@@ -142,7 +142,7 @@ def _list(
     listing = csv_listing(
         path,
         header=0,
-        defaults=flags.checked_fields(fields),
+        defaults=fields,
         append="both" if template is None else "none",
         python=python.path,
         template=template or (),

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from scheduler.core.attempts.early_abort import FailureTally
 from scheduler.core.attempts.out_of_memory import raise_floors
 from scheduler.core.causes import Action, ResizeCause
-from scheduler.core.config import SchedulingConfig
+from scheduler.core.config import SchedulingConfig, limited
 from scheduler.core.events import (
+    Arrived,
     Asked,
     Changed,
     Depended,
@@ -20,6 +21,7 @@ from scheduler.core.events import (
     Limited,
     Observed,
     Peaked,
+    Preempted,
     Refused,
     Resized,
     Skipped,
@@ -63,6 +65,8 @@ class Brain(RunState):
         self._last: tuple[tuple[object, ...], Decision] | None = None
         """The last decision, and what it depended on."""
         self._policy: Policy | None = None
+        self._at = 0.0
+        """The time of the event that is being applied."""
 
     # ---- events ----
 
@@ -71,6 +75,7 @@ class Brain(RunState):
         history.
         """
         self.changes += 1
+        self._at = at
         match event:  # the events of every task come first
             case Placement():
                 self._placed(event, at)
@@ -84,7 +89,11 @@ class Brain(RunState):
                 self._peaked(event, at)
             case Submitted():
                 self.task_table.add(event.batch, event.first, event.terms)
+                self.times.accepted(event.batch, at)
                 self.wait_queue.extend(event.first, event.terms)
+                self.note_begins(event.first, event.terms)
+                for task in self.held_at_first(event.first, event.terms):
+                    self._step(self._touch(task), State.HELD, "held from the start")
                 for one in event.dependencies:
                     self._decided(one)
             case _:
@@ -110,18 +119,35 @@ class Brain(RunState):
                 self._asked(event)
             case Changed():
                 self._changed(event)
+            case _:
+                self._arranged(event)
+
+    def _arranged(self, event: Event) -> None:
+        match event:
+            case Preempted():
+                self._preempted(event)
+            case Arrived():
+                self.times.arrived(event.batch, self._at)
             case Limited():
-                self.rules = replace(
-                    self.rules, jobs=event.jobs, max_per_device=event.max_per_device, closed=frozenset(event.closed)
-                )
-                self.capacity.follow(self.rules)
+                self._set_limits(event)
+
+    def _preempted(self, event: Preempted) -> None:
+        for number in event.tasks:
+            task = self._living(number, self._touch(number).attempts, f"preempted by {event.by}")
+            task.asked, task.making_way_for = Action.SAVE, event.by
+        if self.task_table.state(event.by) is State.WAITING:
+            self.wait_queue.lift(event.by)
+
+    def _set_limits(self, event: Limited) -> None:
+        self.rules = limited(self.rules, event)
+        self.capacity.follow(self.rules)
 
     def _depended(self, event: Depended) -> None:
         self.dependencies.apply(event)
         to = STATE_AFTER[event.step]
         for number in event.tasks:
-            if self.task_table.state(number) is to:
-                continue  # it was skipped for another parent before
+            if self.task_table.state(number) in (to, State.HELD):
+                continue  # it was skipped for another parent before, or is judged when it is released
             if to is State.SKIPPED:
                 self._leave(self._touch(number), to, f"{parent_name(event.parent)} ended without success")
             else:
@@ -148,6 +174,7 @@ class Brain(RunState):
                     task.id, 0
                 )  # its class was forgotten while it did not wait: it is determined again
             self.wait_queue.put_back(task.id, apart=bool(task.floors))
+            self.note_waiting(task.id, self._at)
 
     def _leave(self, task: TaskState, to: State, why: str) -> None:
         """Move a task to a state that it does not leave by itself, and forget its details."""
@@ -175,6 +202,7 @@ class Brain(RunState):
         if estimator.is_at_its_beginning(task, self.rules):
             self._note_beginning()
         task.without_at = 0.0
+        task.making_way_for = NO_TASK
         self.backoff.placed((task.id, task.attempts), at, self.rules)
 
     def _started(self, event: Started, at: float) -> None:
@@ -316,7 +344,7 @@ class Brain(RunState):
         elif event.what is Action.SKIP:
             for number in tuple(self.task_table.in_state(State.WAITING, State.BLOCKED)):
                 self._leave(self._touch(number), State.SKIPPED, "only profiles were learned")
-        elif event.what is Action.STOP:
+        elif event.what in (Action.STOP, Action.SAVE):
             for number in event.tasks:
                 self._living(number, self._touch(number).attempts, event.what).asked = event.what
         else:
@@ -345,9 +373,11 @@ class Brain(RunState):
             if self.task_table.state(number) is State.WAITING:
                 self.wait_queue.change(number, event.terms)
             else:
-                self.task_table.change(number, event.terms)
+                self.task_table.change(number, event.terms, keeps_class=number in self._alive)
             if number in self.tasks:
                 self.tasks[number].terms = event.terms
+            if self.terms[event.terms].begin is not None or self.dependencies.begins(number):
+                self.dependencies.begin((number,), self.terms[event.terms].begin)
 
     # ---- task classes ----
 

@@ -76,6 +76,8 @@ class Action(StrEnum):
     RETRY = "retry"
     RESUME = "resume"
     SKIP = "skip"
+    SAVE = "save"
+    """Resumable tasks end, and wait for their next turn."""
 
 
 class DependencyStep(StrEnum):

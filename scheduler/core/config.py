@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 from scheduler.core.model import Profiling, RankOrder, UnmanagedPolicy
 from scheduler.units import GIB, MIB
 from scheduler.values import dataclass
+
+if TYPE_CHECKING:
+    from scheduler.core.events import Limited
 
 BATCHES = "batches"
 """The policy that goes by the older tool's procedure: `--profile sequential`."""
@@ -34,6 +40,12 @@ class SchedulingConfig:
     """A measured load on a GPU replaces the expected one when it differs by more."""
     jobs: int | None = None
     """Maximum number of attempts of this run at once (`-j`); 0 pauses."""
+    paused: bool = False
+    """True if nothing starts (`pause`)."""
+    paused_until: float = 0.0
+    """The time of the wall clock at which the pause ends by itself; 0: it does not."""
+    window: str = ""
+    """The local times in which tasks may start (`--window`); empty: at any time."""
     slots: int | None = None
     """Count tasks per device instead of memory (`--slots`)."""
     max_per_device: int | None = None
@@ -158,6 +170,12 @@ class SchedulingConfig:
     """Seconds within which such attempts fail: a longer attempt was not wrong from its first line."""
     max_failures: int | None = None
     """The number of failed tasks that stops the launching."""
+    preempt: bool = False
+    """True if every task may ask less urgent resumable ones to make room; else only tasks that say so."""
+    preempt_after: float = 300.0
+    """Seconds that such a task waits before it asks: most waits are shorter, and each request costs a restart."""
+    max_preemptions: int = 3
+    """How often in a row a task makes room; then it runs to its end, so that it is not put off for ever."""
     short_turn: float = 60.0
     max_short_turns: int = 3
     """The number of short turns in a row after which a resumable task fails, and the length of a short turn in
@@ -178,3 +196,16 @@ class SchedulingConfig:
     def counts_residents(self) -> bool:
         """True if the number of tasks on a device is limited, apart from their needs."""
         return self.slots is not None or self.max_per_device is not None or self.mps
+
+
+def limited(rules: SchedulingConfig, event: Limited) -> SchedulingConfig:
+    """Return the parameters with the limits of an event."""
+    return replace(
+        rules,
+        jobs=event.jobs,
+        max_per_device=event.max_per_device,
+        closed=frozenset(event.closed),
+        paused=event.paused,
+        paused_until=event.until,
+        window=event.window,
+    )

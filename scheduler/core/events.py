@@ -143,13 +143,19 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """New limits for starts of the run: attempts at once, attempts per device, devices without new starts."""
+    """New limits for starts of the run: attempts at once, attempts per device, devices without new starts, times."""
 
     kind: ClassVar[str] = "limited"
     jobs: int | None = None
     max_per_device: int | None = None
     closed: tuple[str, ...] = ()
     """Keys of devices."""
+    paused: bool = False
+    """True if nothing starts."""
+    until: float = 0.0
+    """The time at which the pause ends by itself; 0: it does not."""
+    window: str = ""
+    """The local times in which tasks may start; empty: at any time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +213,16 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
+class Preempted:
+    """Resumable tasks that are asked to save and make room for a more urgent one."""
+
+    kind: ClassVar[str] = "preempted"
+    by: int
+    """The urgent task, which is next from now on."""
+    tasks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Halted:
     """The end of launching, while attempts go on: many tasks in a row failed alike, or too many tasks failed."""
 
@@ -236,6 +252,7 @@ Event = (
     | Skipped
     | Depended
     | Observed
+    | Preempted
     | Halted
 )
 _Fields = tuple[tuple[str, object], ...]
@@ -266,12 +283,15 @@ FORMATS: dict[type[Event], _Fields] = {
     ),
     Asked: (("what", _REQUIRED), ("tasks", ())),
     Changed: (("terms", _REQUIRED), ("tasks", _REQUIRED)),
-    Limited: (("jobs", None), ("max_per_device", None), ("closed", ())),
+    Limited: (
+        ("jobs", None), ("max_per_device", None), ("closed", ()), ("paused", False), ("until", 0.0), ("window", ""),
+    ),
     Refused: (("task", _REQUIRED), ("reason", _REQUIRED)),
     Learned: (("script", _REQUIRED), ("argument", _REQUIRED), ("neutral", _REQUIRED)),
     Skipped: (("done_by", _REQUIRED), ("tasks", ())),
     Depended: (("step", _REQUIRED), ("tasks", _REQUIRED), ("after", ()), ("ended", ()), ("parent", NO_TASK)),
     Observed: (("parents", _REQUIRED), ("state", _REQUIRED)),
+    Preempted: (("by", _REQUIRED), ("tasks", _REQUIRED)),
     Halted: (("why", _REQUIRED), ("task", _REQUIRED), ("attempt", _REQUIRED), ("number", _REQUIRED), ("line", "")),
 }  # fmt: skip
 """The fields of each event in the journal, with the defaults that are left out.

@@ -8,7 +8,7 @@ from dataclasses import field
 from scheduler.core.causes import Action
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Edge, Exited
-from scheduler.core.model import Outcome, Placement, Purpose, State, Terms
+from scheduler.core.model import NO_TASK, Outcome, Placement, Purpose, State, Terms
 from scheduler.errors import ForbiddenEvent
 from scheduler.values import dataclass
 
@@ -17,7 +17,7 @@ S = State
 MOVES: dict[State, frozenset[State]] = {
     S.WAITING: frozenset({S.RUNNING, S.PROBING, S.BLOCKED, S.HELD, S.CANCELLED, S.REFUSED, S.SKIPPED}),
     S.BLOCKED: frozenset({S.WAITING, S.HELD, S.CANCELLED, S.SKIPPED}),
-    S.HELD: frozenset({S.WAITING, S.CANCELLED}),
+    S.HELD: frozenset({S.WAITING, S.CANCELLED, S.SKIPPED}),
     S.PROBING: frozenset({S.WAITING, S.FAILED, S.CANCELLED, S.INTERRUPTED, S.OOM, S.TIMEOUT}),
     S.RUNNING: frozenset({S.SUCCEEDED, S.FAILED, S.OOM, S.TIMEOUT, S.INTERRUPTED, S.CANCELLED, S.WAITING}),
     S.INTERRUPTED: frozenset({S.WAITING, S.CANCELLED}),
@@ -53,7 +53,7 @@ class TaskState:
     short_turns: int = 0
     """The number of attempts in a row that asked for another turn soon after their start."""
     asked: Action | None = None
-    """The request for the living attempt: stop or cancel."""
+    """The request for the living attempt: stop, save or cancel."""
     placement: Placement | None = None
     started_at: float = 0.0
     peak: dict[str, int] = field(default_factory=dict)
@@ -82,6 +82,10 @@ class TaskState:
     """True if the living attempt has shown that it computes without its GPUs."""
     without_at: float = 0.0
     """When the living attempt left its GPUs; 0: it did not."""
+    making_way_for: int = NO_TASK
+    """The more urgent task for which the living attempt was asked to save."""
+    preemptions: int = 0
+    """The number of attempts in a row that made room for more urgent tasks."""
     apart: bool = False
     """True if a GPU fault under MPS ended it. The fault cannot be attributed to one of the tasks on the GPU; outside
     of MPS the next fault concerns only its cause."""
@@ -106,8 +110,9 @@ def count_exit(task: TaskState, event: Exited, rules: SchedulingConfig) -> None:
         task.faults = 0
     elif task.began or event.watched >= 1.0:
         task.faults += 1  # an attempt that an earlier scheduler placed and never started does not count
-    short = event.outcome is Outcome.AGAIN and event.seconds < rules.short_turn
+    short = event.outcome is Outcome.AGAIN and event.seconds < rules.short_turn and task.asked is not Action.SAVE
     task.short_turns = task.short_turns + 1 if short else 0
+    task.preemptions = task.preemptions + 1 if task.making_way_for != NO_TASK else 0
     if event.mps:
         from scheduler.core.attempts.mps_policy import FAULT  # a process that only looks at a run does not need it
 

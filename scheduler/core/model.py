@@ -156,6 +156,12 @@ class Terms:
     """True if the task waits for its next turn when it ends with code 75."""
     thread_percentage: int | None = None
     """The share of its GPU's threads under MPS. SHARED_OUT: what the other tasks leave; None: all."""
+    hold: bool = False
+    """True if it is held from the start, until it is released."""
+    begin: float | None = None
+    """The time of the wall clock before which it must not start; None: at once."""
+    preempt: bool = False
+    """True if less urgent resumable tasks are asked to save and make room for it, once it has waited for long."""
 
 
 @dataclass(frozen=True, slots=True)

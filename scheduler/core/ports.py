@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
+from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scheduler.core.events import Event, Exited, Observed, Started, Submitted
@@ -156,8 +157,14 @@ class World(Protocol):
     def now(self) -> float:
         """Return the seconds since the epoch, for the journal and for users."""
 
-    def wait(self, timeout: float) -> list[Happening]:
-        """Return as soon as something has happened, or when the time is over; an early empty result is allowed."""
+    def wall(self) -> float:
+        """Return the wall clock in seconds since the epoch, for times that users gave; it may be set at any moment."""
+
+    def wait(self, timeout: float, until: float = inf) -> list[Happening]:
+        """Return as soon as something has happened, when the timeout is over, or when the wall clock shows `until`.
+
+        An early empty result is allowed.
+        """
 
 
 class Engine(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from scheduler.core.attempts.backoff import Backoff
@@ -19,6 +20,24 @@ from scheduler.core.profiling.profile_index import Observation, PredictedPeak, P
 from scheduler.core.queue.dependencies import DependencyTracker
 from scheduler.core.queue.task_table import TaskTable
 from scheduler.core.queue.wait_queue import WaitQueue
+from scheduler.core.queue.waiting_times import WaitingTimes
+
+
+class TermsSummary:
+    """A summary of the terms of a run, brought up to date when terms are added."""
+
+    def __init__(self) -> None:
+        self.without_gpus = self.preempt = False
+        self._number = 0
+
+    def look(self, terms: Sequence[Terms]) -> TermsSummary:
+        """Take new terms into account."""
+        if len(terms) != self._number:
+            new = terms[self._number :] if len(terms) > self._number else terms
+            self.without_gpus = self.without_gpus or any(one.gpus == 0 for one in new)
+            self.preempt = self.preempt or any(one.preempt for one in new)
+            self._number = len(terms)
+        return self
 
 
 class RunState:
@@ -40,7 +59,7 @@ class RunState:
         self.profiles = knowledge if knowledge is not None else ProfileIndex()
         self.wait_queue = WaitQueue(self.task_table, self.terms, rules.order, self.profiles.duration)
         self.dependencies = DependencyTracker(self.task_table.state)
-        """Which tasks wait for which others, and what follows from the tasks' states."""
+        """Which tasks wait for which others or for their time, and what follows from the tasks' states."""
         self.tasks: dict[int, TaskState] = {}
         """The details of tasks that had an attempt or a request, and have not ended."""
         self._alive: dict[int, TaskState] = {}
@@ -58,9 +77,10 @@ class RunState:
         """The pauses after attempts whose program never started."""
         self.capacity = CapacityView(rules)
         self._needs = RequestCache()
+        self.times = WaitingTimes()
         self.freed: dict[str, None] = {}
         """Slots in the order in which they became free again."""
-        self._without_gpus, self._looked_terms = False, 0
+        self._summary = TermsSummary()
         self._tries: dict[int, int] = {}
         """The number of attempts of ended tasks that may be tried again, since attempts are numbered consecutively."""
 
@@ -69,6 +89,17 @@ class RunState:
     def state(self, task: int) -> State:
         """Return the state of a task."""
         return self.task_table.state(task)
+
+    def note_begins(self, first: int, terms: Sequence[int]) -> None:
+        """Note which tasks of a new batch must not start before a time."""
+        for number in set(terms):
+            if (at := self.terms[number].begin) is not None:
+                self.dependencies.begin([task for task, one in enumerate(terms, first) if one == number], at)
+
+    def held_at_first(self, first: int, terms: Sequence[int]) -> Sequence[int]:
+        """Return the tasks of a new batch that are held from the start."""
+        held = {number for number in set(terms) if self.terms[number].hold}
+        return [task for task, number in enumerate(terms, first) if number in held] if held else ()
 
     @property
     def state_counts(self) -> Counter[State]:
@@ -156,10 +187,38 @@ class RunState:
     @property
     def some_without_gpus(self) -> bool:
         """True if some tasks request no GPU on a machine with GPUs, or are known to use none."""
-        if len(self.terms) != self._looked_terms:
-            self._without_gpus = any(terms.gpus == 0 for terms in self.terms)
-            self._looked_terms = len(self.terms)
-        return self._without_gpus or self.profiles.some_without_gpu
+        return self._summary.look(self.terms).without_gpus or self.profiles.some_without_gpu
+
+    # ---- making room ----
+
+    @property
+    def some_preempt(self) -> bool:
+        """True if some tasks may ask others to make room."""
+        return self.rules.preempt or self._summary.look(self.terms).preempt
+
+    def may_preempt(self, terms: int) -> bool:
+        """Tell whether tasks with these terms may ask others to make room."""
+        return self.rules.preempt or self.terms[terms].preempt
+
+    def note_waiting(self, task: int, at: float) -> None:
+        """Note when a task began to wait again, if that matters."""
+        if self.may_preempt(self.task_table.terms(task)):
+            self.times.again(task, at)
+
+    def waiting_since(self, task: int) -> float:
+        """Return when a waiting task began to wait."""
+        return self.times.since(task, self.task_table.batch(task))
+
+    def without(self, gone: Sequence[TaskState]) -> RunState:
+        """Return the state as it would be if these living tasks had ended; it is only for questions."""
+        other: RunState = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        ids = {task.id for task in gone}
+        other._alive = {number: task for number, task in self._alive.items() if number not in ids}
+        other.capacity = CapacityView(self.rules)
+        for placement in other.placements():
+            other.capacity.come(placement)
+        return other
 
     @property
     def over(self) -> bool:

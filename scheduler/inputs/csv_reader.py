@@ -44,6 +44,7 @@ from scheduler.inputs.row_checks import (
     anywhere,
 )
 from scheduler.inputs.row_validator import CommandCounts, Row, RowValidator, unreadable
+from scheduler.runtime import clock
 from scheduler.runtime.python_envs import Programs
 from scheduler.units import count
 from scheduler.values import dataclass
@@ -355,6 +356,7 @@ class CsvFile:
         lines = list(io.StringIO(tail.decode("utf-8", "surrogateescape"), newline=""))
         if not any(map(str.strip, lines)):
             return [], 0, 0, None
+        self._take_form(self.form.read_at(clock.wall()))
         reader = self._reader_of(clean(self.path, lines, mark.lines), mark)
         rows: list[Row] = []
         good, said = 0, None
@@ -403,6 +405,6 @@ class CsvFile:
 
 def _form(columns: Sequence[str], defaults: Mapping[str, str], append: str, template: Sequence[str]) -> RowForm:
     try:
-        return RowForm(columns, defaults, append, template)
+        return RowForm(columns, defaults, append, template, now=clock.wall())
     except BadCell as exc:
         raise UsageError(f"{BY_COLUMN[exc.column.lower()].flag}: {exc}") from exc

@@ -11,11 +11,12 @@ from scheduler.core.model import Terms
 from scheduler.core.tasks.fields import BY_COLUMN, BadCell, RowForm
 from scheduler.core.tasks.shell_syntax import refuse_shell_syntax
 from scheduler.inputs.row_checks import BadRows, RowChecker, place_of_command, split_words
+from scheduler.runtime import clock
 
 _COLUMNS = (
     "Command", "Name", "Directory", "Env", "Epochs", "Priority", "GPUs", "Memory", "HostMemory", "CPUs", "Timeout",
-    "Grace", "StopSignal", "Retries", "RetryOn", "Resumable", "Device", "Prefer", "Exclusive",
-    "ThreadPercentage", "Stdout", "Stderr", "After",
+    "Grace", "StopSignal", "Retries", "RetryOn", "Resumable", "Preempt", "Hold", "Device", "Prefer", "Exclusive",
+    "ThreadPercentage", "Stdout", "Stderr", "After", "Begin",
 )  # fmt: skip
 
 
@@ -43,6 +44,8 @@ class Task:
     retries: int = 0
     retry_on: str = ""
     resumable: bool = False
+    preempt: bool = False
+    hold: bool = False
     device: str = ""
     prefer: str = ""
     exclusive: bool = False
@@ -51,6 +54,8 @@ class Task:
     stderr: str = ""
     after: str | int | Sequence[str | int] = ""
     """Names or ids of tasks that must succeed before; `ended:NAME` must only end."""
+    begin: str = ""
+    """The earliest start: `"22:00"`, `"+2h"` or `"2026-12-01T08:00"`."""
     columns: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -64,8 +69,10 @@ def rows(
         columns.remove("Epochs")
     if not any(task.after for task in tasks):
         columns.remove("After")
+    if not any(task.begin for task in tasks):
+        columns.remove("Begin")
     own = list(dict.fromkeys(name for task in tasks for name in task.columns))
-    form = RowForm([*columns, *own], defaults, append="none")
+    form = RowForm([*columns, *own], defaults, append="none", now=clock.wall())
     return form, _validated(tasks, form, columns, python)
 
 

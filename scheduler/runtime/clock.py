@@ -1,6 +1,7 @@
 """The clock of a scheduler: the wall clock at the start of the process, advanced by the monotonic clock.
 
-So changes of the wall clock affect neither limits nor durations. Each process reads it once, at its start.
+So changes of the wall clock affect neither limits nor durations. Each process reads it once, at its start; only times
+that users give (`--begin 22:00`) are compared with the wall clock itself.
 """
 
 from __future__ import annotations
@@ -12,6 +13,11 @@ from functools import cache
 def now() -> float:
     """Return the seconds since 1970, for everything that is recorded or compared."""
     return _anchor() + time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def wall() -> float:
+    """Return the seconds since 1970 by the wall clock as it is set now, for times that users give."""
+    return time.time()
 
 
 def since_boot() -> float:

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 from types import FrameType
 from typing import Protocol
 
@@ -167,13 +168,17 @@ class SystemWorld:
         """Return the wall clock at the start of this process plus the time since."""
         return clock.now()
 
-    def wait(self, timeout: float) -> list[Happening]:
+    def wall(self) -> float:
+        """Return the wall clock as it is set now."""
+        return clock.wall()
+
+    def wait(self, timeout: float, until: float = inf) -> list[Happening]:
         """Return when any source has something, or when the time is over.
 
         Starts alone free nothing, so they wait a moment for more: together with the end of a short task they form one
         durable record.
         """
-        news = self._wait(timeout)
+        news = self._wait(min(timeout, until - clock.wall()))
         if news and all(isinstance(happening, Started) for happening in news):
             until = time.monotonic() + GATHER
             while all(isinstance(happening, Started) for happening in news) and (left := until - time.monotonic()) > 0:
@@ -214,12 +219,12 @@ class ObservedWorld:
     def __init__(self, world: World, observers: Sequence[Observer]) -> None:
         self._world = world
         self._observers = observers
-        self.now = world.now
+        self.now, self.wall = world.now, world.wall
 
-    def wait(self, timeout: float) -> list[Happening]:
+    def wait(self, timeout: float, until: float = inf) -> list[Happening]:
         """Let the observers draw, then return what happened, at the latest when one of them is due again."""
         due = min((max(0.0, observer.draw()) for observer in self._observers), default=timeout)
-        happenings = self._world.wait(min(timeout, due))
+        happenings = self._world.wait(min(timeout, due), until)
         for happening in happenings:
             if isinstance(happening, Sample):
                 for observer in self._observers:

@@ -8,17 +8,30 @@ from dataclasses import replace
 from scheduler.core.attempts.attempt_publisher import AttemptPublisher
 from scheduler.core.attempts.attempt_tracker import AttemptTracker
 from scheduler.core.attempts.early_abort import sentences
+from scheduler.core.attempts.happenings import WITHOUT_RECORD, is_on_disk, sort
 from scheduler.core.attempts.launch_spec import LaunchBuilder, TaskEnvironment
 from scheduler.core.attempts.probe_ids import ProbeIds
 from scheduler.core.brain import Brain
 from scheduler.core.causes import Action
 from scheduler.core.control import requests as control_requests
 from scheduler.core.control import why as control_why
-from scheduler.core.control.messages import skipped_sentences, why
+from scheduler.core.control.messages import why
 from scheduler.core.control.request_kinds import CONTROLS, ENDINGS, RunRequest
-from scheduler.core.events import Asked, Event, Exited, Learned, Observed, Refused, Resized, Started, Submitted
+from scheduler.core.control.start_clock import StartClock
+from scheduler.core.events import (
+    Asked,
+    Event,
+    Exited,
+    Learned,
+    Preempted,
+    Refused,
+    Resized,
+    Started,
+    Submitted,
+)
 from scheduler.core.leases import HeldLease, Lease
-from scheduler.core.model import Decision, DeviceBudget, Machine, Outcome, Placement
+from scheduler.core.model import Decision, DeviceBudget, Machine, Placement
+from scheduler.core.placement.preemption import Preemption
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.ports import (
     Answer,
@@ -31,7 +44,6 @@ from scheduler.core.ports import (
     LeaseTransaction,
     Request,
     RunStore,
-    Sample,
     SubmissionResult,
     View,
     Watcher,
@@ -50,9 +62,6 @@ from scheduler.values import dataclass
 TICK = 0.5
 """Seconds between checks of what no event reports: free memory, other schedulers' leases, rows appended to the file,
 a GPU that hangs."""
-"""Requests that end a scheduler, at once or later."""
-_WITHOUT_RECORD = (Outcome.LOST, Outcome.UNSTARTED)
-"""Outcomes that an exit record cannot contain, and whose lease no shim has removed."""
 BUSY_TICK = 0.25
 """Seconds between checks while tasks wait and no living attempt of this run could wake the loop by its end."""
 
@@ -104,6 +113,8 @@ class Loop:
         self._may_get_rows = False
         """True if rows may still arrive although no task is left."""
         self._turns = TurnTracker(brain.rules)
+        self._preemption = Preemption(brain)
+        self._clock = StartClock(brain, ports.world, ports.view, self._preemption)
         self._directories = DirectoryLookup(
             brain, lambda task: self._launch_builder.directory(ports.run_store.job(task))
         )
@@ -122,7 +133,7 @@ class Loop:
             self._tracker.crowd.enter((task.id, task.attempts), task.placement.devices if task.placement else ())
             self.ports.leases.adopt(task.id, task.attempts)
             self.ports.engine.adopt(task.id, task.attempts)
-            if task.asked is Action.CANCEL:
+            if task.asked in (Action.CANCEL, Action.SAVE):
                 self._stop(task.id)  # the scheduler that was to do it may have died before it could
         self._follow_dependencies()
         look_ahead(self.brain, self.ports.run_store.kind)
@@ -133,7 +144,7 @@ class Loop:
             self.place()
             if self._finished():
                 continue
-            self.digest(self.ports.world.wait(self._timeout()))
+            self.digest(self.ports.world.wait(self._timeout(), self._clock.next_time))
         self._forget()
 
     def _forget(self) -> None:
@@ -171,7 +182,7 @@ class Loop:
         well are written together with the placements that follow from them, unless there is a request.
         """
         happenings, self._late, self._behind = [*self._late, *happenings], [], False
-        samples, moves, requests = _sort(happenings)
+        samples, moves, requests = sort(happenings)
         events: list[Event] = []
         for sample in samples:
             events += self._tracker.sampled(sample)
@@ -182,7 +193,7 @@ class Loop:
                 self._late.append(happening)
             else:
                 events.append(self._ending(happening))
-        self._settle(events, later=not requests and all(map(_is_on_disk, events)))
+        self._settle(events, later=not requests and all(map(is_on_disk, events)))
         self._halt()
         for request in requests:
             self._answer(request)
@@ -226,9 +237,8 @@ class Loop:
             self._settle(self._requested(request))
             self.ports.answer(request, [])
             return
-        granted = control_requests.grant(
-            self.brain, request, self.ports.devices.snapshot(), self.ports.run_store.number_of
-        )
+        budgets, wall = self.ports.devices.snapshot(), self.ports.world.wall()
+        granted = control_requests.grant(self.brain, request, budgets, self.ports.run_store.number_of, wall)
         self._settle(granted.events)
         self.ports.answer(request, granted.answers)
         for sentence in control_requests.sentences(request, granted.answers):
@@ -250,7 +260,7 @@ class Loop:
         except LeaseError as exc:
             return [Answer(tuple(tasks), False, str(exc))]
         lasts = {(t.id, t.attempts): left for t in self.brain.living() if (left := self._tracker.lasts(t)) is not None}
-        return control_why.answers(self.brain, machine, tasks, lasts, self._notices.full)
+        return control_why.answers(self.brain, machine, tasks, lasts, self._notices.refusal or self._clock.shut())
 
     def _requested(self, request: Request) -> list[Event]:
         brain = self.brain
@@ -284,7 +294,7 @@ class Loop:
                 self._ended(event)
             case Resized():
                 self._publisher.resized(event)
-            case Asked(what=Action.STOP | Action.CANCEL):
+            case Preempted() | Asked(what=Action.STOP | Action.CANCEL | Action.SAVE):
                 for number in event.tasks:
                     self._stop(number)
 
@@ -308,7 +318,7 @@ class Loop:
 
     def _ended(self, event: Exited) -> None:
         key = (event.task, event.attempt)
-        if event.outcome in _WITHOUT_RECORD:
+        if event.outcome in WITHOUT_RECORD:
             self.ports.leases.drop(*key)
         else:
             self.ports.leases.forget(*key)
@@ -332,14 +342,13 @@ class Loop:
         self._follow_dependencies()
 
     def _follow_dependencies(self) -> None:
-        """Block, free or skip the tasks whose parents have changed.
+        """Block, free or skip the tasks whose parents have changed, or whose time has come.
 
-        The journal may write this later: it follows from the events before it, and is found again after a restart.
+        The journal may write this later: it follows from what is known, and is found again after a restart.
         """
-        due = self.brain.dependencies.due()
+        due = self._clock.due()
         self._record(due, later=True)
-        for sentence in skipped_sentences(due, self.brain.dependencies.state):
-            self.ports.view.say(sentence)
+        self._clock.say(due)
 
     def _write_down(self, events: Sequence[Event], now: float, *, later: bool = False) -> None:
         """Return when the events are durable, however long the disk stays full; running tasks continue under their
@@ -377,9 +386,10 @@ class Loop:
 
     def _take_in(self, batches: Sequence[Submitted]) -> None:
         """Apply and show batches that were accepted durably."""
+        now = self.ports.world.now()
         for batch in batches:
-            self.brain.apply(batch)
-            self.ports.view.show(batch, self.ports.world.now())
+            self.brain.apply(batch, now)
+            self.ports.view.show(batch, now)
         self._follow_dependencies()
 
     # ---- deciding ----
@@ -390,7 +400,10 @@ class Loop:
             self.ports.view.say(sentence)
         self._notices.say_uncounted(self.ports.leases.troubles())
         self._publisher.look()  # an attempt that has ended uses nothing any more
-        if not self.brain.waiting or self.brain.draining:
+        self._follow_dependencies()
+        shut = self._clock.shut() if self.brain.waiting and not self.brain.draining else None
+        self._clock.show(shut)
+        if not self.brain.waiting or self.brain.draining or shut is not None:
             self.ports.leases.leave()
         elif not self._behind and self._has_disk_space():
             self._place()
@@ -402,7 +415,7 @@ class Loop:
         look_ahead(self.brain, self.ports.run_store.kind)
         self._directories.look()
         try:
-            decision, taken = self._decide()
+            decision, taken, preempted = self._decide()
         except LeaseError as exc:
             self._notices.say_trouble(exc)
             return
@@ -410,6 +423,9 @@ class Loop:
             self._notices.end_trouble()
         self._refuse(decision.impossible)
         self._launch(decision.placements[: len(taken)], taken)
+        if preempted is not None:
+            self._settle([preempted])
+            self._clock.say_room(preempted)
         self.ports.view.waits(decision.refusals)
         if self.brain.rules.learn_only and not decision.placements and not self.brain.placements_exist():
             self._skip_the_rest()
@@ -424,7 +440,7 @@ class Loop:
         self._notices.say_full(self.ports.full())
         return not self._notices.full
 
-    def _decide(self) -> tuple[Decision, list[HeldLease]]:
+    def _decide(self) -> tuple[Decision, list[HeldLease], Preempted | None]:
         ports = self.ports
         with ports.leases.deciding() as transaction:
             others = transaction.others()
@@ -433,7 +449,7 @@ class Loop:
             taken = self._take(transaction, decision.placements)
             after = users_with_more(machine, self.brain.placements(), decision) if machine.waiters else frozenset()
             transaction.wait(self._turns.after(machine.now, decision, machine.waiters, others, after))
-            return decision, taken
+            return decision, taken, None if taken else self._preemption.wanted(machine)
 
     def _take(self, transaction: LeaseTransaction, placements: Sequence[Placement]) -> list[HeldLease]:
         """Take the leases of as many placements as possible; the others wait for the next decision."""
@@ -489,22 +505,3 @@ class Loop:
             self._probes.placed(placement)
             job = self.ports.run_store.job(placement.task)
             self.ports.engine.launch(self._launch_builder.launch(placement, job, lease))
-
-
-def _sort(happenings: Sequence[Happening]) -> tuple[list[Sample], list[Started | Exited | Observed], list[Request]]:
-    samples: list[Sample] = []
-    moves: list[Started | Exited | Observed] = []
-    requests: list[Request] = []
-    for happening in happenings:
-        if isinstance(happening, Sample):
-            samples.append(happening)
-        elif isinstance(happening, Request):
-            requests.append(happening)
-        else:
-            moves.append(happening)
-    return samples, moves, requests
-
-
-def _is_on_disk(event: Event) -> bool:
-    """Tell whether a claim or an exit record contains the event too; these stay until the journal is on disk."""
-    return isinstance(event, Started) or (isinstance(event, Exited) and event.outcome not in _WITHOUT_RECORD)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from scheduler.core.attempts import backoff
 from scheduler.core.brain import Brain
+from scheduler.core.model import NO_TASK
+from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.ports import View
 from scheduler.errors import SchedulerError
 from scheduler.units import count
@@ -47,6 +49,11 @@ class LoopNotices:
         if full != self.full:
             self.full = full
             self._view.say(full or "there is space on the disk again: tasks are started again")
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """The refusal of every task while the disk is full."""
+        return Refusal(NO_TASK, Reason.FULL_DISK, text=self.full) if self.full else None
 
     def say_held(self) -> None:
         """Report that only held tasks keep the run from ending."""

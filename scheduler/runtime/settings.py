@@ -45,6 +45,11 @@ class Settings:
     visible: str = "uuid"
     my_columns: str = ""
     queue_idle: float = 600.0
+    window: str = ""
+    """The local times in which tasks may start; empty: at any time."""
+    preempt: str = "no"
+    """yes: every task may ask less urgent resumable ones to make room; no: only tasks that say so."""
+    preempt_after: float = 300.0
     memory_args: str = ""
     ignore_args: str = ""
     margin: tuple[float, int] = (0.10, 256 * units.MIB)
@@ -157,6 +162,14 @@ def _percent(text: str) -> float:
     return number / 100
 
 
+def _window(text: str) -> str:
+    if text.strip():
+        from scheduler.core.queue.start_window import parse  # only where a window is set
+
+        parse(text)
+    return text.strip()
+
+
 def _notify(text: str) -> str:
     """Return a command as the words that the shell reads, or an address."""
     import shlex
@@ -187,6 +200,9 @@ READERS: dict[str, Any] = {
     "visible": _one_of("uuid", "index", "all"),
     "my_columns": str,
     "queue_idle": units.parse_duration,
+    "window": _window,
+    "preempt": _one_of("yes", "no"),
+    "preempt_after": units.parse_duration,
     "memory_args": str,
     "ignore_args": str,
     "margin": _margin,

@@ -127,8 +127,7 @@ class SimulatedMachine:
     ) -> None:
         self.now = now
         self.devices = tuple(devices)
-        self.caps = dict(caps or {})
-        self.unmanaged = dict(unmanaged or {})
+        self.caps, self.unmanaged = dict(caps or {}), dict(unmanaged or {})
         """The bytes that unmanaged processes use, by device."""
         self.leases = SimulatedLeases()
         self.waiters: dict[str, Waiter] = {}
@@ -143,8 +142,8 @@ class SimulatedMachine:
         self.hindered: Callable[[Launch, float], tuple[str, str] | None] = lambda order, now: None
         """Returns why an attempt cannot be started at that time, and the directory that is away if that is why;
         None: it can."""
-        self.fenced: set[Key] = set()
-        """Attempts that will never start."""
+        self.saved, self.fenced = dict[int, float](), set[Key]()
+        """The seconds of work that resumable tasks have saved, and the attempts that will never start."""
         self._devices, self._slowdown = {device.key: device for device in devices}, slowdown
         self._alarms, self._pids = list[float](), 1000
         self._coming: list[tuple[float, Key, int]] = []
@@ -226,7 +225,7 @@ class SimulatedMachine:
             order,
             truth,
             devices,
-            work=truth.work(order.env.get("SCHEDULER_EPOCHS")),
+            work=truth.work(order.env.get("SCHEDULER_EPOCHS")) - self.saved.get(order.task, 0.0),
             began=self.now,
             since=self.now,
             steps=[step for step in _steps(truth, devices) if step[1] in self._devices],
@@ -364,6 +363,8 @@ class SimulatedMachine:
         asked: int = 0,
     ) -> None:
         del self.running[running.key]
+        if outcome is Outcome.INTERRUPTED and running.truth.resumes and signal == TERM:
+            self.saved[running.order.task] = self.saved.get(running.order.task, 0.0) + running.done
         for device, bytes_ in running.used.items():
             self._hold_more(device, -bytes_)
         for eye in self._eyes:

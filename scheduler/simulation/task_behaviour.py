@@ -42,6 +42,8 @@ class TaskBehaviour:
     """True if its shim dies with it, so that its end is unknown."""
     says: str = ""
     """The last line of its output."""
+    resumes: bool = False
+    """True if it saves its state when it is asked to end, and its next attempt goes on from there."""
     stops_in: float = 0.0
     """Seconds from the stop signal to its end; after its grace it is killed."""
 

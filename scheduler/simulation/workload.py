@@ -156,7 +156,8 @@ def _truth(row: TraceRow, number: int, seed: int, deviation: bool, largest: int)
             cut = tuple((at, min(bytes_, largest)) for at, bytes_ in truth.memory[0])
             truth = replace(truth, memory=(cut,))
     beside = curve(row.host_peak, row.seconds) if row.host_peak and row.gpus else ()
-    return replace(truth, utilisation=row.busy, cores=row.cores, host_memory=beside)
+    resumes = row.spec.terms.resumable
+    return replace(truth, utilisation=row.busy, cores=row.cores, host_memory=beside, resumes=resumes)
 
 
 def _with_peak(spec: Spec, truth: TaskBehaviour) -> Spec:

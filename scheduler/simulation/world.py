@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from math import inf
 from typing import Protocol
 
 from scheduler.core.ports import Happening, Request
@@ -37,6 +38,8 @@ class SimulatedWorld:
         self._arrivals = deque(sorted(arrivals))
         """The times at which rows join the run; a wait ends at such a time."""
         self._idle = 0
+        self._alarm = inf
+        """The time for which the machine's clock is set to stop."""
         for at in (*self._arrivals, *(at for at, _ in self._requests)):
             machine.wake_at(at)
 
@@ -44,12 +47,22 @@ class SimulatedWorld:
         """Return the machine's time."""
         return self._machine.now
 
-    def wait(self, timeout: float) -> list[Happening]:
-        """Return the next events, or nothing when rows arrive; the timeout applies only if nothing ever happens."""
+    def wall(self) -> float:
+        """Return the machine's time."""
+        return self._machine.now
+
+    def wait(self, timeout: float, until: float = inf) -> list[Happening]:
+        """Return the next events, or nothing when rows arrive or at the time `until`.
+
+        The timeout applies only if nothing ever happens.
+        """
+        if until not in (inf, self._alarm):
+            self._alarm = until
+            self._machine.wake_at(until)
         happened, arrived = self._collect(), self._arrived()
-        while not (happened or arrived) and self._machine.advance():
+        while not (happened or arrived or self._machine.now >= until) and self._machine.advance():
             happened, arrived = self._collect(), self._arrived()
-        if happened or arrived:
+        if happened or arrived or self._machine.now >= until:
             self._idle = 0
             return happened
         self._idle += 1

@@ -276,6 +276,8 @@ PRINTS: Mapping[str, Sequence[tuple[str, Shape]]] = {
     "set": (("", _ANSWERED),),
     "hold": (("", _ANSWERED),),
     "release": (("", _ANSWERED),),
+    "pause": (("", _ANSWERED),),
+    "unpause": (("", _ANSWERED),),
     "wait": (
         (
             "",

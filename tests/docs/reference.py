@@ -61,6 +61,17 @@ SETTINGS = {
         "Maximum summed GPU utilisation of co-located tasks; 2.0 means 200 %.",
     ),
     "visible": ("uuid, index, all", "uuid", "How CUDA_VISIBLE_DEVICES names the GPUs of a task."),
+    "window": (
+        "times",
+        "–",
+        "Local times in which tasks may start: `20:00-07:00`, `mon-fri 20:00-07:00,sat-sun 00:00-24:00`.",
+    ),
+    "preempt": (
+        "yes, no",
+        "no",
+        "Whether every task may ask less urgent Resumable ones to make room; else only those that say so.",
+    ),
+    "preempt_after": ("time", "5m", "Time that such a task waits before it asks."),
     "queue_idle": ("time", "10m", "Time without anything to do after which the scheduler of a queue ends."),
     "metrics": (
         "names",
@@ -89,7 +100,7 @@ SETTINGS = {
 
 STATES = {
     "waiting": "Accepted and not started; `scheduler why ID` gives the reason.",
-    "blocked": "Waits until the tasks that it depends on have ended.",
+    "blocked": "Waits for other tasks to end (`After`), or for its time (`Begin`).",
     "held": "Not started until `scheduler release`.",
     "probing": "An attempt runs a few epochs to measure what the task needs.",
     "running": "An attempt runs.",

@@ -12,7 +12,7 @@ import pytest
 from tests.support.killing import Home
 
 HOWTO = Path(__file__).parents[2] / "docs/howto"
-SHOWN = ["queue.md", "other-queues.md", "dependencies.md"]
+SHOWN = ["queue.md", "other-queues.md", "dependencies.md", "tonight.md"]
 """The pages whose console blocks are run from top to bottom; `…` stands for any text."""
 
 PATH = "{prep.result.path}"

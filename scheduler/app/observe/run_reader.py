@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -100,7 +101,8 @@ class RunReader:
         """Return the answers that a request would get now. Only the names of the devices are known here."""
         from scheduler.core.control.requests import grant  # who only looks does not need it
 
-        return grant(self.brain, request, [DeviceBudget(device, 0) for device in self.devices], self._number)
+        budgets = [DeviceBudget(device, 0) for device in self.devices]
+        return grant(self.brain, request, budgets, self._number, time.time())
 
     @property
     def devices(self) -> list[Device]:

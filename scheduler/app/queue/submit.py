@@ -60,7 +60,7 @@ def submit(form: RowForm, rows: Iterable[Cells], python: Python, settings: Setti
                 hints += _start(home, name, settings)
                 continue
             digest = keep_shell(queue.shells, shell, python)
-            own = RowForm(form.columns, form.defaults, form.append, form.template, digest)
+            own = RowForm(form.columns, form.defaults, form.append, form.template, digest, form.now)
             answer = _ask(queue, Request(RunRequest.SUBMIT, (), Submission(token, own, sent, secrets).to_dict()), name)
             if answer is not None:
                 return AcceptedSubmission(queue.number, _accepted(answer), tuple(hints))
@@ -77,7 +77,7 @@ def _rooted(form: RowForm, rows: Iterable[Cells], directory: str) -> tuple[RowFo
         place = index if index is not None else -1
         own[place] = os.path.normpath(os.path.join(directory, own[place].strip()))
         made.append((row, own, terms, nth))
-    return RowForm(columns, form.defaults, form.append, form.template), made
+    return RowForm(columns, form.defaults, form.append, form.template, now=form.now), made
 
 
 def _start(home: StatePaths, name: str, settings: Settings) -> Sequence[str]:

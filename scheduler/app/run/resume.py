@@ -135,7 +135,7 @@ def _replay(session: RunSession) -> None:
     """Apply all events of the journal to the Brain, and remove the files of the attempts that ended last."""
     store, brain = session.store, session.brain
     for submitted in store.journal.submissions():
-        brain.apply(submitted)
+        brain.apply(submitted, float(session.meta["accepted"]))
     ended: deque[Key] = deque(maxlen=JUST_ENDED)
     for recorded in store.journal.events():
         try:

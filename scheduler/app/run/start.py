@@ -145,8 +145,9 @@ def _start_mps(wanted: bool, pool: DevicePool, options: RunOptions, settings: Se
 
 
 def _apply(brain: Brain, events: Iterable[Event]) -> None:
+    now = clock.now()
     for event in events:
-        brain.apply(event)
+        brain.apply(event, now)
 
 
 def _could_use_mps(pool: DevicePool, options: RunOptions, settings: Settings) -> bool:

@@ -228,6 +228,7 @@ class CsvFollower:
     def appended(self, *, last: bool) -> tuple[Sequence[Cells], str, str]:
         """Return appended rows, the position after them, and a sentence about any other change of the file."""
         rows, self._next, sentence = self._file.appended(self._mark, last=last)
+        self.form = self._file.form
         return rows, self._next.pack() if rows else "", sentence or ""
 
     def accepted(self) -> None:

@@ -10,7 +10,7 @@ from scheduler.core.attempts.early_abort import gist
 from scheduler.core.attempts.out_of_memory import LAST_LOOK
 from scheduler.core.attempts.throughput import SATURATED, Colocation, MeanLoad, Throughput, alone
 from scheduler.core.brain import Brain
-from scheduler.core.causes import ResizeCause
+from scheduler.core.causes import Action, ResizeCause
 from scheduler.core.events import Event, Exited
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import Outcome, Placement
@@ -28,7 +28,8 @@ lost, and a lost GPU is noticed up to one call deadline later."""
 GO_ON = 75
 """EX_TEMPFAIL: with this exit code a resumable task asks for another turn."""
 
-
+_SAVED = (Outcome.FAILED, Outcome.INTERRUPTED, Outcome.TIMEOUT)
+"""Outcomes that mean nothing else than its end for an attempt that was asked to save."""
 _UNSEEN = Throughput()
 """The sample of an attempt that has not been sampled yet."""
 
@@ -204,6 +205,8 @@ class AttemptTracker:
         output permits it, the task ran out of memory.
         """
         task = self._brain.task(exited.task)
+        if task is not None and task.asked is Action.SAVE and exited.outcome in _SAVED:
+            return replace(exited, outcome=Outcome.AGAIN, reason=f"{_how(exited)} when it was asked to save")
         if exited.outcome is not Outcome.FAILED or task is None or task.placement is None:
             return exited
         if exited.code == GO_ON and self._brain.terms[task.terms].resumable:
@@ -214,8 +217,7 @@ class AttemptTracker:
                 return replace(exited, outcome=Outcome.LOST, reason=f"{budget.device.label}: {budget.closed}")
         full = [b.device.label for b in here if b.least is not None and b.least < FULL]
         if full and exited.part == "gpu":
-            how = f"exit {exited.code}" if exited.signal is None else f"signal {exited.signal}"
-            reason = f"{how} while {full[0]} was full"
+            reason = f"{_how(exited)} while {full[0]} was full"
             return replace(exited, outcome=Outcome.OOM, reason=reason)
         return replace(exited, part="") if exited.part else exited
 
@@ -238,3 +240,7 @@ class AttemptTracker:
         if not whole or not task.started_at:
             return None
         return max(0.0, whole - (self._now() - task.started_at))
+
+
+def _how(exited: Exited) -> str:
+    return f"exit {exited.code}" if exited.signal is None else f"signal {exited.signal}"

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 from scheduler.core.causes import DependencyStep
 from scheduler.core.control.wait_reason import DeviceState, RequestedResources, WaitReason
-from scheduler.core.events import Depended
+from scheduler.core.events import Depended, Preempted
 from scheduler.core.model import HOST, EstimateSource, State
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.site_policy import GPUS, TASKS
 from scheduler.core.tasks.after import parent_name, parent_word
-from scheduler.units import count, duration, size
+from scheduler.units import count, duration, ranges, size
 
 MOST_DEVICES = 4
 MOST_HOLDERS = 4
@@ -68,7 +68,7 @@ def waits(found: WaitReason) -> str:
         parts += devices(found.devices)
     if refusal.reason in (Reason.MEMORY, Reason.UNKNOWN) and refusal.text:
         parts.append(f"capacity there is kept for {refusal.text}, whose turn comes first")
-    if found.at_most:
+    if found.at_most and not refusal.reason.is_for_time:
         times = "once" if found.bypassed == 1 else f"{found.bypassed} times"
         parts.append(f"bypassed {times}, at most {found.at_most}")
     return "; ".join(parts)
@@ -158,3 +158,10 @@ def skipped_sentences(events: Iterable[Depended], state: Callable[[int], State])
         f"({state(parent)}); scheduler retry {parent_word(parent)} brings {'it' if number == 1 else 'them'} back"
         for parent, number in numbers.items()
     ]
+
+
+def makes_room(event: Preempted, since: float, now: float) -> str:
+    """Return the sentence for the moment when tasks are asked to make room."""
+    one = len(event.tasks) == 1
+    who = f"{'task' if one else 'tasks'} {ranges(event.tasks)} {'is' if one else 'are'}"
+    return f"task {event.by} has waited for {duration(now - since)}: {who} asked to save and make room for it"

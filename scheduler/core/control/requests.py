@@ -9,6 +9,7 @@ from scheduler.core.brain import Brain
 from scheduler.core.causes import Action
 from scheduler.core.control.request_kinds import CONTROLS, UNSTARTED, RunRequest, Verb
 from scheduler.core.events import Asked, Changed, Event, Limited
+from scheduler.core.local_time import moment
 from scheduler.core.model import LIVING, RETRIABLE, Device, DeviceBudget, State, Terms
 from scheduler.core.placement import fit
 from scheduler.core.placement.device_capacity import is_called
@@ -18,7 +19,9 @@ from scheduler.units import count, duration, ranges, size
 from scheduler.values import dataclass
 
 JOBS, PER_DEVICE, DEVICES, DISABLE, ENABLE = "-j", "--max-per-device", "--devices", "disable", "enable"
-"""The limits of a run that a request can change."""
+PAUSE, UNPAUSE, SAVE, WINDOW = "pause", "unpause", "save", "--window"
+"""The limits of a run that a request can change. `pause` has the time of its end, or 0; `save` asks the running
+resumable tasks to save and come back."""
 
 MOST_SAID = 8
 """The largest number of answers to one request that are printed in the log of the run."""
@@ -43,21 +46,25 @@ def refuse_while_stopping(_request: Request) -> SubmissionResult:
 
 
 def grant(
-    brain: Brain, request: Request, budgets: Sequence[DeviceBudget], number: Callable[[Terms], int]
+    brain: Brain, request: Request, budgets: Sequence[DeviceBudget], number: Callable[[Terms], int], wall: float = 0.0
 ) -> GrantedRequest:
     """Answer a request by the present state of the run; change nothing.
 
-    `number` returns the number of new terms. Without budgets nothing is said about what the devices can hold.
+    `number` returns the number of new terms; `wall` is the time of the wall clock. Without budgets nothing is said
+    about what the devices can hold.
     """
     if request.what == RunRequest.LIMIT:
-        return _limited(brain, request.said, [b.device for b in budgets])
+        granted = _limited(brain, request.said, [b.device for b in budgets], wall)
+        saved = _saved(brain) if SAVE in request.said else GrantedRequest()
+        return GrantedRequest((*granted.events, *saved.events), (*granted.answers, *saved.answers))
     if request.what not in CONTROLS:
         return GrantedRequest(answers=(Answer((), False, f"unknown request: {request.what}"),))
     verb = Verb(request.what)
     tasks, unknown = _meant(brain, verb, request.tasks)
     if not tasks and not unknown:
         return GrantedRequest(answers=(Answer((), False, verb.nothing),))
-    fits = [task for task in tasks if brain.state(task) in verb.fits]
+    states = verb.fits | LIVING if verb is Verb.SET and {*request.said} == {"Priority"} else verb.fits
+    fits = [task for task in tasks if brain.state(task) in states]
     others = sorted({*tasks} - {*fits})
     answers = [Answer((task,), False, "is not a task of this run") for task in unknown]
     answers += [Answer((task,), False, _why_not(verb, brain.state(task))) for task in others]
@@ -103,7 +110,9 @@ def _standstill(brain: Brain) -> str:
     """Return why waiting tasks do not start although there may be capacity; empty if they may start."""
     if brain.draining:
         return ", but the run starts no more tasks before scheduler resume"
-    return ", but the run is paused (-j 0)" if brain.rules.jobs == 0 else ""
+    if brain.rules.jobs == 0:
+        return ", but the run is paused (-j 0)"
+    return ", but the run is paused (scheduler unpause)" if brain.rules.paused else ""
 
 
 # ---- set: of tasks ----
@@ -189,9 +198,10 @@ def cannot(terms: Terms, budgets: Sequence[DeviceBudget]) -> str:
 # ---- set, devices: of the run ----
 
 
-def _limited(brain: Brain, said: Mapping[str, str], devices: Sequence[Device]) -> GrantedRequest:
+def _limited(brain: Brain, said: Mapping[str, str], devices: Sequence[Device], wall: float) -> GrantedRequest:
     rules = brain.rules
-    before = Limited(rules.jobs, rules.max_per_device, tuple(sorted(rules.closed)))
+    closed, until = tuple(sorted(rules.closed)), rules.paused_until
+    before = Limited(rules.jobs, rules.max_per_device, closed, rules.paused, until, rules.window)
     if PER_DEVICE in said and rules.slots is not None:
         slots = count(rules.slots, "slot")
         says = f"unchanged: each device has {slots} (--slots); --max-per-device has no effect"
@@ -206,10 +216,14 @@ def _limited(brain: Brain, said: Mapping[str, str], devices: Sequence[Device]) -
             jobs=_number(said[JOBS]) if JOBS in said else before.jobs,
             max_per_device=_number(said[PER_DEVICE]) if PER_DEVICE in said else before.max_per_device,
             closed=_closed(before.closed, said, devices),
+            paused=PAUSE in said or (before.paused and UNPAUSE not in said),
+            until=float(said.get(PAUSE, 0.0 if UNPAUSE in said else before.until)),
+            window=said.get(WINDOW, before.window),
         )
     except ValueError as exc:
         return GrantedRequest(answers=(Answer((), False, f"unchanged: {exc}"),))
-    answers = tuple(Answer((), True, says) for says in _limits(before, after, said, devices))
+    sentences = [*_limits(before, after, said, devices), *_times(before, after, said, wall)]
+    answers = tuple(Answer((), True, sentence) for sentence in sentences)
     return GrantedRequest((after,) if after != before else (), answers)
 
 
@@ -237,6 +251,30 @@ def _limits(before: Limited, after: Limited, said: Mapping[str, str], devices: S
             if opened
             else "no more tasks start: all devices are disabled"
         )
+
+
+def _times(before: Limited, after: Limited, said: Mapping[str, str], wall: float) -> Iterable[str]:
+    if PAUSE in said:
+        until = f" until {moment(after.until, wall)}" if after.until else ""
+        goes_on = "" if after.until else "; scheduler unpause continues it"
+        yield f"paused{until}: running tasks finish, no more tasks start{goes_on}"
+    if UNPAUSE in said:
+        yield "unpaused: tasks may start again" if before.paused else "is not paused"
+    if WINDOW in said:
+        old, new = (limits.window or "any time" for limits in (before, after))
+        yield f"window {old} → {new}" if old != new else f"window is {new} already"
+
+
+def _saved(brain: Brain) -> GrantedRequest:
+    """Ask the running tasks that can continue later to save."""
+    living = [task for task in brain.living() if not task.asked]
+    tasks = tuple(task.id for task in living if brain.terms[task.terms].resumable)
+    rest = len(living) - len(tasks)
+    answers = [Answer(tasks, True, "is asked to save, and goes on in its next turn")] if tasks else []
+    if rest:
+        stays = f"{count(rest, 'running task')} not Resumable: {'it goes' if rest == 1 else 'they go'} on to the end"
+        answers.append(Answer((), True, stays.replace("task not", "task is not").replace("tasks not", "tasks are not")))
+    return GrantedRequest((Asked(Action.SAVE, tasks),) if tasks else (), tuple(answers))
 
 
 def _closed(before: Sequence[str], said: Mapping[str, str], devices: Sequence[Device]) -> tuple[str, ...]:

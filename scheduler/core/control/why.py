@@ -31,21 +31,21 @@ KEPT_FOR_GROWTH = "kept for the growth of unmanaged memory"
 
 
 def answers(
-    brain: Brain, machine: Machine, tasks: Sequence[int], lasts: Mapping[Key, float], full: str = ""
+    brain: Brain, machine: Machine, tasks: Sequence[int], lasts: Mapping[Key, float], shut: Refusal | None = None
 ) -> list[Answer]:
     """Return why these tasks wait, if they do; without tasks, the reasons for all waiting tasks of the run.
 
-    `full` is the sentence on a full disk, or empty.
+    `shut` is the refusal of every task while none may start, for a full disk, a pause or the window of the run.
     """
     if not tasks:
-        found = Counter({"full": brain.waiting}) if full else of_run(brain, machine)
+        found = Counter({str(shut.reason): brain.waiting}) if shut else of_run(brain, machine)
         return [Answer((), True, waiting(found), {"reasons": dict(found)})]
     said = []
     for task in tasks:
         if task in brain.task_table and brain.state(task) is State.WAITING:
             one = of_task(brain, machine, task, lasts)
-            if full:
-                one = replace(one, refusal=Refusal(task, Reason.FULL_DISK, text=full))
+            if shut is not None:
+                one = replace(one, refusal=replace(shut, task=task))
             said.append(Answer((task,), True, waits(one), one.to_dict()))
     return said
 

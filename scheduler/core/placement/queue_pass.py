@@ -94,6 +94,11 @@ class QueuePass(ABC):
         """Return the placement or refusal that a task would get after all decisions of this pass."""
         return self._try_last(self._find(number))
 
+    def give_way(self, task: int) -> None:
+        """Keep capacity for other schedulers whose turn comes before this task's."""
+        if self.queue is not None:
+            self._give_way(self.queue, task)
+
     def one_too_many(self, task: int) -> Refusal:
         """Return the refusal of a task because the run has reached its maximum number of attempts."""
         if self.allowed is not None and self.allowed.tasks_left <= 0:
@@ -155,8 +160,7 @@ class QueuePass(ABC):
         if self.starts is not None and self.starts.postpones(task.number):
             self.walk.take()
             return
-        if self.queue is not None:
-            self._give_way(self.queue, task.number)
+        self.give_way(task.number)
         tried = self._held_back(task) or self._start(task)
         if isinstance(tried, Placement):
             self.ranks.append(task.rank)
@@ -206,6 +210,8 @@ class QueuePass(ABC):
         left = self.rules.bypass_limit - self.brain.wait_queue.bypassed(task.number, task.rank)
         if self.turn.closed and task.number == self.turn.task:
             left = 0  # other schedulers keep its devices for it, so this run does, too
+        if task.number in self.brain.wait_queue.lifted:
+            left = 0  # other tasks make room for it
         if left > 0 and started + left >= len(self.placements):
             self.patience.setdefault(started + left, []).append((task, refusal))
         else:

@@ -104,6 +104,12 @@ class Reason(StrEnum):
     PAUSED = _Properties(
         "paused", "may not start: the run is paused (-j 0); scheduler set -j N continues it",
         "because of -j", depends_on_need=False)
+    ON_PAUSE = _Properties(
+        "on-pause", "may not start: the run is paused{text}; scheduler unpause continues it",
+        "for the run to be unpaused", depends_on_need=False)
+    OUTSIDE = _Properties(
+        "outside", "may start at {text}: the run starts tasks only within {device} (--window)",
+        "for the window of the run to open", depends_on_need=False)
     QUOTA = _Properties(
         "quota", "{needs_quota}; its user holds {held_quota}, the quota is {quota}",
         "for the user's other tasks to end, because of the quota", depends_on_need=False)
@@ -161,6 +167,11 @@ class Reason(StrEnum):
         "for their directory to be there again", keeps_devices=False, depends_on_need=False)
     NEXT = _Properties("next", "fits and starts in the next pass", "for the next pass")
     # fmt: on
+
+    @property
+    def is_for_time(self) -> bool:
+        """True if the run starts no task at all for now, whatever is free."""
+        return self in (Reason.ON_PAUSE, Reason.OUTSIDE)
 
     @property
     def is_for_capacity(self) -> bool:

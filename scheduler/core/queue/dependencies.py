@@ -1,9 +1,11 @@
-"""Dependencies between the tasks of a run: which tasks wait for which others, and what follows from their ends."""
+"""Dependencies of tasks on the ends of others and on times: which tasks are blocked, and what follows from an end."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from heapq import heappop, heappush
+from math import inf
 
 from scheduler.core.causes import DependencyStep
 from scheduler.core.events import Depended, Observed
@@ -22,6 +24,8 @@ STATE_AFTER = {
 """The state of a task after each step."""
 _JUDGED = _MOVABLE | {State.HELD}
 """States of children that their parents can change now or later."""
+_FREE = State.WAITING, NO_TASK
+"""The state of a task that nothing blocks, without a cause."""
 _STEPS = {state: step for step, state in STATE_AFTER.items()}
 
 
@@ -74,6 +78,12 @@ class DependencyTracker:
         """The states of parents in other runs, as they were last seen."""
         self._moved: dict[int, None] = {}
         """Tasks whose state has changed since the last call of `due`, if others depend on them or they on others."""
+        self._begins: dict[int, float] = {}
+        """The times before which tasks must not start."""
+        self._at: dict[float, list[int]] = {}
+        """The tasks that begin at each time to come; some may have another time by now."""
+        self._times: list[float] = []
+        """A heap of these times."""
 
     def __bool__(self) -> bool:
         return bool(self._group)
@@ -103,8 +113,20 @@ class DependencyTracker:
         """Note that the state of a task has changed."""
         if to is not State.SKIPPED:
             self._causes.pop(task, None)
-        if task in self._below or task in self._group:
+        if task in self._below or task in self._group or task in self._begins:
             self._moved[task] = None
+
+    def begin(self, tasks: Iterable[int], at: float | None) -> None:
+        """Note the time before which tasks must not start; None: at once."""
+        for task in tasks:
+            if at is None:
+                self._begins.pop(task, None)
+            else:
+                self._begins[task] = at
+                self._at.setdefault(at, []).append(task)
+            self._moved[task] = None
+        if at in self._at:
+            heappush(self._times, at)
 
     # ---- questions ----
 
@@ -116,6 +138,15 @@ class DependencyTracker:
     def is_outside(self, parent: int) -> bool:
         """Tell whether a parent belongs to another run."""
         return parent in self._outside
+
+    def begins(self, task: int) -> float:
+        """Return the time before which a task must not start; 0 if there is none."""
+        return self._begins.get(task, 0.0)
+
+    @property
+    def next_time(self) -> float:
+        """The next time at which a task may begin; inf if there is none."""
+        return self._times[0] if self._times else inf
 
     def parents(self, task: int) -> Parents:
         """Return the tasks on which a task depends."""
@@ -151,16 +182,19 @@ class DependencyTracker:
 
     # ---- what follows ----
 
-    def due(self) -> list[Depended]:
-        """Return the events that follow from all changes since the last call, all the way down.
+    def due(self, now: float = 0.0) -> list[Depended]:
+        """Return the events that follow from the time and all changes since the last call, all the way down.
 
         Once they are applied, nothing more follows. After a restart the whole history counts as changes, so that events
         that were not recorded any more are returned then.
         """
+        while self._times and self._times[0] <= now:
+            self._moved.update(dict.fromkeys(self._at.pop(heappop(self._times), ())))
         if not self._moved:
             return []
         moved, self._moved = self._moved, {}
-        return _Cascade(self.state, self._outside, self._group, self._below, self._causes).events(moved)
+        own = _Cascade(self.state, self._outside, self._group, self._below, self._causes, self._begins, now)
+        return own.events(moved)
 
 
 class _Cascade:
@@ -173,12 +207,15 @@ class _Cascade:
         group: Mapping[int, _Group],
         below: Mapping[int, list[_Group]],
         causes: Mapping[int, int],
+        begins: Mapping[int, float],
+        now: float,
     ) -> None:
         self._before = state
         self._outside = outside
         self._group = group
         self._below = below
         self._causes_before = causes
+        self._begins, self._now = begins, now
         self._after: dict[int, tuple[State, int]] = {}
         """The new states of tasks, and the causes of those that are skipped."""
 
@@ -187,7 +224,11 @@ class _Cascade:
         moved = list(moved)
         work, verdicts = deque(moved), dict[int, tuple[State, int]]()
         for task in moved:
-            if (group := self._group.get(task)) is not None:
+            group = self._group.get(task)
+            if group is None and task not in self._outside:
+                blocked = task in self._begins or self._before(task) is State.BLOCKED
+                work += [task] if blocked and self._judge(task, _FREE) else []
+            elif group is not None:
                 verdict = verdicts.get(id(group)) or verdicts.setdefault(id(group), self._verdict(group))
                 work += [task] if self._judge(task, verdict) else []
         while work:
@@ -200,6 +241,8 @@ class _Cascade:
 
     def _judge(self, child: int, verdict: tuple[State, int]) -> bool:
         """Return whether the state of a child changes, now that it or one of its parents has changed."""
+        if verdict == _FREE and self._begins.get(child, 0.0) > self._now:
+            verdict = State.BLOCKED, NO_TASK
         now = self._state(child), self._cause(child)
         if now[0] not in _MOVABLE or now in (verdict, (State.SKIPPED, NO_TASK)):
             return False
@@ -223,7 +266,7 @@ class _Cascade:
             if self._state(parent) in UNFINISHED:
                 group.last = parent
                 return State.BLOCKED, NO_TASK
-        return State.WAITING, NO_TASK
+        return _FREE
 
     def _spoiler(self, parent: int) -> int:
         """Return the task because of which a parent has not succeeded, which may be itself; NO_TASK if there is none.

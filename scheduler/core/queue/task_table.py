@@ -73,11 +73,12 @@ class TaskTable:
         stretch, offset = self._known(task)
         return self._terms[stretch][offset]
 
-    def change(self, task: int, terms: int) -> None:
-        """Give the task other terms; its class must be determined again."""
+    def change(self, task: int, terms: int, *, keeps_class: bool = False) -> None:
+        """Give the task other terms; its class must be determined again, unless they say nothing about it."""
         stretch, offset = self._known(task)
         self._terms[stretch][offset] = terms
-        self._kinds[stretch][offset] = 0
+        if not keeps_class:
+            self._kinds[stretch][offset] = 0
 
     def kind(self, task: int) -> int:
         """Return the number of the task's class; 0 while it is not determined."""

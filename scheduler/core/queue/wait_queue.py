@@ -13,6 +13,9 @@ from scheduler.core.queue.queue_cursor import QueueCursor
 from scheduler.core.queue.task_group import TOGETHER, Asked, Rank, TaskGroup
 from scheduler.core.queue.task_table import TaskTable
 
+FRONT = -(10**15)
+"""The first key of the rank of a lifted task, below all batches and priorities."""
+
 
 def out_of_turn(roll: TaskTable, terms: Sequence[Terms]) -> Counter[int]:
     """Return, by priority, the number of waiting tasks in a later batch than a task with a worse priority."""
@@ -67,6 +70,8 @@ class WaitQueue:
         when their duration was learned; below 0 if some bypasses are missing for that reason."""
         self._unseen = 0
         """The largest excess of a bypass count over the number of started tasks that rank behind."""
+        self.lifted: set[int] = set()
+        """Waiting tasks that are next, whatever their batch and priority: others make room for them."""
         self.most_bypassed = 0
         """The highest bypass count of a task when it started."""
 
@@ -75,6 +80,8 @@ class WaitQueue:
         batch, terms = self._roll.batch(task), self._terms[self._roll.terms(task)]
         kind = self._roll.kind(task)
         longest = -self._duration(kind, terms.epochs) if kind else 0.0
+        if task in self.lifted:
+            return (FRONT, terms.priority, longest, task)
         if self._order is RankOrder.GLOBAL:
             return (terms.priority, batch, longest, task)
         return (batch, terms.priority, longest, task)
@@ -82,6 +89,8 @@ class WaitQueue:
     def rank_behind(self, rank: Rank, task: int) -> Rank:
         """Return the rank of a task that is in the group of the task with this rank."""
         batch = self._roll.batch(task)
+        if task in self.lifted:
+            return rank
         if self._order is RankOrder.GLOBAL:
             return (rank[0], batch, rank[2], task)
         return (batch, rank[1], rank[2], task)
@@ -149,6 +158,19 @@ class WaitQueue:
         new = (old[0], old[1], place)
         self._groups.setdefault(new, TaskGroup()).put_back(task)
         self._rerank(old)
+        self._rerank(new)
+        self._forgive(task, bypassed)
+
+    def lift(self, task: int) -> None:
+        """Put a waiting task before all others until it starts or leaves the queue."""
+        if task in self.lifted:
+            return
+        old, bypassed = self._where(task), self.bypassed(task)
+        self._groups[old].remove(task)
+        self._rerank(old)
+        self.lifted.add(task)
+        new = (old[0], old[1], task)
+        self._groups.setdefault(new, TaskGroup()).put_back(task)
         self._rerank(new)
         self._forgive(task, bypassed)
 
@@ -226,6 +248,7 @@ class WaitQueue:
         self._before.pop(task, None)
         self._places.pop(task, None)
         self._rerank(asked)
+        self.lifted.discard(task)
         if started:
             self._pass(rank)
 

@@ -26,6 +26,7 @@ from scheduler.core.placement.refusal import Reason
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, gpus_of
 from scheduler.core.ports import Key
 from scheduler.core.profiling import estimator
+from scheduler.core.queue.start_gate import StartGate
 from scheduler.core.queue.task_group import TOGETHER, Asked
 from scheduler.core.reporting.durations import MOST_PROFILES, Duration, DurationIndex, remaining
 from scheduler.core.reporting.forecast import ExpectedTask, Forecast, TimeSpan
@@ -114,6 +115,7 @@ class EtaEstimate:
         self._brain, self._rules, self._snapshot = brain, brain.rules, snapshot
         self._now = self._at = now
         self._most_tasks, self._tries_left = most_tasks, most_tries
+        self._gate = StartGate()
         self.durations = DurationIndex(brain.profiles, _epoch_times(brain, snapshot), _elapsed_times(brain, now))
         self._attempts: dict[int, _PlannedAttempt] = {}
         self._running: list[tuple[float, int, _PlannedAttempt]] = []
@@ -164,6 +166,11 @@ class EtaEstimate:
 
     def _run(self, attempt: _PlannedAttempt) -> None:
         heappush(self._running, (attempt.end, next(self._numbers), attempt))
+
+    def _look_at(self, at: float) -> None:
+        """Try to place tasks at this time too, if it is to come."""
+        if self._at < at < inf:
+            self._run(_PlannedAttempt(at, at, {}, {}, {}))
 
     def _release(self, attempt: _PlannedAttempt) -> None:
         """Return what an ended attempt had reserved."""
@@ -269,6 +276,8 @@ class EtaEstimate:
             self._add_waiting_work()
         all_queued = len(queue) == waiting
         blocked = self._blocked()
+        for at in {self._brain.dependencies.begins(task) for task in blocked}:
+            self._look_at(at)
         self._start(queue)
         while self._running and self._tries_left > 0 and (all_queued or queue):
             self._at = self._running[0][0]
@@ -277,6 +286,8 @@ class EtaEstimate:
             queue += self._freed(blocked)
             self._start(queue)
         tasks = {task: self._expected_task(attempt) for task, attempt in self._attempts.items()}
+        if queue and all_queued and not self._running and self._gate.look(self._rules, self._at).refusal:
+            return Forecast(self._now, None, "unknown: the run is paused", tasks)
         if queue and all_queued and not self._running:
             stuck = units.count(len(queue), "waiting task")
             return Forecast(self._now, None, f"unknown: {stuck} cannot start beside what is in use now", tasks)
@@ -297,19 +308,21 @@ class EtaEstimate:
             cursor.take()
 
     def _blocked(self) -> list[int]:
-        """Return the first tasks that wait for others to end."""
+        """Return the first tasks that wait for others to end, or for their time."""
         blocked = () if self._brain.draining else self._brain.task_table.in_state(State.BLOCKED)
         return list(islice(blocked, self._most_tasks))
 
     def _freed(self, blocked: list[int]) -> list[_QueuedTask]:
-        """Return the blocked tasks whose parents have all ended by now in the schedule, and take them off the list.
+        """Return the blocked tasks whose parents have all ended by now in the schedule, and whose time has come, and
+        take them off the list.
 
         They are placed after the tasks that wait already.
         """
         freed = []
         for task in blocked:
             ends = [self._attempts.get(parent) for parent in self._brain.dependencies.unfinished(task)]
-            if all(attempt is not None and attempt.end <= self._at for attempt in ends):
+            begun = self._brain.dependencies.begins(task) <= self._at
+            if begun and all(attempt is not None and attempt.end <= self._at for attempt in ends):
                 freed.append(task)
         blocked[:] = [task for task in blocked if task not in freed]
         return [self._queued_later(task) for task in freed]
@@ -321,7 +334,11 @@ class EtaEstimate:
         return _QueuedTask(task, self._most_tasks + task, self._groups[asked], 0)
 
     def _start(self, queue: list[_QueuedTask]) -> None:
-        """Place every waiting task that fits now, by rank."""
+        """Place every waiting task that fits now, by rank, while the run may start tasks."""
+        gate = self._gate.look(self._rules, self._at)
+        if gate.refusal is not None:
+            self._look_at(gate.until if queue else inf)
+            return
         failed: set[int] = set()
         placed: set[int] = set()
         for room in self._rooms.values():
@@ -451,7 +468,7 @@ def forecast(
     brain: Brain, snapshot: MachineSnapshot, now: float, most_tasks: int = MOST_TASKS, most_tries: int = MOST_TRIES
 ) -> Forecast:
     """Return the forecast of a run, without an end if a duration is unknown. The Brain is not changed."""
-    if not any(brain.task_table.counts[state] for state in (*LIVING, State.WAITING)):
+    if not any(brain.task_table.counts[state] for state in (*LIVING, State.WAITING, State.BLOCKED)):
         return Forecast(now, None, "unknown: no task waits or runs")
     estimate = EtaEstimate(brain, snapshot, now, most_tasks, most_tries)
     if any(estimate.durations.expect(number, epochs) is None for number, epochs in _classes(brain)):

@@ -13,11 +13,15 @@ from typing import Any
 
 from scheduler import units
 from scheduler.core.model import SHARED_OUT, Spec, Terms, Warn
+from scheduler.core.tasks import begin
 from scheduler.core.tasks.after import parsed
 from scheduler.core.tasks.placeholders import filled, filled_template
 from scheduler.values import dataclass
 
 SEPARATOR = "\x1f"
+BEGIN, HOLD, PREEMPT = "Begin", "Hold", "Preempt"
+SWITCHES = (HOLD, PREEMPT)
+"""Fields whose flags have no value."""
 LARGEST = 10**12
 """The largest number of epochs or priority; a larger one is assumed to be a typing error."""
 
@@ -209,6 +213,8 @@ FIELDS: tuple[Field, ...] = (
         "--after",
         in_terms=False,
     ),
+    Field(BEGIN, "begin", begin.read, "earliest start: 22:00, +2h or 2026-12-01T08:00", "--begin"),
+    Field(HOLD, "hold", _yes_or_no, "held until scheduler release", "--hold", "no"),
     Field("Epochs", "epochs", _at_least(1), "number of epochs that the task trains"),
     Field("Priority", "priority", _integer, "priority; smaller numbers start first", "--priority", "0"),
     Field("GPUs", "gpus", _at_least(0), "number of GPUs; 0 = host only", "--gpus", ""),
@@ -228,6 +234,7 @@ FIELDS: tuple[Field, ...] = (
     Field("Retries", "retries", _at_least(0), "how often a failed task is retried", "--retries", "0"),
     Field("RetryOn", "retry_on", _retry_on, "what is retried: failed, timeout or both", "--retry-on", "failed"),
     Field("Resumable", "resumable", _yes_or_no, "exit code 75 queues the task again", "--resumable", "no"),
+    Field(PREEMPT, "preempt", _yes_or_no, "ask less urgent Resumable tasks to make room for it", "--preempt", "no"),
     Field("Device", "device", str, "only device on which the task may run", "--device", ""),
     Field("Prefer", "prefer", str, "device that is preferred where several are free", "--prefer", ""),
     Field(
@@ -263,6 +270,7 @@ class RowForm:
         append: str = "both",
         template: Sequence[str] = (),
         shell: str = "",
+        now: float | None = None,
     ) -> None:
         self.columns = tuple(columns)
         self.defaults = dict(defaults or {})
@@ -286,6 +294,8 @@ class RowForm:
         self._commands = bool(template) or "Command" in self.known or "Command" in self.defaults
         """True if rows may be commands, which need no epochs; then the input reader checks the other rows."""
         self._term_cells = _getter([index for _, index in self.term_columns])
+        self.now = now if BEGIN in self.known else None
+        """The time of the wall clock at which the rows were read, for beginnings in their cells."""
         self._terms: dict[Any, Terms] = {}
         self._base = self._base_terms()
         self._same = {
@@ -308,6 +318,15 @@ class RowForm:
                 base[field.attribute] = _read(field, text)
         return base
 
+    def _read(self, field: Field, text: str) -> Any:
+        return _begin(text, self.now) if field.column == BEGIN else _read(field, text)
+
+    def read_at(self, now: float) -> RowForm:
+        """Return the form for rows that are read at this time of the wall clock."""
+        if BEGIN not in self.known:
+            return self
+        return RowForm(self.columns, self.defaults, self.append, self.template, self.shell, now)
+
     def terms(self, cells: Sequence[str]) -> Terms:
         """Return the scheduling terms of one row; equal cells yield one object and are parsed only once."""
         key = self._term_cells(cells)
@@ -324,7 +343,7 @@ class RowForm:
         for field, index in self.term_columns:
             text = cells[index].strip()
             if text:
-                values[field.attribute] = _read(field, text)
+                values[field.attribute] = self._read(field, text)
             elif field.column == "Epochs" and not self._commands:
                 raise BadCell("Epochs", "it is empty")
         return _checked(Terms(**values))
@@ -387,14 +406,15 @@ class RowForm:
     def pack(self) -> str:
         """Return the form as text for a journal."""
         data = {"columns": self.columns, "defaults": self.defaults, "append": self.append}
-        more = {"template": self.template, "shell": self.shell, "varies": self.varies}
+        more = {"template": self.template, "shell": self.shell, "varies": self.varies, "now": self.now}
         return json.dumps({**data, **{name: said for name, said in more.items() if said}})
 
     @classmethod
     def unpack(cls, text: str) -> RowForm:
         """Return the form that `pack` wrote."""
         data = json.loads(text)
-        made = cls(data["columns"], data["defaults"], data["append"], data.get("template", ()), data.get("shell", ""))
+        more = (data.get("template", ()), data.get("shell", ""), data.get("now"))
+        made = cls(data["columns"], data["defaults"], data["append"], *more)
         made.varies = tuple(data.get("varies", ()))
         return made
 
@@ -412,6 +432,13 @@ def _read(field: Field, text: str) -> Any:
         raise BadCell(field.column, str(exc)) from exc
 
 
+def _begin(text: str, now: float | None) -> float:
+    try:
+        return begin.read(text, now)
+    except ValueError as exc:
+        raise BadCell(BEGIN, str(exc)) from exc
+
+
 def _checked(terms: Terms) -> Terms:
     """Return the terms of a row; raise BadCell if they contradict each other."""
     warn = terms.stop_signal
@@ -425,7 +452,7 @@ def _checked(terms: Terms) -> Terms:
     return terms
 
 
-SETTABLE = tuple(field for field in FIELDS if field.in_terms and field.flag)
+SETTABLE = tuple(field for field in FIELDS if field.in_terms and field.flag and field.column != HOLD)
 """The fields of a task that can be changed while it waits."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from scheduler.core.local_time import moment
 from scheduler.core.model import HOST, UNFINISHED, Outcome, State, Terms
 from scheduler.core.reporting.forecast import ExpectedTask, Forecast
 from scheduler.core.reporting.run_history import AttemptHistory, TaskHistory
@@ -144,7 +145,10 @@ def _blocked(one: TaskReport) -> str:
     parents = ", ".join(f"{parent_name(parent)} ({state})" for parent, state in first)
     more = f" and {count(len(rest), 'other')}" if rest else ""
     dead = "" if one.alive else f"; run {one.run} has no scheduler: scheduler resume r{one.run} continues it"
-    return f"waits for the end of {parents}{more}{_expected(one)}{dead}"
+    waits = [f"waits for the end of {parents}{more}{_expected(one)}"] if parents else []
+    if one.terms.begin is not None and one.terms.begin > one.now:
+        waits.append(f"begins at {moment(one.terms.begin, one.now)}{' at the earliest' if parents else ''}")
+    return ("; ".join(waits) or "may start in a moment") + dead
 
 
 def _held(one: TaskReport) -> str:

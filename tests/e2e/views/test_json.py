@@ -35,6 +35,8 @@ CALLS: dict[str, list[tuple[str, list[str]]]] = {
     "logs": [("", ["0"]), ("several tasks, RUN", ["r1"])],
     "hold": [("", ["--task", "6"])],
     "release": [("", ["--task", "6"])],
+    "pause": [("", ["r4", "--for", "1h"])],
+    "unpause": [("", ["r4"])],
     "set": [("", ["--task", "6", "--priority", "3"])],
     "cancel": [("", ["6"])],
     "retry": [("", ["--task", "6"])],

@@ -19,12 +19,22 @@ NAMES = [str(path.relative_to(PACKAGE)) for path in MODULES]
 CORE = [name for name in NAMES if name.startswith("core/")]
 
 PURE = {
-    "__future__", "abc", "array", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "enum",
-    "functools", "hashlib", "heapq", "importlib", "itertools", "json", "math", "operator", "pathlib", "pkgutil", "re",
-    "shlex", "signal", "typing",
+    "__future__", "abc", "array", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "datetime",
+    "enum", "functools", "hashlib", "heapq", "importlib", "itertools", "json", "math", "operator", "pathlib", "pkgutil",
+    "re", "shlex", "signal", "typing",
 }  # fmt: skip
 """Modules that the core may import besides itself, `scheduler.errors`, `scheduler.units` and `scheduler.values`."""
 ONLY = {
+    "datetime": {  # no clock is read: a time is always an argument
+        "combine",
+        "date",
+        "datetime",
+        "fromisoformat",
+        "fromtimestamp",
+        "time",
+        "timedelta",
+        "tzinfo",
+    },
     "importlib": {"import_module"},  # of the package's own modules
     "pathlib": {"PurePath", "PurePosixPath"},
     "pkgutil": {"iter_modules"},

@@ -57,6 +57,14 @@ SENTENCES = [
         "may not start: the run is paused (-j 0); scheduler set -j N continues it",
     ),
     (
+        Refusal(3, Reason.ON_PAUSE, text=" until 22:00 (in 3h12m)"),
+        "may not start: the run is paused until 22:00 (in 3h12m); scheduler unpause continues it",
+    ),
+    (
+        Refusal(3, Reason.OUTSIDE, "20:00-07:00", text="20:00 (in 3h12m)"),
+        "may start at 20:00 (in 3h12m): the run starts tasks only within 20:00-07:00 (--window)",
+    ),
+    (
         Refusal(3, Reason.DISABLED, "GPU 1"),
         "may not start on GPU 1: disabled for this run (scheduler devices enable)",
     ),

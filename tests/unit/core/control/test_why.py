@@ -11,7 +11,7 @@ from scheduler.core.brain import Brain
 from scheduler.core.control import why
 from scheduler.core.control.messages import waits
 from scheduler.core.events import Limited
-from scheduler.core.model import DeviceBudget, EstimateSource, UnmanagedUse
+from scheduler.core.model import NO_TASK, DeviceBudget, EstimateSource, UnmanagedUse
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.ports import Request
 from scheduler.core.profiling.profile_index import Peaks, Profile, ProfileIndex
@@ -287,7 +287,13 @@ def test_why_of_a_task_that_fits_says_that_it_starts_in_the_next_pass() -> None:
 
 
 def test_why_names_a_full_disk_as_the_reason_of_all_tasks() -> None:
-    (one,) = why.answers(brain(tasks(2, "1GiB")), machine(host()), [2], {}, "the disk of /runs is full")
+    (one,) = why.answers(
+        brain(tasks(2, "1GiB")),
+        machine(host()),
+        [2],
+        {},
+        Refusal(NO_TASK, Reason.FULL_DISK, text="the disk of /runs is full"),
+    )
     assert one.says.startswith("does not start: the disk of /runs is full")
 
 

@@ -25,14 +25,15 @@ from scheduler.core.profiling.family.families import Family
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.queue.head_requests import HeadRequests
 from scheduler.core.queue.task_group import Rank
-from scheduler.core.run_state import RunState
+from scheduler.core.run_state import RunState, TermsSummary
 from scheduler.units import GIB, MIB
 from tests.support.builders import brain, refused, started, submit, terms
 
 SEEDS = range(100)
 STEPS = 25
 CACHES: dict[type, set[str]] = {
-    Brain: {"_last", "_policy", "_without_gpus", "_looked_terms", "_beginning"},
+    Brain: {"_last", "_policy", "_beginning"},
+    TermsSummary: {"without_gpus", "preempt", "_number"},
     CapacityView: set(vars(CapacityView(brain().rules))) - {"_here", "_rules"},
     HeadRequests: set(vars(HeadRequests())),
     RequestCache: set(vars(RequestCache())),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import field
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -36,6 +37,10 @@ class Tasks:
         for task in event.tasks:
             if self.states[task] is not STATE_AFTER[event.step]:
                 self._move(task, STATE_AFTER[event.step])
+
+    def apply_all(self, events: list[Depended]) -> None:
+        for event in events:
+            self.apply(event)
 
     def move(self, *moves: tuple[int, State]) -> None:
         for task, to in moves:
@@ -322,3 +327,63 @@ class TestRandomGraphs:
         for task, state in again.states.items():
             spoiled = any(graph.failed(parent, memory) for parent in graph.after[task])
             assert state is (State.SKIPPED if spoiled else graph.ends[task])
+
+
+class TestTimes:
+    def test_a_task_is_blocked_until_its_time(self) -> None:
+        tasks = Tasks(2)
+        tasks.tracker.begin((0,), 100.0)
+        tasks.apply_all(tasks.tracker.due(50.0))
+        assert (tasks.states[0], tasks.states[1]) == (State.BLOCKED, State.WAITING)
+        assert tasks.tracker.next_time == 100.0
+        assert tasks.tracker.due(99.0) == []
+        tasks.apply_all(tasks.tracker.due(100.0))
+        assert tasks.states[0] is State.WAITING
+        assert tasks.tracker.next_time == inf
+
+    def test_a_task_waits_for_its_time_and_for_its_parents(self) -> None:
+        tasks = Tasks(2)
+        tasks.depend((1,), after=(0,))
+        tasks.tracker.begin((1,), 100.0)
+        tasks.move((0, State.RUNNING), (0, State.SUCCEEDED))
+        assert tasks.tracker.due(50.0) == []
+        tasks.apply_all(tasks.tracker.due(100.0))
+        assert tasks.states[1] is State.WAITING
+
+    def test_a_task_whose_parent_fails_is_skipped_before_its_time(self) -> None:
+        tasks = Tasks(2)
+        tasks.depend((1,), after=(0,))
+        tasks.tracker.begin((1,), 100.0)
+        tasks.move((0, State.RUNNING), (0, State.FAILED))
+        tasks.apply_all(tasks.tracker.due(50.0))
+        assert tasks.states[1] is State.SKIPPED
+
+    def test_a_time_that_is_taken_away_frees_the_task(self) -> None:
+        tasks = Tasks(1)
+        tasks.tracker.begin((0,), 100.0)
+        tasks.apply_all(tasks.tracker.due(50.0))
+        tasks.tracker.begin((0,), None)
+        tasks.apply_all(tasks.tracker.due(51.0))
+        assert tasks.states[0] is State.WAITING
+
+    def test_a_later_time_replaces_an_earlier_one(self) -> None:
+        tasks = Tasks(1)
+        tasks.tracker.begin((0,), 100.0)
+        tasks.apply_all(tasks.tracker.due(50.0))
+        tasks.tracker.begin((0,), 200.0)
+        assert tasks.tracker.due(150.0) == []
+        tasks.apply_all(tasks.tracker.due(200.0))
+        assert tasks.states[0] is State.WAITING
+
+    @given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=9), st.data())
+    def test_no_task_is_free_before_its_time_or_blocked_after_it(
+        self, rows: list[tuple[int, bool]], data: st.DataObject
+    ) -> None:
+        tasks = Tasks(len(rows))
+        for task, (at, begins) in enumerate(rows):
+            if begins:
+                tasks.tracker.begin((task,), float(at))
+        for now in sorted(data.draw(st.lists(st.integers(0, 10), min_size=1, max_size=6))):
+            tasks.apply_all(tasks.tracker.due(float(now)))
+            for task, (at, begins) in enumerate(rows):
+                assert (tasks.states[task] is State.BLOCKED) == (begins and at > now)

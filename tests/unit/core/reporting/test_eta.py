@@ -8,7 +8,7 @@ import time
 import pytest
 
 from scheduler.core.causes import DependencyStep
-from scheduler.core.events import Depended
+from scheduler.core.events import Depended, Limited
 from scheduler.core.leases import Lease
 from scheduler.core.reporting.eta import UNKNOWN, MachineSnapshot, forecast
 from scheduler.core.reporting.forecast import Forecast
@@ -176,6 +176,33 @@ class TestEstimate:
 
 
 class TestDependencies:
+    def test_no_task_is_expected_to_start_before_its_time(self) -> None:
+        run = learning([*b.jobs(3, 100, memory="1GiB"), *b.jobs(1, 100, memory="1GiB", begin=1e9 + 5000)])
+        found = estimated(run, 2)[1]
+        assert run.brain.state(4) == "blocked"
+        start = found.tasks[4].start
+        assert start is not None
+        assert start.likely == 1e9 + 5000
+        assert found.end is not None
+        assert found.end.likely > 1e9 + 5000
+
+    def test_nothing_is_expected_to_start_before_the_end_of_a_pause(self) -> None:
+        run = learning(b.jobs(8, 100, memory="1GiB"))
+        now, _ = estimated(run, 2)
+        snapshot = under_way(run, 2)
+        b.tell(run.brain, Limited(paused=True, until=now + 5000))
+        found = forecast(run.brain, snapshot, now)
+        starts = [one.start.likely for one in found.tasks.values() if one.start is not None]
+        assert starts
+        assert min(starts) == now + 5000
+
+    def test_the_end_of_a_run_that_is_paused_without_an_end_is_unknown(self) -> None:
+        run = learning(b.jobs(8, 100, memory="1GiB"))
+        now, _ = estimated(run, 2)
+        snapshot = under_way(run, 2)
+        b.tell(run.brain, Limited(paused=True))
+        assert forecast(run.brain, snapshot, now).why == "unknown: the run is paused"
+
     def test_a_blocked_task_is_expected_to_start_when_its_parents_end(self) -> None:
         run = learning(b.jobs(4, 100, memory="1GiB"))
         for task in (2, 3, 4):

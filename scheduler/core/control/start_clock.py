@@ -1,0 +1,77 @@
+"""The times at which a run may start tasks: its pause, its window and the begins of its tasks, by the wall clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+
+from scheduler.core.brain import Brain
+from scheduler.core.causes import DependencyStep
+from scheduler.core.control.messages import makes_room, skipped_sentences
+from scheduler.core.events import Depended, Preempted
+from scheduler.core.local_time import moment
+from scheduler.core.placement.preemption import Preemption
+from scheduler.core.placement.refusal import Refusal
+from scheduler.core.ports import View, World
+from scheduler.core.queue.start_gate import GateState, StartGate
+from scheduler.units import count
+
+MOST_TIMES = 3
+"""The largest number of times that one sentence names."""
+
+
+class StartClock:
+    """The wall clock of a run: what it keeps from starting, and when that changes."""
+
+    def __init__(self, brain: Brain, world: World, view: View, preemption: Preemption) -> None:
+        self._brain, self._world, self._view, self._preemption = brain, world, view, preemption
+        self._gate, self._was_shut = StartGate(), False
+
+    def shut(self) -> Refusal | None:
+        """Return why nothing may start now, with the task that waits first; None if tasks may start."""
+        refusal = self._state().refusal
+        if refusal is None:
+            return None
+        first = self._brain.wait_queue.walk().front()
+        return refusal if first is None else replace(refusal, task=first)
+
+    def _state(self) -> GateState:
+        return self._gate.look(self._brain.rules, self._world.wall())
+
+    @property
+    def next_time(self) -> float:
+        """The next time of the wall clock at which there may be something to do; inf if there is none."""
+        opens = self._state().until if self._brain.waiting and not self._brain.draining else inf
+        urgent = self._world.wall() + self._preemption.due - self._world.now()
+        return min(opens, urgent, self._brain.dependencies.next_time)
+
+    def due(self) -> list[Depended]:
+        """Return the events of tasks that the clock or the ends of other tasks block, free or skip."""
+        return self._brain.dependencies.due(self._world.wall())
+
+    def show(self, shut: Refusal | None) -> None:
+        """Show why nothing starts; report once that tasks may start again."""
+        if shut is not None:
+            self._view.waits([shut])
+        elif self._was_shut:
+            self._view.say("tasks may start again")
+        self._was_shut = shut is not None
+
+    def say_room(self, event: Preempted) -> None:
+        """Report which tasks are asked to make room."""
+        self._view.say(makes_room(event, self._brain.waiting_since(event.by), self._world.now()))
+
+    def say(self, events: Sequence[Depended]) -> None:
+        """Report which tasks begin at a later time, and which are skipped for the end of another one."""
+        times: Counter[float] = Counter()
+        for event in events:
+            if event.step is DependencyStep.BLOCK:
+                times.update(at for task in event.tasks if (at := self._brain.dependencies.begins(task)))
+        now = self._world.wall()
+        for at, number in sorted(times.items())[:MOST_TIMES] if times else ():
+            if at > now:
+                self._view.say(f"{count(number, 'task')} {'begins' if number == 1 else 'begin'} at {moment(at, now)}")
+        for sentence in skipped_sentences(events, self._brain.dependencies.state):
+            self._view.say(sentence)

@@ -1,0 +1,74 @@
+"""The gate of a run: whether it may start tasks at all at a time of the wall clock, given its pause and its window."""
+
+from __future__ import annotations
+
+from datetime import tzinfo
+from functools import lru_cache
+from math import inf
+
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.local_time import moment
+from scheduler.core.model import NO_TASK
+from scheduler.core.placement.refusal import Reason, Refusal
+from scheduler.core.queue.start_window import parse
+from scheduler.values import dataclass
+
+KEPT = 60.0
+"""The longest time, in seconds, for which the state of a window is kept: its computation takes a few 100 µs."""
+_window = lru_cache(maxsize=8)(parse)
+
+
+@dataclass(frozen=True, slots=True)
+class GateState:
+    """The state of a gate at one time."""
+
+    refusal: Refusal | None = None
+    """Why nothing may start, without a task; None: tasks may start."""
+    until: float = inf
+    """The time at which the state may change by itself; inf: never."""
+
+
+class StartGate:
+    """The gate of one run, which follows from its rules and the wall clock."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[str, float, bool, float] = ("", 0.0, True, -inf)
+        """A window, the time at which it was computed, whether it was open, and until when that holds."""
+
+    def look(self, rules: SchedulingConfig, at: float, zone: tzinfo | None = None) -> GateState:
+        """Return the state at a time of the wall clock, which may have been set since the last call."""
+        paused_until = (rules.paused_until or inf) if rules.paused else -inf
+        if not rules.window:
+            return GateState(_paused(paused_until, at, zone), paused_until) if at < paused_until else GateState()
+        is_open, changes = self._look(rules.window, at, zone)
+        if at < paused_until:
+            return GateState(_paused(paused_until, at, zone), paused_until)
+        if is_open:
+            return GateState(None, changes)
+        return GateState(_outside(rules.window, changes, at, zone), changes)
+
+    def _look(self, window: str, at: float, zone: tzinfo | None) -> tuple[bool, float]:
+        known, since, is_open, until = self._seen
+        if known != window or not since <= at < min(until, since + KEPT):
+            is_open, until = _window(window).now(at, zone)
+            self._seen = (window, at, is_open, until)
+        return is_open, until
+
+    def opens(self, rules: SchedulingConfig, at: float, zone: tzinfo | None = None) -> float:
+        """Return the first time from `at` on at which tasks may start; inf if only a request can change that."""
+        for _ in range(4):  # a pause that ends outside of the window, whose opening ends no pause
+            state = self.look(rules, at, zone)
+            if state.refusal is None:
+                return at
+            at = state.until
+            if at == inf:
+                break
+        return inf
+
+
+def _paused(until: float, at: float, zone: tzinfo | None) -> Refusal:
+    return Refusal(NO_TASK, Reason.ON_PAUSE, text="" if until == inf else f" until {moment(until, at, zone)}")
+
+
+def _outside(window: str, opens: float, at: float, zone: tzinfo | None) -> Refusal:
+    return Refusal(NO_TASK, Reason.OUTSIDE, window, text=moment(opens, at, zone))
