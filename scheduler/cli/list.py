@@ -63,7 +63,7 @@ def _parser() -> Parser:
         "List your unfinished and recently ended tasks on this machine, by run; or the tasks of one run.",
         "scheduler list --state running,waiting\n         scheduler list r12 -c id,state,lr,result.loss --sort lr",
     )
-    parser.add_argument("run", nargs="?", metavar="RUN", help="a run: r3 or its name (default: all runs)")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="a run: r3, its name or last (default: all runs)")
     parser.add_argument("--state", dest="wanted", metavar="S", help="tasks in these states, as waiting or failed,oom")
     parser.add_argument(
         "--since", metavar="TIME", help=f"leave out tasks that ended longer ago (default {LATELY}; with RUN: none)"

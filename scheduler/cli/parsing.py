@@ -55,7 +55,7 @@ class Parser(argparse.ArgumentParser):
 
     def run(self) -> Parser:
         """Add the positional argument that names a run."""
-        self.add_argument("run", nargs="?", metavar="RUN", help="a run: r3 or its name (default: the latest run)")
+        self.add_argument("run", nargs="?", metavar="RUN", help="a run: r3, its name or last (default: the latest run)")
         return self
 
     def secrets(self) -> None:

@@ -16,7 +16,7 @@ def main(argv: list[str]) -> int:
         "Several runs are shown side by side. Values that look like secrets are shown as ***.",
         "scheduler report r12 r13 -o report.html -o timeline.svg",
     ).common()
-    parser.add_argument("runs", nargs="*", metavar="RUN", help="runs: r3 or their names (default: the latest run)")
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="runs: r3, a name or last (default: the latest run)")
     parser.add_argument(
         "-o",
         "--output",

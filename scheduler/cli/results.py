@@ -55,7 +55,7 @@ def _parser() -> Parser:
         "scheduler results r12 --csv > results.csv\n         scheduler results --best val_acc\n"
         "         scheduler results --group-by lr --best val_loss\n         scheduler results --since 24h",
     ).common()
-    parser.add_argument("run", nargs="*", metavar="RUN", help="runs: r3 or their names (default: the latest run)")
+    parser.add_argument("run", nargs="*", metavar="RUN", help="runs: r3, a name or last (default: the latest run)")
     parser.add_argument(
         "--since", metavar="TIME", help="only tasks that ended within this time, such as 24h; without RUN of all runs"
     )

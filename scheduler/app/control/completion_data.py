@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from scheduler.app.control.targets import LAST
 from scheduler.app.observe.run_facts import all_runs
 from scheduler.runtime.settings import Settings
+from scheduler.store.run.catalog import LAST
 from scheduler.store.run.journal_reader import JournalReader
 
 MOST_RUNS = 20

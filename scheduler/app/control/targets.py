@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from scheduler.app.observe.run_facts import find_run, places
 from scheduler.errors import NoSuchRun, StateError, UsageError
 from scheduler.runtime.settings import Settings
-from scheduler.store.run.catalog import DIGITS, RunCatalog, RunInfo, run_word
+from scheduler.store.run.catalog import DIGITS, LAST, RunCatalog, RunInfo, run_word
 from scheduler.store.run.journal_reader import JournalReader
 from scheduler.units import count, ranges
 from scheduler.values import dataclass
 
-LAST = "last"
 LARGEST = 10**12
 _IDS = re.compile(r"(r\d+\.)?\d+(-\d+)?(,(r\d+\.)?\d+(-\d+)?)*,?\Z", re.ASCII)
 _RUN = re.compile(r"r\d+\Z", re.ASCII)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import HOST, EstimateSource
 from scheduler.core.profiling.expectation import Sizes
+from scheduler.core.tasks.parameters import script_of
 from scheduler.values import dataclass
 
 if TYPE_CHECKING:
@@ -568,7 +569,7 @@ class ProfileIndex:
 
     def _script(self, family: str) -> str:
         whats = (kind.what for kind in self.kinds.values() if kind.family == family and kind.what)
-        return next(whats, "").split(" ", 1)[0]
+        return script_of(next(whats, "").split(" "))[0]
 
     def learned(self) -> Iterator[tuple[str, Profile, bool]]:
         """Yield the profile of each class, with its script, and whether the class belongs to this run."""

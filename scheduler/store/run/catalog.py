@@ -40,6 +40,8 @@ class RunInfo:
 
 MOST_NAMED = 4
 """The largest number of runs with one name that an error names."""
+LAST = "last"
+"""The word for the latest run, or the last task of it."""
 DIGITS = 18
 """The largest number of digits in the number of a run or a task."""
 
@@ -100,7 +102,7 @@ class RunCatalog:
                 yield self.info(number)
 
     def find(self, word: str | None) -> RunInfo:
-        """Return a run by its number, as r3, or by its name; without a word, the latest run, a living one first.
+        """Return a run by its number (r3) or name; the latest for `last` or without a word, if possible alive.
 
         Raise UsageError for a number without r, which is a task, and for the name of several runs.
         """
@@ -112,6 +114,8 @@ class RunCatalog:
                 raise UsageError(self._no_run(int(word)))
             return self.info(int(number))
         named = [info for info in self.all() if info.meta.get("name") == word]
+        if not named and word == LAST:
+            return self._latest()
         if not named:
             self._raise_unreadable_queue(word)
             raise NoSuchRun(f"no run here is called {word!r}: scheduler runs shows what there is")

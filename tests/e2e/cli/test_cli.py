@@ -101,6 +101,16 @@ class TestVerbs:
         assert "no runs yet" in home.call("status", code=0).stdout
 
 
+class TestLatestRun:
+    def test_last_names_the_latest_run_where_a_run_is_asked_for(self, done: Home) -> None:
+        for verb in ("results", "list"):
+            said = done.call(verb, "last", "--json", code=0).stdout
+            assert said == done.call(verb, "r1", "--json", code=0).stdout
+        report = done.root / "report.html"
+        done.call("report", "last", "-o", str(report), code=0)
+        assert report.exists()
+
+
 class TestResults:
     def test_results_json_has_format_run_and_tasks(self, done: Home) -> None:
         said = json.loads(done.call("results", "--json", code=0).stdout)

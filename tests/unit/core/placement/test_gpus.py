@@ -523,6 +523,15 @@ def test_an_attempt_never_seen_on_its_gpus_teaches_nothing_about_arguments() -> 
     assert known.news() == []
 
 
+def test_news_about_an_argument_name_the_script_and_not_its_interpreter() -> None:
+    known = ProfileIndex()
+    for number in range(1, 4):
+        slots = (("--lr", str(number)),)
+        kind = TaskClass(f"k{number}", f"python -u train.py --lr {number}", False, "family", slots, "1 x A100")
+        known.learn(known.number(kind), Observation({"0": GIB}, seconds=9.0))
+    assert known.news() == [("train", "--lr", True)]
+
+
 class TestLoad:
     def test_the_load_limit_is_met_to_the_nearest_whole_task(self) -> None:
         assert starts(brain(tasks(9, "1GiB", cpus=0.1), busy=0.7), gpu(0), HOST_RAM) == [1, 2, 3]
