@@ -97,8 +97,8 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     jobs: str | os.PathLike[str] | Iterable[Task],
     *,
     devices: str = "auto",
-    num: int = 20,
-    order: str = "batch",
+    num: int | None = None,
+    order: str = "",
     buffer: str = "512MiB",
     max_load: float = 1.0,
     jobs_at_once: int | None = None,
@@ -125,7 +125,13 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     succeeded in an earlier run of it. `mps` is True, "auto" or "join". Signals are handled as on the command line, on
     the main thread only, without a running event loop. The call blocks: use `asyncio.to_thread` in a coroutine.
     """
-    flags = {"num": str(num), "order": order, "buffer": buffer, "max_load": str(max_load), "python": python or None}
+    flags = {
+        "num": None if num is None else str(num),
+        "order": order or None,
+        "buffer": buffer,
+        "max_load": str(max_load),
+        "python": python or None,
+    }
     flags["my_columns"] = my_columns or None
     settings = read_settings({**flags, "state": state})
     check_counts(jobs_at_once=jobs_at_once, slots=slots, max_per_device=max_per_device, max_failures=max_failures)

@@ -21,7 +21,11 @@ class SettingFlag(NamedTuple):
 
 SETTINGS = {
     "num": SettingFlag("N", "rows per batch (default 20)"),
-    "order": SettingFlag("batch|global", "rank by batch, then priority; or by priority alone (default batch)"),
+    "order": SettingFlag(
+        "batch|global",
+        "rank by batch, then priority; or by priority alone (default: batch for lists with a column Filename, and "
+        "where --num is given; else global)",
+    ),
     "python": SettingFlag(
         "EXE",
         "interpreter for rows whose Executable is -1 or empty: a path, a name, conda:NAME or an environment's folder "

@@ -13,7 +13,7 @@ from scheduler.app.observe.run_facts import places
 from scheduler.app.queue.parent_runs import ParentRuns
 from scheduler.app.run.admission import Check, check_sequential, checker
 from scheduler.app.run.devices import check_slots, find_devices
-from scheduler.app.run.options import RunOptions, rules
+from scheduler.app.run.options import RunOptions, ranked, rules
 from scheduler.app.run.previous_runs import PreviousRuns, RerunOptions
 from scheduler.app.run.shell_context import shell_of_new_run
 from scheduler.app.run.start import class_finder, previous_runs_of, profile_index
@@ -65,6 +65,7 @@ def plan(
     as_json: bool,
 ) -> int:
     """Check a whole list, and show which tasks would start now and when the others would; accept and start nothing."""
+    settings = ranked(settings, listing.form.known)
     check_slots(options)
     check_sequential(options, settings)
     previous = previous_runs_of(listing, options, settings, rerun)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from dataclasses import replace
 from typing import Any
 
 from scheduler.core.config import SchedulingConfig
@@ -95,6 +96,15 @@ def check_counts(**said: object) -> None:
     for name, number in said.items():
         if number is not None and (not isinstance(number, int) or number < 1):
             raise UsageError(f"{name}={number!r}: give a whole number of at least 1")
+
+
+def ranked(settings: Settings, columns: Container[str]) -> Settings:
+    """Return the settings with the order that suits a list with these columns, where its user has chosen none.
+
+    The five columns of the older tool are ranked inside batches; every other list is ranked by priority over all rows.
+    """
+    chosen = {"order", "num"} & settings.source.keys() or settings.profile == Profiling.SEQUENTIAL
+    return settings if chosen or "Filename" in columns else replace(settings, order=str(RankOrder.GLOBAL))
 
 
 def rules(choices: RunOptions, settings: Settings, *, mps: bool = False) -> SchedulingConfig:

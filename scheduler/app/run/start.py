@@ -15,7 +15,7 @@ from scheduler.app.observe.run_facts import places
 from scheduler.app.queue.parent_runs import ParentRuns
 from scheduler.app.run.admission import check_sequential, checker
 from scheduler.app.run.devices import check_slots, find_devices
-from scheduler.app.run.options import RunOptions, rules
+from scheduler.app.run.options import RunOptions, ranked, rules
 from scheduler.app.run.previous_runs import PreviousRuns, RerunOptions
 from scheduler.app.run.run_loop import open_leases
 from scheduler.app.run.session import RunSession
@@ -58,6 +58,7 @@ def begin(
     Raise InputError, UsageError or DeviceError for an invalid list, and SameList if an earlier run of the file has not
     ended.
     """
+    settings = ranked(settings, listing.form.known)
     check_slots(options)
     check_sequential(options, settings)
     previous = previous_runs_of(listing, options, settings, rerun or RerunOptions())

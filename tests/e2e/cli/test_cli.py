@@ -351,6 +351,20 @@ class TestOrder:
         assert lines(home, "order") == [*names]
 
     @pytest.mark.parametrize(
+        ("header", "row", "names"),
+        [("Command", "sh order.sh", "cbad"), ("Directory,Executable,Filename,Args,Epochs", ".,sh,order.sh,,1", "dcba")],
+    )
+    def test_only_lists_with_five_columns_are_ranked_inside_batches_by_default(
+        self, home: Home, header: str, row: str, names: str
+    ) -> None:
+        (home.root / "order.sh").write_text('echo "$SCHEDULER_NAME" >> order\n')
+        fill = [f"{row},x,9" for _ in range(19)]
+        rows = [f"{row},d,5", *fill, f"{row},c,0", f"{row},b,1", f"{row},a,2"]
+        home.write("jobs.csv", f"{header},Name,Priority", *rows)
+        home.call("run", "jobs.csv", "-j", "1", "--slots", "1", code=0)
+        assert "".join(name for name in lines(home, "order") if name != "x") == names
+
+    @pytest.mark.parametrize(
         ("flags", "most"),
         [("-j 1", 1), ("-j 2 --slots 9", 2), ("--slots 3", 3), ("--max-per-device 2 --max-load 9", 2)],
     )
