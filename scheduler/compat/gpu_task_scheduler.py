@@ -119,7 +119,7 @@ class GPUTaskScheduler:
         self._accepted = True
         try:
             logger.info(
-                "run %d: %s (scheduler list %d)", session.number, count(len(todo.calls), "task"), session.number
+                "run %d: %s (scheduler list r%d)", session.number, count(len(todo.calls), "task"), session.number
             )
             return run_loop.run_to_end(
                 session, None, run_loop.first_lines(session), lambda inner: self._view(inner, logger, session, todo)
