@@ -19,9 +19,11 @@ from scheduler.app.run.shell_context import shell_of_new_run
 from scheduler.app.run.start import class_finder, previous_runs_of, profile_index
 from scheduler.app.run.task_list import TaskList, batches
 from scheduler.core.brain import Brain
+from scheduler.core.control.start_clock import later_sentences
 from scheduler.core.events import Observed, Submitted
 from scheduler.core.model import UNFINISHED, Decision, DeviceBudget, Job, Machine, State, Terms
 from scheduler.core.profiling.task_class import TaskClass
+from scheduler.core.queue.start_gate import StartGate
 from scheduler.core.reporting.eta import MachineSnapshot, count_guessed, forecast
 from scheduler.core.reporting.forecast import Forecast
 from scheduler.core.tasks import command
@@ -83,14 +85,25 @@ def plan(
     jobs = _submit(listing, brain, settings.num, previous, check, ParentRuns(settings))
     for event in previous.events(1):
         brain.apply(event)
-    for moved in brain.dependencies.due():
+    due = brain.dependencies.due(clock.wall())
+    for moved in due:
         brain.apply(moved)
     for task, job in jobs.items():
         brain.assign(task, finder.of(job) if finder is not None else TaskClass(f"row {task}", job.name, probes=False))
-    made = Plan(listing.what, brain, brain.decide(Machine(clock.now(), budgets)), jobs, budgets)
-    hints = [f"hint:   {hint}" for hint in (*listing.warnings(), *previous.words())]
+    made = Plan(listing.what, brain, _first_decision(brain, Machine(clock.now(), budgets)), jobs, budgets)
+    times = later_sentences(due, brain.dependencies.begins, clock.wall())
+    hints = [f"hint:   {hint}" for hint in (*listing.warnings(), *previous.words(), *times)]
     _show(made, [*hints, *_would_refuse(previous)], out, as_json=as_json)
     return 0
+
+
+def _first_decision(brain: Brain, machine: Machine) -> Decision:
+    """Return what would start now: nothing outside of the window of the run."""
+    shut = StartGate().look(brain.rules, clock.wall()).refusal
+    first = brain.wait_queue.walk().front()
+    if shut is None or first is None:
+        return brain.decide(machine)
+    return Decision(refusals=(replace(shut, task=first),))
 
 
 def _find_devices(options: RunOptions, settings: Settings) -> tuple[DevicePool, bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -65,13 +65,17 @@ class StartClock:
 
     def say(self, events: Sequence[Depended]) -> None:
         """Report which tasks begin at a later time, and which are skipped for the end of another one."""
-        times: Counter[float] = Counter()
-        for event in events:
-            if event.step is DependencyStep.BLOCK:
-                times.update(at for task in event.tasks if (at := self._brain.dependencies.begins(task)))
-        now = self._world.wall()
-        for at, number in sorted(times.items())[:MOST_TIMES] if times else ():
-            if at > now:
-                self._view.say(f"{count(number, 'task')} {'begins' if number == 1 else 'begin'} at {moment(at, now)}")
+        for sentence in later_sentences(events, self._brain.dependencies.begins, self._world.wall()):
+            self._view.say(sentence)
         for sentence in skipped_sentences(events, self._brain.dependencies.state):
             self._view.say(sentence)
+
+
+def later_sentences(events: Sequence[Depended], begins: Callable[[int], float], now: float) -> list[str]:
+    """Return how many tasks begin at each of the next times; `begins` returns the time of a task."""
+    blocked = (event for event in events if event.step is DependencyStep.BLOCK)
+    times = Counter(at for event in blocked for task in event.tasks if (at := begins(task)) > now)
+    return [
+        f"{count(number, 'task')} {'begins' if number == 1 else 'begin'} at {moment(at, now)}"
+        for at, number in sorted(times.items())[:MOST_TIMES]
+    ]

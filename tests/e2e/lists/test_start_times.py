@@ -145,6 +145,16 @@ class TestWindow:
         assert f"window {window} → any time" in says(home, "set", "r1", "--window", "")
         wait_until((home.root / "began").exists, 30)
 
+    def test_a_dry_run_starts_nothing_outside_of_the_window_or_before_a_time(self, home: Home) -> None:
+        home.write("jobs.csv", "Command,Begin", ["true", "+2h"], ["true", ""])
+        said = says(home, "run", "jobs.csv", "--dry-run", *ON_HOST)
+        assert "1 task begins at" in said
+        assert said.count("would start now") == 1
+        window = far_window()
+        said = says(home, "run", "jobs.csv", "--dry-run", "--window", window, *ON_HOST)
+        assert "would start now" not in said
+        assert f"the run starts tasks only within {window} (--window)" in said
+
     def test_a_window_without_length_is_refused(self, home: Home) -> None:
         home.commands("true")
         said = says(home, "run", "jobs.csv", "--window", "20:00-20:00", *ON_HOST, code=2)
