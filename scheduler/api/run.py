@@ -12,6 +12,7 @@ from scheduler.app.observe import run_facts, run_reader
 from scheduler.app.run import run_loop, start
 from scheduler.app.run.options import RunOptions, check_counts, mps_word, run_name, this_python
 from scheduler.app.run.previous_runs import RerunOptions
+from scheduler.app.run.session import RunSession
 from scheduler.app.run.task_list import TaskList, csv_listing
 from scheduler.core.tasks import begin
 from scheduler.core.tasks.fields import BEGIN
@@ -131,8 +132,8 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
         "buffer": buffer,
         "max_load": str(max_load),
         "python": python or None,
+        "my_columns": my_columns or None,
     }
-    flags["my_columns"] = my_columns or None
     settings = read_settings({**flags, "state": state})
     check_counts(jobs_at_once=jobs_at_once, slots=slots, max_per_device=max_per_device, max_failures=max_failures)
     is_file = isinstance(jobs, (str, os.PathLike))
@@ -153,12 +154,15 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     session = start.begin(listing, choices, settings, interpreter, RerunOptions(new, skip_done))
     if session is None:
         raise UsageError(f"{listing.what} has no tasks")
-    stream: TextIO | None = sys.stdout if verbose else None
+    _run_to_end(session, sys.stdout if verbose else None)
+    return Finished(session.number, str(run_facts.places(settings).root))
+
+
+def _run_to_end(session: RunSession, stream: TextIO | None) -> None:
     try:
         run_loop.run_to_end(session, stream, run_loop.first_lines(session))
     finally:
         session.close()
-    return Finished(session.number, str(run_facts.places(settings).root))
 
 
 def _check_wish(is_file: bool, wished: bool) -> None:
