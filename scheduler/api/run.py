@@ -21,7 +21,7 @@ from scheduler.inputs import python_tasks
 from scheduler.inputs.python_tasks import Task
 from scheduler.runtime import clock
 from scheduler.runtime.python_envs import missing_package
-from scheduler.runtime.settings import read_settings
+from scheduler.runtime.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,8 +138,7 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     check_counts(jobs_at_once=jobs_at_once, slots=slots, max_per_device=max_per_device, max_failures=max_failures)
     is_file = isinstance(jobs, (str, os.PathLike))
     _check_wish(is_file, new or skip_done)
-    interpreter = this_python(settings)
-    listing = _listing(jobs, header, _defaults(defaults or {}), interpreter, settings.my_columns)
+    listing = _listing(jobs, header, _defaults(defaults or {}), this_python(settings), settings.my_columns)
     choices = RunOptions(
         devices,
         slots,
@@ -151,11 +150,17 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
         mps=mps_word(f"mps={mps!r}", mps),
         mps_fence=mps_fence,
     )
-    session = start.begin(listing, choices, settings, interpreter, RerunOptions(new, skip_done))
-    if session is None:
-        raise UsageError(f"{listing.what} has no tasks")
+    session = _begun(listing, choices, settings, RerunOptions(new, skip_done))
     _run_to_end(session, sys.stdout if verbose else None)
     return Finished(session.number, str(run_facts.places(settings).root))
+
+
+def _begun(listing: TaskList, choices: RunOptions, settings: Settings, rerun: RerunOptions) -> RunSession:
+    """Return the session of an accepted list; raise UsageError for one without tasks."""
+    session = start.begin(listing, choices, settings, this_python(settings), rerun)
+    if session is None:
+        raise UsageError(f"{listing.what} has no tasks")
+    return session
 
 
 def _run_to_end(session: RunSession, stream: TextIO | None) -> None:
