@@ -13,6 +13,9 @@ scheduler replaces such a sampler and continues the others, so a task whose shim
 nothing had happened. With `--at-once N` the first list of the first user has N tasks that all live at the same moment:
 each waits for a gate, which opens once all of them have begun.
 
+Most lists have the column After: chains, fans out and in, tasks that wait for success or for any end. No task may begin
+before those that it waits for have written their last line, and skipped is exactly what waits for a failed one.
+
 Each task writes itself when it begins and ends, and holds a lock that a second copy of it would meet. The words of
 docs/reliability.md are counted: tasks that are lost, run twice or have a wrong code, reservations above a device (or
 memory
@@ -40,7 +43,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +58,7 @@ from scheduler.runtime.shim import BLOCK, ClaimState, claim_state, own_group, un
 from scheduler.store.machine.locked_files import is_free  # noqa: E402
 from scheduler.store.run.journal_reader import JournalReader  # noqa: E402
 from scheduler.units import GIB, MIB  # noqa: E402
+from scripts.bench.chaos_links import UNFINISHED, Links, Ordered, make_links, states_of  # noqa: E402
 from tests.support.killing import Home, Started, children, command_line, environment, is_alive, kill  # noqa: E402
 from tests.support.killing import processes as all_processes  # noqa: E402
 from tests.support.standin.box import GPU_IS_LOST, Box, Unmanaged  # noqa: E402
@@ -101,6 +105,10 @@ GRACE = "1s"
 KINDS = ("trap", "group", "fork", "clean", *["deaf"] * 3, "self", *["plain"] * 9)
 
 
+ALONE = Links("")
+"""The links of a task that nothing is said of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """One row, and what it must come to: an exit code or a signal."""
@@ -110,6 +118,7 @@ class Job:
     work: str
     gpus: int
     memory: str
+    links: Links = ALONE
 
     @property
     def expected(self) -> tuple[int | None, int | None]:
@@ -129,6 +138,18 @@ def make_job(dice: random.Random, python: str, train: Path) -> Job:
     peaks = ",".join([f"{peak}MiB"] * gpus)
     work = f"{python} -S -E {train} --peak {peaks} --seconds {dice.uniform(0.1, 1.5):.2f} --profile flat"
     return Job(kind, code, work, gpus, said)
+
+
+def make_linked_jobs(dice: random.Random, jobs: Sequence[Job]) -> list[Job]:
+    """Give most lists a Name and an After; so that chains come far, most of their tasks succeed."""
+    if dice.random() < 0.2:
+        return [*jobs]
+    made = []
+    for job, links in zip(jobs, make_links(dice, len(jobs)), strict=True):
+        kind, code = (job.kind, job.code) if dice.random() < 0.25 else ("plain", 0)
+        made.append(replace(job, kind=kind, code=code, links=links))
+    dice.shuffle(made)
+    return made
 
 
 def make_one_of_a_crowd(dice: random.Random, gate: str) -> Job:
@@ -255,10 +276,12 @@ class Life(threading.Thread):
                 job.memory,
                 GRACE,
                 str(job.expected),
+                job.links.name,
+                job.links.cell,
             ]
             for job in jobs
         ]
-        user.write(f"jobs-{number}.csv", "Command,GPUs,Memory,Grace,Expected", *rows)
+        user.write(f"jobs-{number}.csv", "Command,GPUs,Memory,Grace,Expected,Name,After", *rows)
         (user.root / f"told-{number}").touch()
         os.chown(user.root / f"told-{number}", user.uid, user.uid)
         if crowd:
@@ -282,7 +305,8 @@ class Life(threading.Thread):
         """A crowd that lives at the same moment, if one is wanted; else some of every kind."""
         user, world = self.user, self.user.world
         if not crowd:
-            return [make_job(self.dice, world.python, world.train) for _ in range(self.dice.randrange(5, 30))]
+            many = self.dice.randrange(5, 30)
+            return make_linked_jobs(self.dice, [make_job(self.dice, world.python, world.train) for _ in range(many)])
         os.mkfifo(user.root / "gate", 0o644)
         os.chown(user.root / "gate", user.uid, user.uid)
         world.crowded.set()
@@ -385,7 +409,7 @@ class Life(threading.Thread):
                 wait_until(lambda: not self.user.world.ballast.exists(), 60)
 
     def is_over(self) -> bool:
-        return all(task["state"] not in ("waiting", "running") for task in self.tasks())
+        return not any(task["state"] in UNFINISHED for task in self.tasks())
 
     # The judgement
 
@@ -393,11 +417,28 @@ class Life(threading.Thread):
         """Compare the rows, the journal, and what the tasks wrote themselves."""
         tasks = self.tasks()
         attempts = self.attempts(number)
+        linked = {task["id"]: job.links for task, job in zip(tasks, jobs, strict=True)}
+        order = Ordered(linked, states_of(tasks), self.lines(number))
+        for what, words in order.faults():
+            self.score.find(what, f"{self.user.root.name} run {self.user.run}: {words}")
+        self.score.done["linked"] += sum(bool(links.cell) for links in linked.values())
+        self.score.done["skipped"] += sum(order.is_skipped(task) for task in linked)
         for task, job in zip(tasks, jobs, strict=True):
+            if order.is_skipped(task["id"]) and task["state"] == "skipped" and task["id"] not in attempts:
+                continue
             Judgement(self.score, f"{self.user.root.name} run {self.user.run}", task, job).give(
                 attempts.get(task["id"], {})
             )
         self.judge_rest()
+
+    def told(self, number: int) -> Iterator[tuple[int, int, str]]:
+        """Read the lines that the tasks of a list wrote themselves: task, attempt and word."""
+        for line in (self.user.root / f"told-{number}").read_text().splitlines():
+            task, count, word = line.split()
+            yield int(task), int(count), word
+
+    def lines(self, number: int) -> list[tuple[int, str]]:
+        return [(task, word) for task, _, word in self.told(number)]
 
     def attempts(self, number: int) -> dict[int, dict[int, Attempt]]:
         found: dict[int, dict[int, Attempt]] = {}
@@ -405,9 +446,8 @@ class Life(threading.Thread):
         def attempt(task: int, number: int) -> Attempt:
             return found.setdefault(task, {}).setdefault(number, Attempt(number))
 
-        for line in (self.user.root / f"told-{number}").read_text().splitlines():
-            task, count, word = line.split()
-            attempt(int(task), int(count)).said.append(word)
+        for task, count, word in self.told(number):
+            attempt(task, count).said.append(word)
         for event in self.journal():
             if isinstance(event, Exited):
                 attempt(event.task, event.attempt).exited = event
