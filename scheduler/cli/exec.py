@@ -21,7 +21,9 @@ SETTINGS = ("python", "log_max", *flags.DEVICE_SETTINGS, *LEARNING_SETTINGS)
 def parser() -> Parser:
     """Build the parser of `exec`."""
     what = "Run one task as soon as its turn among all users comes. Its output and its exit code are passed on."
-    made = Parser("exec", what, "scheduler exec --device 2 -- python train.py --lr 0.1").common()
+    example = "scheduler exec --device 2 -- python train.py --lr 0.1"
+    more_words = "write a command of several words after --, or in quotes"
+    made = Parser("exec", what, example, more_words=more_words).common()
     made.add_argument(
         "command",
         nargs="?",

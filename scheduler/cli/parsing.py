@@ -19,7 +19,9 @@ MPS_WORDS = ("on", "off", "true", "false", "yes", "no", "1", "0", "", "auto", "j
 class Parser(argparse.ArgumentParser):
     """A parser that refuses abbreviated flags, with an example in its help and errors of one sentence."""
 
-    def __init__(self, verb: str, description: str, example: str) -> None:
+    def __init__(self, verb: str, description: str, example: str, *, more_words: str = "") -> None:
+        """Make the parser of a verb; `more_words` says what to do with words that it does not take."""
+        self.more_words = more_words
         super().__init__(
             prog=f"scheduler {verb}",
             description=description,
@@ -37,7 +39,7 @@ class Parser(argparse.ArgumentParser):
         """Return a question that suggests the flag nearest to an unknown one, or nothing."""
         _, found, words = message.partition("unrecognized arguments: ")
         if not found or not words.startswith("--"):
-            return ""
+            return f": {self.more_words}" if found and self.more_words else ""
         import difflib  # only where something is wrong
 
         near = difflib.get_close_matches(words.split()[0].partition("=")[0], self._option_string_actions, 1)

@@ -34,7 +34,8 @@ def parser() -> Parser:
     examples = (
         "scheduler submit --memory 8GiB -- python train.py --lr 0.1\n         scheduler submit 'make data && ./train'"
     )
-    made = Parser("submit", what, examples).common()
+    more_words = "write a command of several words after --, or in quotes"
+    made = Parser("submit", what, examples, more_words=more_words).common()
     made.add_argument(
         "what",
         nargs="?",

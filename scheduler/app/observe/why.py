@@ -18,7 +18,7 @@ from scheduler.core.reporting.run_history import TaskHistory
 from scheduler.runtime.paths import open_plain
 from scheduler.store.machine.locked_files import is_locked
 from scheduler.store.run import requests
-from scheduler.ui.verbs.why import TaskReport, paragraph, summary
+from scheduler.ui.verbs.why import TaskReport, blocked_tasks, paragraph, summary
 from scheduler.values import dataclass
 
 PATIENCE = 5.0
@@ -74,7 +74,11 @@ def _of_run(reader: RunReader, alive: bool, said: Sequence[Answer]) -> WhyAnswer
     words, reasons = (said[0].says, said[0].facts.get("reasons", {})) if said else ("", {})
     info = reader.info
     forecast = forecast_of(info)
-    lines = summary(info.number, info.what, states, words, alive=alive, forecast=forecast, now=time.time())
+    now = time.time()
+    lines = summary(info.number, info.what, states, words, alive=alive, forecast=forecast, now=now)
+    if blocked := list(reader.brain.task_table.in_state(State.BLOCKED)):
+        begins = [at for task in blocked if (at := reader.brain.dependencies.begins(task)) > now]
+        lines.append(blocked_tasks(len(blocked), begins, now))
     facts = {"run": info.number, "alive": alive, "states": states, "reasons": reasons, "says": lines[1:]}
     return WhyAnswer(lines, {**facts, "expected": forecast and forecast.run_to_dict()})
 

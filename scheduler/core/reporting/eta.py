@@ -29,7 +29,7 @@ from scheduler.core.profiling import estimator
 from scheduler.core.queue.start_gate import StartGate
 from scheduler.core.queue.task_group import TOGETHER, Asked
 from scheduler.core.reporting.durations import MOST_PROFILES, Duration, DurationIndex, remaining
-from scheduler.core.reporting.forecast import ExpectedTask, Forecast, TimeSpan
+from scheduler.core.reporting.forecast import IDLE, ExpectedTask, Forecast, TimeSpan
 from scheduler.values import dataclass
 
 MOST_TASKS = 200
@@ -286,7 +286,8 @@ class EtaEstimate:
             queue += self._freed(blocked)
             self._start(queue)
         tasks = {task: self._expected_task(attempt) for task, attempt in self._attempts.items()}
-        if queue and all_queued and not self._running and self._gate.look(self._rules, self._at).refusal:
+        shut = self._rules.jobs == 0 or self._gate.look(self._rules, self._at).refusal
+        if queue and all_queued and not self._running and shut:
             return Forecast(self._now, None, "unknown: the run is paused", tasks)
         if queue and all_queued and not self._running:
             stuck = units.count(len(queue), "waiting task")
@@ -469,7 +470,7 @@ def forecast(
 ) -> Forecast:
     """Return the forecast of a run, without an end if a duration is unknown. The Brain is not changed."""
     if not any(brain.task_table.counts[state] for state in (*LIVING, State.WAITING, State.BLOCKED)):
-        return Forecast(now, None, "unknown: no task waits or runs")
+        return Forecast(now, None, IDLE)
     estimate = EtaEstimate(brain, snapshot, now, most_tasks, most_tries)
     if any(estimate.durations.expect(number, epochs) is None for number, epochs in _classes(brain)):
         return Forecast(now, None, UNKNOWN)

@@ -9,6 +9,9 @@ from typing import Any
 from scheduler.core.model import LIVING, State
 from scheduler.values import dataclass
 
+IDLE = "unknown: no task waits or runs"
+"""The reason for which a run without unfinished tasks has no end."""
+
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
@@ -61,6 +64,11 @@ class Forecast:
     why: str = ""
     tasks: Mapping[int, ExpectedTask] = field(default_factory=dict)
     """The running tasks and the next ones to start."""
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no task waits or runs, as in a queue that waits for tasks."""
+        return self.why == IDLE
 
     def of_task(self, task: int, state: State) -> ExpectedTask | None:
         """Return the forecast of a task in this state; None if it has ended, or if nothing is known."""

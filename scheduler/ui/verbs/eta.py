@@ -45,6 +45,8 @@ def of_run(forecast: Forecast | None, now: float) -> str:
     """Return when a run is expected to end; empty without a forecast."""
     if forecast is None:
         return ""
+    if forecast.is_idle:
+        return "idle: no task waits or runs"
     return left(forecast.end, now) if forecast.end is not None else f"time left {forecast.why}"
 
 

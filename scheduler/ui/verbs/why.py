@@ -271,6 +271,16 @@ _PARAGRAPHS: dict[State, Callable[[TaskReport], str]] = {
 }
 
 
+def blocked_tasks(number: int, begins: Sequence[float], now: float) -> str:
+    """Return how many blocked tasks wait for others, and how many for a time; `begins` has the times of these."""
+    others = number - len(begins)
+    parts = [f"{others:,} for the end of other tasks (After)"] if others else []
+    if begins:
+        first = "at" if len(begins) == 1 else "the first at"
+        parts.append(f"{len(begins):,} for the begin, {first} {moment(min(begins), now)}")
+    return f"{number:,} blocked: {', '.join(parts)}"
+
+
 def summary(
     run: int,
     what: str,

@@ -288,6 +288,7 @@ class TestBadInput:
             (("--memory", "x", "true"), "--memory: "),
             (("nothere.csv",), "nothere.csv: it cannot be read: no such file"),
             (("train.py",), "train.py: it is a Python file, not a list of tasks"),
+            (("python", "train.py"), "unrecognized arguments: train.py: write a command of several words after --"),
         ],
     )
     def test_bad_input_of_submit_is_refused_in_one_sentence_and_starts_nothing(

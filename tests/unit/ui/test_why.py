@@ -9,8 +9,10 @@ import pytest
 
 from scheduler.core.events import Event
 from scheduler.core.model import State
+from scheduler.core.reporting.forecast import IDLE, Forecast
 from scheduler.core.reporting.run_history import RunHistory, TaskHistory
-from scheduler.ui.verbs.why import TaskReport, paragraph, summary
+from scheduler.ui.verbs.eta import of_run
+from scheduler.ui.verbs.why import TaskReport, blocked_tasks, paragraph, summary
 from tests.support.builders import exited, peaked, placed, refused, run, started, terms
 
 NOON = 1_800_000_000.0
@@ -152,6 +154,18 @@ def test_summary_of_a_run_has_a_next_step_for_each_state() -> None:
         "1 interrupted: scheduler resume r3 starts them again",
         "2 did not succeed: scheduler why ID explains one, scheduler retry r3 starts them again",
     ]
+
+
+def test_a_run_without_unfinished_tasks_is_idle() -> None:
+    assert of_run(Forecast(NOON, None, IDLE), NOON) == "idle: no task waits or runs"
+
+
+def test_blocked_tasks_of_a_run_are_counted_by_what_they_wait_for() -> None:
+    assert blocked_tasks(2, [], NOON) == "2 blocked: 2 for the end of other tasks (After)"
+    assert blocked_tasks(1, [NOON + 60], NOON) == "1 blocked: 1 for the begin, at 08:01 (in 1m00s)"
+    assert blocked_tasks(5, [NOON + 120, NOON + 60], NOON) == (
+        "5 blocked: 3 for the end of other tasks (After), 2 for the begin, the first at 08:01 (in 1m00s)"
+    )
 
 
 def test_summary_of_a_run_without_a_scheduler_names_resume() -> None:

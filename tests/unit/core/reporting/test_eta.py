@@ -97,7 +97,7 @@ class TestEnd:
 
     def test_run_that_is_over_has_no_end(self) -> None:
         run = learning(b.jobs(2, seconds=60.0)).run()
-        assert forecast(run.brain, MachineSnapshot(()), run.machine.now).why == "unknown: no task waits or runs"
+        assert forecast(run.brain, MachineSnapshot(()), run.machine.now).is_idle
 
     def test_jobs_limit_bounds_the_tasks_at_a_time(self) -> None:
         run = learning(b.jobs(20, seconds=60.0), b.host(cores=8), jobs=1)
@@ -201,6 +201,13 @@ class TestDependencies:
         now, _ = estimated(run, 2)
         snapshot = under_way(run, 2)
         b.tell(run.brain, Limited(paused=True))
+        assert forecast(run.brain, snapshot, now).why == "unknown: the run is paused"
+
+    def test_the_end_of_a_run_without_jobs_is_unknown_because_it_is_paused(self) -> None:
+        run = learning(b.jobs(8, 100, memory="1GiB"))
+        now, _ = estimated(run, 2)
+        snapshot = under_way(run, 2)
+        b.tell(run.brain, Limited(jobs=0))
         assert forecast(run.brain, snapshot, now).why == "unknown: the run is paused"
 
     def test_a_blocked_task_is_expected_to_start_when_its_parents_end(self) -> None:
