@@ -16,6 +16,9 @@ each waits for a gate, which opens once all of them have begun.
 Most lists have the column After: chains, fans out and in, tasks that wait for success or for any end. No task may begin
 before those that it waits for have written their last line, and skipped is exactly what waits for a failed one.
 
+Every second round of a user is a queue instead of a list: four terminals submit to it, also with --after (see
+chaos_queue.py).
+
 Each task writes itself when it begins and ends, and holds a lock that a second copy of it would meet. The words of
 docs/reliability.md are counted: tasks that are lost, run twice or have a wrong code, reservations above a device (or
 memory
@@ -58,6 +61,7 @@ from scheduler.runtime.shim import BLOCK, ClaimState, claim_state, own_group, un
 from scheduler.store.machine.locked_files import is_free  # noqa: E402
 from scheduler.store.run.journal_reader import JournalReader  # noqa: E402
 from scheduler.units import GIB, MIB  # noqa: E402
+from scripts.bench import chaos_queue  # noqa: E402
 from scripts.bench.chaos_links import UNFINISHED, Links, Ordered, make_links, states_of  # noqa: E402
 from tests.support.killing import Home, Started, children, command_line, environment, is_alive, kill  # noqa: E402
 from tests.support.killing import processes as all_processes  # noqa: E402
@@ -119,6 +123,11 @@ class Job:
     gpus: int
     memory: str
     links: Links = ALONE
+    flags: tuple[str, ...] = ()
+    """Further task fields, as flags."""
+
+    def linked(self, name: str, after: Sequence[str], ended: Sequence[str]) -> Job:
+        return replace(self, links=Links(name, tuple(after), tuple(ended)))
 
     @property
     def expected(self) -> tuple[int | None, int | None]:
@@ -224,7 +233,7 @@ class User(Home):
         self.crowd = 0
         """How many tasks of its next list are to live at the same moment; 0: as it comes."""
         self.hits: dict[tuple[int, int], set[str]] = {}
-        self.scheduler: Started | None = None
+        self.scheduler: chaos_queue.Living | None = None
         self.run = ""
 
     def living(self) -> list[int]:
@@ -260,7 +269,10 @@ class Life(threading.Thread):
             number = 0
             while not self.enough.is_set():
                 number += 1
-                self.play(number)
+                if number % 2 == 0:
+                    self.play_queue(number)
+                else:
+                    self.play(number)
         except Exception as exc:  # noqa: BLE001 - the main thread reads it; a thread has no caller
             self.failed = f"{type(exc).__name__}: {exc}"
 
@@ -300,6 +312,79 @@ class Life(threading.Thread):
             over = self.is_over()
         self.judge(number, jobs)
         shutil.rmtree(user.state / "runs" / user.run, ignore_errors=True)
+
+    def play_queue(self, number: int) -> None:
+        """Submit to a queue from four terminals, and judge it once all of that has ended."""
+        user = self.user
+        before = {run["number"] for run in self.runs()}
+        (user.root / f"told-{number}").touch()
+        os.chown(user.root / f"told-{number}", user.uid, user.uid)
+        full = self.score.done["full disks"]
+        start = lambda *words, **how: user.start(*words, **how, env=user.env | chaos_queue.SETTINGS)  # noqa: E731
+        terminals = chaos_queue.Terminals(start, f"q{number}", f"told-{number}", self.dice, self.make_submission)
+        watched = threading.Event()
+        watcher = threading.Thread(target=self.watch_queue, args=(watched,), daemon=True)
+        watcher.start()
+        try:
+            user.world.queuing.add(user)
+            terminals.play()
+            runs = self.finish_queue(before, start)
+        finally:
+            watched.set()
+            watcher.join()
+        self.score.done["submissions"] += len(terminals.sent)
+        self.score.done["submissions killed"] += terminals.killed
+        self.score.done["submissions refused"] += sum(one.answer == chaos_queue.REFUSED for one in terminals.sent)
+        was_full = full != self.score.done["full disks"] or user.world.ballast.exists()
+        self.judge_queue(number, runs, terminals, was_full=was_full)
+
+    def make_submission(self, dice: random.Random) -> Job:
+        """One that states its memory: a queue has the whole machine, not the little RAM of the lists."""
+        (job,) = make_linked_jobs(dice, [make_job(dice, self.user.world.python, self.user.world.train)])
+        return replace(job, memory=job.memory or ("9500MiB" if job.gpus else "200MiB"))
+
+    def watch_queue(self, enough: threading.Event) -> None:
+        """Tell the monkey which process is the scheduler of the queue."""
+        user = self.user
+        while not enough.wait(0.1):
+            pid = chaos_queue.scheduler_of(user.state)
+            if pid and (user.scheduler is None or user.scheduler.poll() is not None):
+                user.scheduler = chaos_queue.Background(pid, self.score.done)
+
+    def finish_queue(self, before: set[int], start: Callable[..., Started]) -> list[int]:
+        """Resume the queue until all of its tasks have ended; its runs."""
+        deadline = time.monotonic() + CALM_DOWN
+        while True:
+            runs = sorted(run["number"] for run in self.runs() if run["number"] not in before)
+            left = [run for run in runs if any(task["state"] in UNFINISHED for task in self.tasks(run))]
+            if not left:
+                return runs
+            if time.monotonic() > deadline:
+                self.score.find("lost", f"runs {left} of {self.user.root.name} do not come to their end")
+                return runs
+            if chaos_queue.scheduler_of(self.user.state):
+                time.sleep(0.3)
+                continue
+            with self._said.open("a") as said:
+                self.user.scheduler = resumed = start("resume", f"r{left[0]}", stderr=said)
+            self.wait(resumed)
+
+    def judge_queue(
+        self, number: int, runs: Sequence[int], terminals: chaos_queue.Terminals, *, was_full: bool
+    ) -> None:
+        """Compare the answers, the tasks, the journals and what the tasks wrote themselves."""
+        tasks = [task for run in runs for task in self.tasks(run)]
+        for what, words in chaos_queue.faults(terminals.sent, tasks, was_full):
+            self.score.find(what, f"{self.user.root.name}: {words}")
+        jobs = {one.name: one.job for one in terminals.sent}
+        known = [task for task in tasks if task["name"] in jobs]
+        self.score.tasks += len(known)
+        self.judge_tasks(number, runs, known, [jobs[task["name"]] for task in known])
+        for run in runs:
+            self.user.run = str(run)
+            self.judge_rest()
+            shutil.rmtree(self.user.state / "runs" / self.user.run, ignore_errors=True)
+        self.user.world.queuing.discard(self.user)
 
     def make_jobs(self, crowd: int) -> list[Job]:
         """A crowd that lives at the same moment, if one is wanted; else some of every kind."""
@@ -377,8 +462,8 @@ class Life(threading.Thread):
 
     def launch(self, *words: str, **how: Any) -> Started:
         with self._said.open("a") as said:
-            self.user.scheduler = self.user.start(*words, **{"stderr": said, **how})
-        return self.user.scheduler
+            self.user.scheduler = started = self.user.start(*words, **{"stderr": said, **how})
+        return started
 
     def wait(self, scheduler: Started) -> None:
         self.score.done["schedulers"] += scheduler.wait() == -signal.SIGKILL
@@ -389,8 +474,8 @@ class Life(threading.Thread):
         found: list[dict[str, Any]] = self.look("status")["runs"]
         return found
 
-    def tasks(self) -> list[dict[str, Any]]:
-        tasks: list[dict[str, Any]] = self.look("results", f"r{self.user.run}")["tasks"]
+    def tasks(self, run: int | None = None) -> list[dict[str, Any]]:
+        tasks: list[dict[str, Any]] = self.look("results", f"r{run or self.user.run}")["tasks"]
         return tasks
 
     def look(self, *words: str) -> dict[str, Any]:
@@ -415,21 +500,23 @@ class Life(threading.Thread):
 
     def judge(self, number: int, jobs: Sequence[Job]) -> None:
         """Compare the rows, the journal, and what the tasks wrote themselves."""
-        tasks = self.tasks()
-        attempts = self.attempts(number)
+        self.judge_tasks(number, [int(self.user.run)], self.tasks(), jobs)
+        self.judge_rest()
+
+    def judge_tasks(
+        self, number: int, runs: Sequence[int], tasks: Sequence[dict[str, Any]], jobs: Sequence[Job]
+    ) -> None:
+        attempts = self.attempts(number, runs)
         linked = {task["id"]: job.links for task, job in zip(tasks, jobs, strict=True)}
         order = Ordered(linked, states_of(tasks), self.lines(number))
         for what, words in order.faults():
-            self.score.find(what, f"{self.user.root.name} run {self.user.run}: {words}")
+            self.score.find(what, f"{self.user.root.name} runs {runs}: {words}")
         self.score.done["linked"] += sum(bool(links.cell) for links in linked.values())
         self.score.done["skipped"] += sum(order.is_skipped(task) for task in linked)
         for task, job in zip(tasks, jobs, strict=True):
             if order.is_skipped(task["id"]) and task["state"] == "skipped" and task["id"] not in attempts:
                 continue
-            Judgement(self.score, f"{self.user.root.name} run {self.user.run}", task, job).give(
-                attempts.get(task["id"], {})
-            )
-        self.judge_rest()
+            Judgement(self.score, f"{self.user.root.name} runs {runs}", task, job).give(attempts.get(task["id"], {}))
 
     def told(self, number: int) -> Iterator[tuple[int, int, str]]:
         """Read the lines that the tasks of a list wrote themselves: task, attempt and word."""
@@ -440,7 +527,7 @@ class Life(threading.Thread):
     def lines(self, number: int) -> list[tuple[int, str]]:
         return [(task, word) for task, _, word in self.told(number)]
 
-    def attempts(self, number: int) -> dict[int, dict[int, Attempt]]:
+    def attempts(self, number: int, runs: Sequence[int]) -> dict[int, dict[int, Attempt]]:
         found: dict[int, dict[int, Attempt]] = {}
 
         def attempt(task: int, number: int) -> Attempt:
@@ -448,7 +535,7 @@ class Life(threading.Thread):
 
         for task, count, word in self.told(number):
             attempt(task, count).said.append(word)
-        for event in self.journal():
+        for event in itertools.chain.from_iterable(self.journal(run) for run in runs):
             if isinstance(event, Exited):
                 attempt(event.task, event.attempt).exited = event
         for (task, count), hit in self.user.hits.items():
@@ -456,16 +543,16 @@ class Life(threading.Thread):
                 found[task][count].hit |= hit
         return found
 
-    def journal(self) -> list[Any]:
+    def journal(self, run: int) -> list[Any]:
         """Its events, read from a copy: who looks leaves files of their own beside it."""
         with tempfile.TemporaryDirectory() as copy:
-            for path in (self.user.state / "runs" / self.user.run).glob("journal.db*"):
+            for path in (self.user.state / "runs" / str(run)).glob("journal.db*"):
                 shutil.copy(path, copy)
             try:
                 with contextlib.closing(JournalReader.read(Path(copy) / "journal.db")) as journal:
                     return [one.event for one in journal.events()]
             except StateError as exc:
-                self.score.find("lost", f"the journal of run {self.user.run}: {exc}")
+                self.score.find("lost", f"the journal of run {run}: {exc}")
                 return []
 
     def judge_rest(self) -> None:
@@ -564,6 +651,8 @@ class World:
         self.root, self.score = root, score
         self.disk, self.leases, self.code = root / "disk", root / "leases", root / "code"
         self.ballast = self.disk / "ballast"
+        self.queuing: set[User] = set()
+        """The users that have a queue in place of a list just now."""
         self.crowded = threading.Event()
         """Set while a crowd gathers: schedulers are not killed then, or it would never be complete."""
         self.disk.mkdir()
@@ -641,7 +730,10 @@ class Observer(threading.Thread):
             self.check_gpu(device, {name: lease for name, lease in read.items() if uuid_ in lease["bytes"]}, uuid_)
 
     def check_host(self, leases: dict[str, Any]) -> None:
-        reserved = sum(lease["bytes"].get("host", 0) for lease in leases.values())
+        users = {str(user.uid) for user in self.world.queuing}  # a queue has all of the RAM
+        reserved = sum(
+            lease["bytes"].get("host", 0) for name, lease in leases.items() if name.partition(".")[0] not in users
+        )
         if reserved > HOST_BUDGET:
             self.score.find("overcommits", f"host: {reserved} of {HOST_BUDGET} reserved by {leases}")
 
