@@ -96,7 +96,7 @@ def _several(targets: Sequence[Target], args: argparse.Namespace, most: int | No
     if args.json:
         show((), {"tasks": found}, as_json=True)
     elif not found:
-        hint("none of these tasks failed" if args.failed else "none of these tasks has started yet")
+        hint("none of these tasks failed" if args.failed else "none of these tasks has any output")
     return 0
 
 

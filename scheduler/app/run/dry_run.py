@@ -34,6 +34,7 @@ from scheduler.runtime import clock
 from scheduler.runtime.settings import Settings
 from scheduler.ui.terminal import opening
 from scheduler.ui.verbs import dry_run
+from scheduler.units import count
 from scheduler.values import dataclass
 
 if TYPE_CHECKING:
@@ -92,7 +93,9 @@ def plan(
         brain.assign(task, finder.of(job) if finder is not None else TaskClass(f"row {task}", job.name, probes=False))
     made = Plan(listing.what, brain, _first_decision(brain, Machine(clock.now(), budgets)), jobs, budgets)
     times = later_sentences(due, brain.dependencies.begins, clock.wall())
-    hints = [f"hint:   {hint}" for hint in (*listing.warnings(), *previous.words(), *times)]
+    held = brain.task_table.counts[State.HELD]
+    stays = [f"{count(held, 'task')} would be held until scheduler release"] if held else []
+    hints = [f"hint:   {hint}" for hint in (*listing.warnings(), *previous.words(), *times, *stays)]
     _show(made, [*hints, *_would_refuse(previous)], out, as_json=as_json)
     return 0
 

@@ -9,12 +9,12 @@ from scheduler.core.brain import Brain
 from scheduler.core.causes import Action
 from scheduler.core.control.request_kinds import CONTROLS, UNSTARTED, RunRequest, Verb
 from scheduler.core.events import Asked, Changed, Event, Limited
-from scheduler.core.local_time import moment
+from scheduler.core.local_time import local, moment
 from scheduler.core.model import LIVING, RETRIABLE, Device, DeviceBudget, State, Terms
 from scheduler.core.placement import fit
 from scheduler.core.placement.device_capacity import is_called
 from scheduler.core.ports import Answer, Request, SubmissionResult
-from scheduler.core.tasks.fields import BY_COLUMN, BadCell, Field, changed
+from scheduler.core.tasks.fields import BEGIN, BY_COLUMN, BadCell, Field, changed
 from scheduler.units import count, duration, ranges, size
 from scheduler.values import dataclass
 
@@ -175,8 +175,8 @@ def shown(field: Field, value: object) -> str:
         return f"{value[0]}@{value[1]:g}"
     if field.column in ("Memory", "HostMemory") and isinstance(value, int):
         return size(value)
-    if field.column in ("Timeout", "Grace") and isinstance(value, float):
-        return duration(value)
+    if field.column in ("Timeout", "Grace", BEGIN) and isinstance(value, float):
+        return f"{local(value):%Y-%m-%d %H:%M:%S}" if field.column == BEGIN else duration(value)
     return str(value)
 
 

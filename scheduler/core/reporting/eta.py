@@ -46,6 +46,7 @@ LEAST_SPREAD, WAITING_SPREAD = 0.15, 0.3
 down, and some are retried), and of a waiting task, which another one may precede."""
 SHARED_ERROR = 0.5
 """The share of the variance that all durations have in common."""
+ALL_HELD = "unknown: all unfinished tasks are held"
 UNKNOWN = "unknown until a similar task has finished"
 
 
@@ -470,7 +471,7 @@ def forecast(
 ) -> Forecast:
     """Return the forecast of a run, without an end if a duration is unknown. The Brain is not changed."""
     if not any(brain.task_table.counts[state] for state in (*LIVING, State.WAITING, State.BLOCKED)):
-        return Forecast(now, None, IDLE)
+        return Forecast(now, None, ALL_HELD if brain.task_table.counts[State.HELD] else IDLE)
     estimate = EtaEstimate(brain, snapshot, now, most_tasks, most_tries)
     if any(estimate.durations.expect(number, epochs) is None for number, epochs in _classes(brain)):
         return Forecast(now, None, UNKNOWN)

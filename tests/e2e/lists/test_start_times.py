@@ -163,6 +163,12 @@ class TestWindow:
 
 
 class TestHold:
+    def test_a_dry_run_says_how_many_tasks_would_be_held(self, home: Home) -> None:
+        home.commands("true", "false")
+        said = says(home, "run", "jobs.csv", "--hold", "--dry-run", *ON_HOST)
+        assert "2 tasks would be held until scheduler release" in said
+        assert "all unfinished tasks are held" in said
+
     @pytest.mark.parametrize("verb", ["run", "submit"])
     def test_tasks_that_are_held_from_the_start_run_once_they_are_released(self, home: Home, verb: str) -> None:
         home.commands("touch first", "touch second")

@@ -12,6 +12,7 @@ from scheduler.core.control.requests import grant, named, onward, sentence
 from scheduler.core.events import Asked, Changed, Limited, Submitted
 from scheduler.core.model import DeviceBudget
 from scheduler.core.ports import Request
+from scheduler.core.tasks.begin import absolute
 from tests.support.builders import (
     Simulation,
     asked,
@@ -152,6 +153,10 @@ class TestRetry:
 
 
 class TestSet:
+    def test_a_begin_is_answered_as_a_local_time(self) -> None:
+        begin = absolute("2100-01-02T08:00:30", 4_102_444_800.0)
+        assert ask(brain(tasks(1)), "set", 1, said={"Begin": begin}) == ["task 1: begin unset → 2100-01-02 08:00:30"]
+
     def test_priority_moves_a_task_in_its_batch(self) -> None:
         b = brain(tasks(3))
         assert ask(b, "set", 3, said={"Priority": "-5"}) == ["task 3: priority 0 → -5"]

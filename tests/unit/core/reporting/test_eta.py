@@ -10,7 +10,7 @@ import pytest
 from scheduler.core.causes import DependencyStep
 from scheduler.core.events import Depended, Limited
 from scheduler.core.leases import Lease
-from scheduler.core.reporting.eta import UNKNOWN, MachineSnapshot, forecast
+from scheduler.core.reporting.eta import ALL_HELD, UNKNOWN, MachineSnapshot, forecast
 from scheduler.core.reporting.forecast import Forecast
 from scheduler.units import GIB
 from tests.support import builders as b
@@ -98,6 +98,11 @@ class TestEnd:
     def test_run_that_is_over_has_no_end(self) -> None:
         run = learning(b.jobs(2, seconds=60.0)).run()
         assert forecast(run.brain, MachineSnapshot(()), run.machine.now).is_idle
+
+    def test_run_whose_tasks_are_all_held_is_not_idle(self) -> None:
+        run = learning(b.jobs(2, seconds=60.0))
+        run.brain.apply(b.asked("hold", 1, 2))
+        assert forecast(run.brain, MachineSnapshot(()), run.machine.now).why == ALL_HELD
 
     def test_jobs_limit_bounds_the_tasks_at_a_time(self) -> None:
         run = learning(b.jobs(20, seconds=60.0), b.host(cores=8), jobs=1)
