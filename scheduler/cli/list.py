@@ -87,6 +87,8 @@ def _parser() -> Parser:
 def _write(run: ListedRun, columns: Sequence[str]) -> None:
     """Print one run: what it is, how to go on where its scheduler died, its tasks."""
     left = eta.of_run(run.forecast, time.time())
+    if run.pause:  # which is also why an end may be unknown
+        left = f"{run.pause}, {left}" if run.forecast is not None and run.forecast.end is not None else run.pause
     number = run.info.number
     sys.stdout.write(f"run {number}  {run.info.what}{f'  {left}' if left else ''}\n")
     if run.dead:

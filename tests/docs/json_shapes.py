@@ -38,6 +38,8 @@ _RESULTS = {"format": "integer", "run": _RUN, "tasks": [_TASK]}
 _RUN_OF_MANY = {
     **_RUN,
     "over": "boolean",
+    "paused": "boolean",
+    "paused_until": "number?",
     "elsewhere": "text",
     "ended": "number",
     "expected": EXPECTED,

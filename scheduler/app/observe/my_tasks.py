@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from scheduler.app.observe import run_facts
 from scheduler.app.observe.run_reader import RunReader
+from scheduler.app.observe.status_snapshot import pause_of
 from scheduler.core.metrics.ranking import known_column, metrics_of, sorted_by
 from scheduler.core.model import LIVING, UNFINISHED, State
 from scheduler.core.reporting.forecast import Forecast
 from scheduler.errors import SchedulerError
 from scheduler.runtime.settings import Settings
 from scheduler.store.run.catalog import RunInfo
-from scheduler.ui.verbs.eta import with_expected
+from scheduler.ui.verbs.eta import of_pause, with_expected
 from scheduler.values import dataclass
 
 _FIRST = {str(state): 0 for state in LIVING} | {str(state): 1 for state in UNFINISHED - LIVING}
@@ -48,6 +50,8 @@ class ListedRun:
     """The columns of the parameters that vary in its list."""
     metrics: Sequence[str] = ()
     """The metrics of the listed tasks, the most important ones first."""
+    pause: str = ""
+    """That its living scheduler starts nothing, and until when; empty if it is not paused."""
 
 
 def my_runs(settings: Settings, options: ListOptions) -> Iterator[ListedRun]:
@@ -76,7 +80,9 @@ def listed_run(info: RunInfo, options: ListOptions) -> ListedRun:
         rows: Sequence[Mapping[str, Any]] = list(with_expected(shown, forecast))
         metrics = metrics_of(rows, reader.metric_names)
         left_out = len(found) - len(rows)
-        return ListedRun(info, reader.run_facts(), forecast, rows, left_out, reader.dead, reader.varies, metrics)
+        facts, dead, varies = reader.run_facts(), reader.dead, reader.varies
+        pause = of_pause(pause_of(reader.brain), time.time()) if info.alive else ""
+        return ListedRun(info, facts, forecast, rows, left_out, dead, varies, metrics, pause)
     finally:
         reader.close()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scheduler.core.model import UNFINISHED, State
 from scheduler.core.tasks.redaction import without_secrets
 from scheduler.errors import StateError
-from scheduler.runtime.clock import since_boot
+from scheduler.runtime.clock import since_boot, wall
 from scheduler.store.run.journal_reader import JournalReader, last_status
 
 if TYPE_CHECKING:
@@ -27,10 +27,22 @@ MANY = 500
 
 
 def status_of(meta: Mapping[str, str], brain: Brain, ended: float | None) -> dict[str, Any]:
-    """Return the number of tasks per state, whether the run is over, and when a task last ended."""
+    """Return the number of tasks per state, whether the run is over or paused, and when a task last ended."""
     follows = meta.get("door") == "followed" and not brain.draining
     over = not follows and not any(brain.state_counts[state] for state in UNFINISHED)
-    return {"states": states(brain), "over": over, "ended": ended or float(meta.get("accepted", "0"))}
+    ended = ended or float(meta.get("accepted", "0"))
+    return {"states": states(brain), "over": over, "ended": ended, **pause_of(brain)}
+
+
+def pause_of(brain: Brain) -> dict[str, Any]:
+    """Return whether a run is paused, by `pause` or by -j 0, and when that ends by itself."""
+    rules = brain.rules
+    until = rules.paused_until or None
+    if rules.jobs == 0:
+        return {"paused": True, "paused_until": None}
+    if not rules.paused or (until is not None and until <= wall()):
+        return {"paused": False, "paused_until": None}
+    return {"paused": True, "paused_until": until}
 
 
 def states(brain: Brain) -> dict[str, int]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from scheduler.core.local_time import clock_time
 from scheduler.core.model import State
 
 if TYPE_CHECKING:
@@ -48,6 +49,14 @@ def of_run(forecast: Forecast | None, now: float) -> str:
     if forecast.is_idle:
         return "idle: no task waits or runs"
     return left(forecast.end, now) if forecast.end is not None else f"time left {forecast.why}"
+
+
+def of_pause(facts: Mapping[str, Any], now: float) -> str:
+    """Return that a run is paused, and until when; empty if it is not."""
+    if not facts.get("paused"):
+        return ""
+    until = facts.get("paused_until")
+    return f"paused until {clock_time(until, now)}" if until else "paused"
 
 
 def of_task(one: ExpectedTask | None, now: float) -> str:

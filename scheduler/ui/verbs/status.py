@@ -8,7 +8,7 @@ from typing import Any
 
 from scheduler.core.reporting.forecast import TimeSpan
 from scheduler.ui.text import clean, moment, scheduler_ended, table
-from scheduler.ui.verbs.eta import left
+from scheduler.ui.verbs.eta import left, of_pause
 from scheduler.units import duration, size
 
 
@@ -117,12 +117,13 @@ def _row(run: Mapping[str, Any]) -> list[str]:
 def _status(run: Mapping[str, Any]) -> str:
     """Return whether a run goes on, has ended or can be resumed, and on which machine."""
     if run["over"]:
-        return "running" if run["alive"] else "ended"
+        return (of_pause(run, time.time()) or "running") if run["alive"] else "ended"
     if run["elsewhere"]:
         return f"unfinished: belongs to {clean(run['elsewhere'])}"
     if run["alive"]:
-        end = (run.get("expected") or {}).get("end")
-        return f"running, {left(TimeSpan.from_dict(end), time.time())}" if end else "running"
+        now, end = time.time(), (run.get("expected") or {}).get("end")
+        what = of_pause(run, now) or "running"
+        return f"{what}, {left(TimeSpan.from_dict(end), now)}" if end else what
     return scheduler_ended(run["number"], run.get("state") or "")
 
 

@@ -101,13 +101,16 @@ class TestPause:
         home.call("submit", "--", "touch", "first", code=0)
         wait_until((home.root / "first").exists, 30)
         assert "paused: running tasks finish, no more tasks start" in says(home, "pause", "r1")
+        assert "paused" in says(home, "status")
         home.call("submit", "--", "touch", "second", code=0)
         wait_until(lambda: "the run is paused; scheduler unpause" in says(home, "why", "--task", "1"), 30)
         os.kill(home.scheduler(), signal.SIGKILL)
         home.call("resume", "r1", "-d", code=0)
         wait_until(lambda: "the run is paused" in says(home, "why", "--task", "1"), 30)
         assert not (home.root / "second").exists()
+        assert "run 1  queue  paused\n" in says(home, "list")
         home.call("unpause", "--all", code=0)
+        assert "paused" not in says(home, "status")
         wait_until((home.root / "second").exists, 30)
 
     def test_a_pause_for_a_time_ends_by_itself(self, home: Home) -> None:

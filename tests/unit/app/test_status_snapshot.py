@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.app.observe.status_snapshot import MANY, StatusRecorder, recorded_status
+from scheduler.app.observe.status_snapshot import MANY, StatusRecorder, pause_of, recorded_status
+from scheduler.core.events import Limited
 from scheduler.core.reporting.run_history import RunHistory
 from scheduler.runtime import clock
 from scheduler.runtime.paths import RunPaths
@@ -81,3 +83,18 @@ def test_a_short_run_has_no_snapshot(tmp_path: Path) -> None:
     run.standing.draw()
     assert run.recorded_status() is None
     run.journal.close()
+
+
+def test_a_run_is_paused_by_pause_until_its_time_or_by_jobs_0() -> None:
+    b, soon = brain(tasks(2, "1GiB")), time.time() + 3600
+    never, on = {"paused": False, "paused_until": None}, {"paused": True, "paused_until": None}
+    assert pause_of(b) == never
+    for limits, expected in (
+        (Limited(paused=True), on),
+        (Limited(jobs=0), on),
+        (Limited(paused=True, until=soon), {"paused": True, "paused_until": soon}),
+        (Limited(paused=True, until=1.0), never),
+        (Limited(jobs=2), never),
+    ):
+        tell(b, limits)
+        assert pause_of(b) == expected
