@@ -13,6 +13,7 @@ from scheduler.cli.parsing import Parser, joined_mps
 from scheduler.core.tasks import param_grid
 from scheduler.errors import UsageError
 from scheduler.inputs.grid import Chosen, split_parameters, write_csv
+from scheduler.units import count
 
 MODES = ("shuffled_grid", "grid")
 _OWN = ("command", "run", "out", "json", "sampling_mode", "n_samples", "seed", "parameter")
@@ -30,7 +31,7 @@ def main(argv: list[str]) -> int:
     _refuse_run_flags(made, args)
     if args.out is not None:
         rows = write_csv(args.out, list(values), chosen)
-        sys.stdout.write(f"{args.out}: {rows:,} rows written; scheduler run {args.out} runs them\n")
+        sys.stdout.write(f"{args.out}: {count(rows, 'row')} written; scheduler run {args.out} runs the list\n")
         return 0
     show(chosen, as_json=args.json)
     return 0

@@ -63,7 +63,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--goal",
         metavar="min|max",
-        choices=tuple(Goal),
+        choices=tuple(map(str, Goal)),
         help="whether the lowest or the highest value is the best (default: by its name; min for losses and errors)",
     )
     parser.add_argument("--group-by", metavar="COLUMN", help="one line for each value of a column, the best first")

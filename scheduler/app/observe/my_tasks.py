@@ -72,7 +72,7 @@ def listed_run(info: RunInfo, options: ListOptions) -> ListedRun:
     """Return the tasks of one run. Raise StateError where it cannot be read."""
     reader = RunReader(info)
     try:
-        forecast = run_facts.forecast_of(info)
+        forecast = run_facts.forecast_with(info, reader.brain)
         found = [
             row for row in reader.rows_alone(options.states, secrets=options.secrets) if _is_recent(row, options.since)
         ]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scheduler.app.observe.status_snapshot import facts_of, recorded_status, status_of
+from scheduler.core.model import UNFINISHED
 from scheduler.errors import Elsewhere, NoSuchRun, SchedulerError
 from scheduler.runtime.paths import StatePaths, find_places, make_private
 from scheduler.runtime.settings import Settings
@@ -16,6 +17,7 @@ from scheduler.store.run.journal_reader import JournalReader
 
 if TYPE_CHECKING:
     from scheduler.app.observe.run_reader import RunReader
+    from scheduler.core.brain import Brain
     from scheduler.core.reporting.forecast import Forecast
     from scheduler.store.profiles import ProfileStore
 
@@ -101,6 +103,16 @@ def forecast_of(info: RunInfo) -> Forecast | None:
         return Forecast.from_dict(json.loads(info.places.forecast.read_bytes()))
     except (OSError, ValueError):
         return None
+
+
+def forecast_with(info: RunInfo, brain: Brain) -> Forecast | None:
+    """Return the latest forecast of a run's scheduler, unless all tasks have ended since; None if there is none."""
+    found = forecast_of(info)
+    if found is None or any(brain.state_counts[state] for state in UNFINISHED):
+        return found
+    from scheduler.core.reporting.forecast import IDLE, Forecast
+
+    return Forecast(found.at, None, IDLE)
 
 
 def facts_of_runs(runs: RunCatalog, kept: dict[int, RunReader] | None = None) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from scheduler.app.control.targets import Target
-from scheduler.app.observe.run_facts import forecast_of
+from scheduler.app.observe.run_facts import forecast_of, forecast_with
 from scheduler.app.observe.run_reader import RunReader
 from scheduler.core.control.request_kinds import RunRequest
 from scheduler.core.model import NO_TASK, State
@@ -73,7 +73,7 @@ def _of_run(reader: RunReader, alive: bool, said: Sequence[Answer]) -> WhyAnswer
     states = {str(state): number for state in State if (number := reader.brain.state_counts[state])}
     words, reasons = (said[0].says, said[0].facts.get("reasons", {})) if said else ("", {})
     info = reader.info
-    forecast = forecast_of(info)
+    forecast = forecast_with(info, reader.brain)
     now = time.time()
     lines = summary(info.number, info.what, states, words, alive=alive, forecast=forecast, now=now)
     if blocked := list(reader.brain.task_table.in_state(State.BLOCKED)):

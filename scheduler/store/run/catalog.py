@@ -118,6 +118,9 @@ class RunCatalog:
             return self._latest()
         if not named:
             self._raise_unreadable_queue(word)
+            run, dot, row = word.partition(".")
+            if dot and row.isdecimal() and run[:1] == "r" and run[1:].isdecimal():
+                raise UsageError(f"{word} is a task; its run is written {run}")
             raise NoSuchRun(f"no run here is called {word!r}: scheduler runs shows what there is")
         if len(named) > 1 and named[0].meta.get("door") != "queue":
             numbers = ", ".join(f"r{info.number}" for info in named[:MOST_NAMED])

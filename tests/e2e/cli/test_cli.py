@@ -93,6 +93,10 @@ class TestVerbs:
     def test_flags_are_not_abbreviated(self, done: Home, flags: str) -> None:
         assert "unrecognized arguments" in done.call("run", "jobs.csv", *flags.split(), code=2).stderr
 
+    @pytest.mark.parametrize("verb", ["results", "stop", "pause", "resume"])
+    def test_a_task_in_place_of_a_run_is_refused_with_the_name_of_its_run(self, done: Home, verb: str) -> None:
+        assert "r1.1 is a task; its run is written r1\n" in done.call(verb, "r1.1", code=2).stderr
+
     def test_no_run_is_no_traceback(self, home: Home) -> None:
         for verb in ("list", "results", "resume"):
             assert "there is no run yet" in home.call(verb, code=2).stderr

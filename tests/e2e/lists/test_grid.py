@@ -64,7 +64,8 @@ def test_grid_run_tries_all_commands_that_fail_alike(home: Home) -> None:
 
 
 def test_grid_out_writes_a_list_that_runs(home: Home) -> None:
-    home.call("grid", *GRID, "--out", "f.csv", code=0)
+    said = home.call("grid", *GRID, "--out", "f.csv", code=0).stdout
+    assert said == "f.csv: 2 rows written; scheduler run f.csv runs the list\n"
     home.call("run", "f.csv", *ON_HOST, code=0)
     assert sorted((home.root / "out").read_text().splitlines()) == ["-1e-3 low", "0.1 low"]
     assert [task["lr"] for task in home.tasks()] == ["0.1", "-1e-3"]

@@ -122,6 +122,10 @@ class TestBest:
         assert [line.split()[0] for line in said[1:5]] == ["1", "0", "3", "2"]
         assert said[-1] == "highest val_acc 0.9215 at step 4: train lr=0.03 bs=64 (task 1)"
 
+    def test_an_unknown_goal_is_refused_with_the_goals_there_are(self, swept: Home) -> None:
+        said = swept.call("results", "--best", "loss", "--goal", "low", code=2).stderr
+        assert "(choose from min, max)" in said.replace("'", "")
+
     def test_lowest_loss_is_the_best_one_unless_the_goal_is_given(self, swept: Home) -> None:
         assert swept.call("results", "--best", "loss", code=0).stdout.splitlines()[-1].startswith("lowest loss 0.314")
         said = swept.call("results", "--best", "loss", "--goal", "max", code=0).stdout.splitlines()[-1]

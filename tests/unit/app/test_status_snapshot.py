@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,14 +11,16 @@ from typing import Any
 
 import pytest
 
+from scheduler.app.observe.run_facts import forecast_with
 from scheduler.app.observe.status_snapshot import MANY, StatusRecorder, pause_of, recorded_status
 from scheduler.core.events import Limited
+from scheduler.core.reporting.forecast import IDLE, Forecast, TimeSpan
 from scheduler.core.reporting.run_history import RunHistory
 from scheduler.runtime import clock
 from scheduler.runtime.paths import RunPaths
 from scheduler.store.run.catalog import RunInfo
 from scheduler.store.run.journal import Journal
-from tests.support.builders import brain, placed, tasks, tell
+from tests.support.builders import asked, brain, placed, tasks, tell
 
 
 class Run:
@@ -98,3 +101,13 @@ def test_a_run_is_paused_by_pause_until_its_time_or_by_jobs_0() -> None:
     ):
         tell(b, limits)
         assert pause_of(b) == expected
+
+
+def test_the_forecast_of_a_run_whose_tasks_have_all_ended_since_is_not_shown(run: Run) -> None:
+    soon = Forecast(5.0, TimeSpan(10.0, 9.0, 11.0))
+    run.places.forecast.write_text(json.dumps(soon.to_dict()))
+    info = RunInfo(1, run.places, run.meta, alive=True)
+    assert forecast_with(info, run.brain) == soon
+    for task in (1, 2):
+        run.brain.apply(asked("cancel", task))
+    assert forecast_with(info, run.brain) == Forecast(5.0, None, IDLE)
