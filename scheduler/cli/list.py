@@ -30,10 +30,11 @@ def main(argv: list[str]) -> int:
     columns = tables.column_names(flags.listed("-c", args.columns)) if args.columns is not None else ()
     everything = args.run is None
     since = args.since or (LATELY if everything else None)
+    limit = flags.optional_count("--limit", args.limit) or (LIMIT if everything and not args.json else None)
     options = ListOptions(
         _states(args.wanted),
         time.time() - flags.duration("--since", since) if since is not None else 0.0,
-        flags.optional_count("--limit", args.limit) or (LIMIT if everything and not args.json else None),
+        limit if args.sort is None else None,
         args.show_secrets,
     )
     if not everything:
@@ -42,7 +43,8 @@ def main(argv: list[str]) -> int:
         run_facts.find_run(settings, None)  # refuses where there is no run at all
         runs = list(my_runs(settings, options))
     if args.sort is not None:
-        runs = sorted_runs(runs, tables.column_names([args.sort.removeprefix("-")])[0], down=args.sort.startswith("-"))
+        (column,) = tables.column_names([args.sort.removeprefix("-")])
+        runs = sorted_runs(runs, column, down=args.sort.startswith("-"), limit=limit)
     columns = tuple(_known(runs, name) for name in columns)
     if args.json:
         _write_json(runs, columns, everything=everything)
@@ -74,7 +76,8 @@ def _parser() -> Parser:
     parser.add_argument(
         "--limit",
         metavar="N",
-        help=f"at most N tasks of each run: running, waiting, latest ended (default {LIMIT}; with RUN: all)",
+        help="at most N tasks of each run: running, waiting, latest ended; with --sort the first ones "
+        f"(default {LIMIT}; with RUN: all)",
     )
     parser.add_argument(
         "-c", "--columns", metavar="A,B", help="columns: those of results, your own, parameters, metrics, eta"

@@ -87,13 +87,14 @@ def listed_run(info: RunInfo, options: ListOptions) -> ListedRun:
         reader.close()
 
 
-def sorted_runs(runs: Sequence[ListedRun], column: str, *, down: bool) -> list[ListedRun]:
-    """Return the runs with the tasks of each sorted by a column; raise UsageError if no task has it."""
+def sorted_runs(runs: Sequence[ListedRun], column: str, *, down: bool, limit: int | None) -> list[ListedRun]:
+    """Return the runs with the first `limit` tasks of each by a column; raise UsageError if no task has it."""
     name = known_column(column, (row for run in runs for row in run.rows))
-    return [
-        replace(run, rows=sorted_by(run.rows, name, down=down)) if any(name in row for row in run.rows) else run
-        for run in runs
-    ]
+    found = []
+    for run in runs:
+        rows = sorted_by(run.rows, name, down=down) if any(name in row for row in run.rows) else run.rows
+        found.append(replace(run, rows=rows[:limit], left_out=len(rows) - len(rows[:limit])))
+    return found
 
 
 def _is_recent(row: Mapping[str, Any], since: float) -> bool:

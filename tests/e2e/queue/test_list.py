@@ -94,6 +94,11 @@ class TestColumns:
             ["and", "2", "tasks", "more:", "scheduler", "list", "r1"],
         ]
 
+    def test_a_limit_of_sorted_tasks_keeps_the_first_ones(self, table: Home) -> None:
+        said = table.call("list", "--sort", "-lr", "--limit", "2", "-c", "lr", code=0).stdout.splitlines()
+        assert [line.split()[0] for line in said[2:4]] == ["10", "0.5"]
+        assert said[4] == "and 2 tasks more: scheduler list r1"
+
     @pytest.mark.parametrize("flag", ["-c", "--sort"])
     def test_an_unknown_column_is_refused_with_those_there_are(self, table: Home, flag: str) -> None:
         said = table.call("list", flag, "nothere", code=2).stderr
