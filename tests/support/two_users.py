@@ -93,7 +93,7 @@ class User(Home):
         arguments = ("--devices", "host:2GiB", "--buffer", "32MiB", "--max-load", "1000")
         said = (self.root / "said").open("a")
         try:
-            asked = ("resume", accepted) if accepted else ("run", "jobs.csv", *arguments)
+            asked = ("resume", f"r{accepted}") if accepted else ("run", "jobs.csv", *arguments)
             self.last = self.start(*asked, stderr=said)
             return self.last
         finally:

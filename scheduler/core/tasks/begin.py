@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import datetime, timedelta, tzinfo
 
@@ -74,7 +75,7 @@ def _date(bare: str) -> datetime:
 
 
 def absolute(text: str, now: float, zone: tzinfo | None = None) -> str:
-    """Return the instant that a text names as a date with its offset from UTC, to the second."""
-    at = round(read(text, now, zone))
+    """Return the instant that a text names as a date with its offset from UTC, to the second, never earlier."""
+    at = math.ceil(read(text, now, zone))
     then = datetime.fromtimestamp(at, zone) if zone is not None else datetime.fromtimestamp(at).astimezone()
     return then.isoformat()

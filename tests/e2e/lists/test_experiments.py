@@ -93,7 +93,7 @@ def test_page_and_chart_of_an_experiment_are_self_contained(home: Home) -> None:
         (("mps", "jobs.csv", "--mps-speed", "2"), "add --simulate 4x24GiB"),
         (("mps", "jobs.csv", "--simulate", "host:8GiB"), "MPS needs a GPU, and there is none"),
         (("mps", "jobs.csv", "--copies", "1,2"), "--copies and a command after -- go together"),
-        (("mps", "jobs.csv", "--percentages", "0"), "--percentages 0: '0' is no share"),
+        (("mps", "jobs.csv", "--percentages", "0"), "--percentages 0: '0' is not a percentage of a GPU's threads"),
         (("priority", "jobs.csv", "--num", "0"), "'0' is not a whole number from 1"),
         (("priority", "none.csv", "--simulate", "1x24GiB"), "none.csv: no such file"),
         (("priority", "jobs.csv", "--simulate", "many"), "--simulate many: 'many' is no device"),

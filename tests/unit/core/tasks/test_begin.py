@@ -88,3 +88,7 @@ def test_a_relative_time_is_refused_where_the_time_of_reading_is_unknown() -> No
 def test_a_moment_is_shown_with_its_day_and_the_time_until_then(then: str, shown: str) -> None:
     assert moment(at(then), NOW, BERLIN) == shown
     assert clock_time(at(then), NOW, BERLIN) == shown.partition(" (")[0]
+
+
+def test_a_time_from_now_never_begins_early() -> None:
+    assert read(absolute("+2s", NOW + 0.3, BERLIN)) == NOW + 3
