@@ -19,6 +19,9 @@ before those that it waits for have written their last line, and skipped is exac
 Every second round of a user is a queue instead of a list: four terminals submit to it, also with --after (see
 chaos_queue.py).
 
+Some lists and queues have trainings that fill a GPU and save when they are asked to, and urgent ones with --preempt.
+What made room was asked to, at most three times in a row, and ends later.
+
 Each task writes itself when it begins and ends, and holds a lock that a second copy of it would meet. The words of
 docs/reliability.md are counted: tasks that are lost, run twice or have a wrong code, reservations above a device (or
 memory
@@ -53,7 +56,8 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from scheduler.core.events import Exited  # noqa: E402  # found through the line above
+from scheduler.core.events import Exited, Preempted  # noqa: E402  # found through the line above
+from scheduler.core.events import Started as Started_  # noqa: E402
 from scheduler.core.model import Outcome  # noqa: E402
 from scheduler.errors import StateError  # noqa: E402
 from scheduler.runtime.processes import empty_group  # noqa: E402
@@ -63,7 +67,7 @@ from scheduler.store.run.journal_reader import JournalReader  # noqa: E402
 from scheduler.units import GIB, MIB  # noqa: E402
 from scripts.bench import chaos_queue  # noqa: E402
 from scripts.bench.chaos_links import UNFINISHED, Links, Ordered, make_links, states_of  # noqa: E402
-from tests.support.killing import Home, Started, children, command_line, environment, is_alive, kill  # noqa: E402
+from tests.support.killing import Home, Started, children, command_line, environment, is_alive, kill, state_of  # noqa: E402
 from tests.support.killing import processes as all_processes  # noqa: E402
 from tests.support.standin.box import GPU_IS_LOST, Box, Unmanaged  # noqa: E402
 from tests.support.waiting import wait_until  # noqa: E402
@@ -88,8 +92,23 @@ TASK = """\
 told=$1 kind=$2 code=$3; shift 3
 exec 9>>"lives/$SCHEDULER_TASK_ID"
 flock -n 9 || echo "$SCHEDULER_TASK_ID $SCHEDULER_ATTEMPT twice" >>"$told"
-echo "$SCHEDULER_TASK_ID $SCHEDULER_ATTEMPT begin" >>"$told"
-"$@"
+save() {
+    trap '' TERM
+    echo "$SCHEDULER_TASK_ID $SCHEDULER_ATTEMPT saved" >>"$told"
+    kill -9 "$work"
+    wait "$work"
+    exit 75
+}
+if [ "$kind" = saves ]; then
+    "$@" & work=$!
+    trap save TERM
+    echo "$SCHEDULER_TASK_ID $SCHEDULER_ATTEMPT begin" >>"$told"
+    wait "$work"
+    trap '' TERM
+else
+    echo "$SCHEDULER_TASK_ID $SCHEDULER_ATTEMPT begin" >>"$told"
+    "$@"
+fi
 printf '{"given": %s}' "$code" >"$SCHEDULER_RESULT" && echo "$SCHEDULER_TASK_ID $SCHEDULER_ATTEMPT result" >>"$told"
 echo "$SCHEDULER_TASK_ID $SCHEDULER_ATTEMPT end" >>"$told"
 case $kind in
@@ -109,6 +128,8 @@ GRACE = "1s"
 KINDS = ("trap", "group", "fork", "clean", *["deaf"] * 3, "self", *["plain"] * 9)
 
 
+MOST_IN_A_ROW = 3
+"""How often in a row a task makes room."""
 ALONE = Links("")
 """The links of a task that nothing is said of."""
 
@@ -123,8 +144,22 @@ class Job:
     gpus: int
     memory: str
     links: Links = ALONE
-    flags: tuple[str, ...] = ()
-    """Further task fields, as flags."""
+    urgent: bool = False
+    """Less urgent tasks of the kind "saves" make room for it."""
+
+    @property
+    def saves(self) -> bool:
+        return self.kind == "saves"
+
+    @property
+    def cells(self) -> list[str]:
+        """Return the cells of Priority, Resumable and Preempt."""
+        return ["-5" if self.urgent else "5" if self.saves else "", "yes" * self.saves, "yes" * self.urgent]
+
+    @property
+    def flags(self) -> list[str]:
+        """Return the same as flags."""
+        return ["--priority", "-5", "--preempt"] * self.urgent + ["--priority", "5", "--resumable", "yes"] * self.saves
 
     def linked(self, name: str, after: Sequence[str], ended: Sequence[str]) -> Job:
         return replace(self, links=Links(name, tuple(after), tuple(ended)))
@@ -147,6 +182,31 @@ def make_job(dice: random.Random, python: str, train: Path) -> Job:
     peaks = ",".join([f"{peak}MiB"] * gpus)
     work = f"{python} -S -E {train} --peak {peaks} --seconds {dice.uniform(0.1, 1.5):.2f} --profile flat"
     return Job(kind, code, work, gpus, said)
+
+
+def with_preemption(job: Job, dice: random.Random, training: str) -> Job:
+    """Make most jobs trainings that fill a GPU: some save when they are asked to, some are urgent and short."""
+    what = dice.choice(("saves", "saves", "saves", "urgent", ""))
+    if not what:
+        return job
+    peak = dice.randrange(14000, 20000)
+    seconds = dice.uniform(5, 9) if what == "saves" else dice.uniform(0.2, 1)
+    work = f"{training} --peak {peak}MiB --seconds {seconds:.2f} --profile flat"
+    kind = "saves" if what == "saves" else "plain"
+    return replace(job, kind=kind, code=0, work=work, gpus=1, memory=f"{peak + 64}MiB", urgent=what == "urgent")
+
+
+def make_full_gpus(dice: random.Random, jobs: Sequence[Job], training: str) -> list[Job]:
+    """Make a list whose urgent rows come one by one while the GPUs are full: each waits for a row on the host."""
+    made = []
+    for number, plain in enumerate(jobs):
+        job = with_preemption(plain, dice, training)
+        if job.urgent:
+            name = f"before {number}"
+            made.append(Job("plain", 0, f"sleep {2 + 1.5 * number:.1f}", 0, "50MiB", Links(name)))
+            job = replace(job, links=Links("", ended=(name,)))
+        made.append(job)
+    return made
 
 
 def make_linked_jobs(dice: random.Random, jobs: Sequence[Job]) -> list[Job]:
@@ -204,6 +264,8 @@ class Attempt:
     said: list[str] = field(default_factory=list)
     exited: Exited | None = None
     hit: set[str] = field(default_factory=set)
+    asked: bool = False
+    """It was asked to save and make room."""
 
 
 # One user: a list after the other, a scheduler after the other
@@ -262,6 +324,8 @@ class Life(threading.Thread):
         super().__init__(daemon=True)
         self.user, self.score, self.dice, self.enough = user, score, dice, enough
         self.failed = ""
+        self.full = False
+        """The queue of this round gets trainings that fill the GPUs."""
         self._said = user.root / "said"
 
     def run(self) -> None:
@@ -290,10 +354,13 @@ class Life(threading.Thread):
                 str(job.expected),
                 job.links.name,
                 job.links.cell,
+                *job.cells,
             ]
             for job in jobs
         ]
-        user.write(f"jobs-{number}.csv", "Command,GPUs,Memory,Grace,Expected,Name,After", *rows)
+        user.write(
+            f"jobs-{number}.csv", "Command,GPUs,Memory,Grace,Expected,Name,After,Priority,Resumable,Preempt", *rows
+        )
         (user.root / f"told-{number}").touch()
         os.chown(user.root / f"told-{number}", user.uid, user.uid)
         if crowd:
@@ -315,7 +382,7 @@ class Life(threading.Thread):
 
     def play_queue(self, number: int) -> None:
         """Submit to a queue from four terminals, and judge it once all of that has ended."""
-        user = self.user
+        user, self.full = self.user, self.dice.random() < 0.5
         before = {run["number"] for run in self.runs()}
         (user.root / f"told-{number}").touch()
         os.chown(user.root / f"told-{number}", user.uid, user.uid)
@@ -340,7 +407,10 @@ class Life(threading.Thread):
 
     def make_submission(self, dice: random.Random) -> Job:
         """One that states its memory: a queue has the whole machine, not the little RAM of the lists."""
-        (job,) = make_linked_jobs(dice, [make_job(dice, self.user.world.python, self.user.world.train)])
+        world = self.user.world
+        (job,) = make_linked_jobs(dice, [make_job(dice, world.python, world.train)])
+        if self.full:
+            job = with_preemption(job, dice, world.training)
         return replace(job, memory=job.memory or ("9500MiB" if job.gpus else "200MiB"))
 
     def watch_queue(self, enough: threading.Event) -> None:
@@ -382,7 +452,7 @@ class Life(threading.Thread):
         self.judge_tasks(number, runs, known, [jobs[task["name"]] for task in known])
         for run in runs:
             self.user.run = str(run)
-            self.judge_rest()
+            self.judge_rest(chaos_queue.PATIENCE)
             shutil.rmtree(self.user.state / "runs" / self.user.run, ignore_errors=True)
         self.user.world.queuing.discard(self.user)
 
@@ -390,8 +460,10 @@ class Life(threading.Thread):
         """A crowd that lives at the same moment, if one is wanted; else some of every kind."""
         user, world = self.user, self.user.world
         if not crowd:
-            many = self.dice.randrange(5, 30)
-            return make_linked_jobs(self.dice, [make_job(self.dice, world.python, world.train) for _ in range(many)])
+            full = self.dice.random() < 0.4
+            many = self.dice.randrange(5, 12 if full else 30)
+            jobs = [make_job(self.dice, world.python, world.train) for _ in range(many)]
+            return make_full_gpus(self.dice, jobs, world.training) if full else make_linked_jobs(self.dice, jobs)
         os.mkfifo(user.root / "gate", 0o644)
         os.chown(user.root / "gate", user.uid, user.uid)
         world.crowded.set()
@@ -440,7 +512,7 @@ class Life(threading.Thread):
     def begin(self, name: str, how: str) -> bool:
         """The first scheduler of a run, killed as soon as its first line is read, before that, or later by others."""
         room = f"0,1,host:{HOST_BUDGET >> 20}MiB"
-        more = ("--devices", room, "--max-load", "1000", "--keep-going", "--settle", "1s")
+        more = ("--devices", room, "--max-load", "1000", "--keep-going", "--settle", "1s", "--preempt-after", "0.3s")
         unmanaged = self.dice.choice((("--unmanaged", "ignore"), ("--unmanaged-calm", "1s")))
         said = ("run", name, "--new", *more, *unmanaged)
         scheduler = self.launch(*said, stdout=subprocess.PIPE)
@@ -500,7 +572,8 @@ class Life(threading.Thread):
 
     def judge(self, number: int, jobs: Sequence[Job]) -> None:
         """Compare the rows, the journal, and what the tasks wrote themselves."""
-        self.judge_tasks(number, [int(self.user.run)], self.tasks(), jobs)
+        in_order = sorted(self.tasks(), key=lambda task: int(task["row"]))
+        self.judge_tasks(number, [int(self.user.run)], in_order, jobs)
         self.judge_rest()
 
     def judge_tasks(
@@ -529,6 +602,7 @@ class Life(threading.Thread):
 
     def attempts(self, number: int, runs: Sequence[int]) -> dict[int, dict[int, Attempt]]:
         found: dict[int, dict[int, Attempt]] = {}
+        current: dict[int, int] = {}
 
         def attempt(task: int, number: int) -> Attempt:
             return found.setdefault(task, {}).setdefault(number, Attempt(number))
@@ -538,6 +612,11 @@ class Life(threading.Thread):
         for event in itertools.chain.from_iterable(self.journal(run) for run in runs):
             if isinstance(event, Exited):
                 attempt(event.task, event.attempt).exited = event
+            elif isinstance(event, Started_):
+                current[event.task] = event.attempt
+            elif isinstance(event, Preempted):
+                for one in event.tasks:
+                    attempt(one, current[one]).asked = True
         for (task, count), hit in self.user.hits.items():
             if task in found and count in found[task]:
                 found[task][count].hit |= hit
@@ -555,12 +634,12 @@ class Life(threading.Thread):
                 self.score.find("lost", f"the journal of run {run}: {exc}")
                 return []
 
-    def judge_rest(self) -> None:
+    def judge_rest(self, patience: float = 30.0) -> None:
         """Find processes and leases that are left when a run is over."""
         with contextlib.suppress(AssertionError):
-            wait_until(lambda: not self.user.living(), 30)
+            wait_until(lambda: not self.user.living(), patience)
         for pid in self.user.living():
-            self.score.find("survivors", f"process {pid}: {command_line(pid)}")
+            self.score.find("survivors", f"process {pid} ({state_of(pid)}): {command_line(pid)}")
             kill(pid)
         mine = [path.name for path in self.user.leases.iterdir() if path.name.startswith(f"{self.user.uid}.")]
         for name in mine:
@@ -590,9 +669,12 @@ class Judgement:
         for attempt in in_order:
             self.one(attempt)
         for attempt, later in itertools.pairwise(in_order):
-            again = (Outcome.LOST, Outcome.OOM, Outcome.UNSTARTED)
+            again = (Outcome.LOST, Outcome.OOM, Outcome.UNSTARTED, Outcome.AGAIN)
             if attempt.exited is None or attempt.exited.outcome not in again:
                 self.find("duplicated", "tried again after an end", attempt, later)
+        row = [bool(one.exited and one.exited.outcome is Outcome.AGAIN) for one in in_order]
+        if any(all(row[place : place + MOST_IN_A_ROW + 1]) for place in range(len(row) - MOST_IN_A_ROW)):
+            self.find("disagreements", "made room too often in a row", *in_order)
         self.end(in_order)
 
     def one(self, attempt: Attempt) -> None:
@@ -600,6 +682,7 @@ class Judgement:
         said = Counter(attempt.said)
         if said["twice"]:
             self.find("duplicated", "two lived at once", attempt)
+        self.made_room(attempt)
         if said["begin"] > 1:
             self.find("duplicated", "began twice", attempt)
         if attempt.exited is None:
@@ -609,17 +692,28 @@ class Judgement:
                 self.find("wrong codes", "recorded as never started, but it said something", attempt)
         elif said["end"]:
             self.ended(attempt, attempt.exited)
-        elif not attempt.hit and attempt.exited.outcome is not Outcome.LOST:
+        elif not attempt.hit and attempt.exited.outcome not in (Outcome.LOST, Outcome.AGAIN):
             self.find("wrong codes", "it did not come to its end without being hit", attempt)
-        elif said["begin"] and not attempt.hit:
+        elif said["begin"] and not attempt.hit and attempt.exited.outcome is Outcome.LOST:
             self.find("lost", "it began, was not hit, and its end is not known", attempt)
+
+    def made_room(self, attempt: Attempt) -> None:
+        """Check that it saved, and was to start again, only if it was asked to, and that it may be asked."""
+        again = attempt.exited is not None and attempt.exited.outcome is Outcome.AGAIN
+        self.score.done["made room"] += again
+        if attempt.asked and not self.job.saves:
+            self.find("disagreements", "was asked to make room and is not resumable", attempt)
+        if again and not attempt.asked:
+            self.find("disagreements", "has to start again and was not asked to make room", attempt)
+        if "saved" in attempt.said and not attempt.asked:
+            self.find("disagreements", "was stopped and not asked to make room", attempt)
 
     def ended(self, attempt: Attempt, exited: Exited) -> None:
         """It came to its last word: its code must be recorded, unless its shim was killed just then."""
         if (exited.code, exited.signal) == self.job.expected or "shim" in attempt.hit:
             return
-        if "task" in attempt.hit and exited.signal == signal.SIGKILL:
-            return
+        if ("task" in attempt.hit or attempt.asked) and exited.signal == signal.SIGKILL:
+            return  # what makes room may be killed after its grace
         what = "lost" if exited.code is None and exited.signal is None else "wrong codes"
         self.find(what, f"not {self.job.expected}", attempt)
 
@@ -664,6 +758,7 @@ class World:
             subprocess.run(said, check=True)
         self.python = self._copy_code()
         self.train = self.code / "tests/support/standin/train.py"
+        self.training = f"{self.python} -S -E {self.train}"
         self.box = Box(root / "gpus", gpus=GPUS, total=TOTAL, reserved=RESERVED, cache=root / "built")
         self.box.file.chmod(0o666)
         self.unmanaged_processes: dict[int, list[tuple[float, int]]] = {device: [(0.0, 0)] for device in range(GPUS)}
