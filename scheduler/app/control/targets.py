@@ -87,13 +87,22 @@ def _run_of(settings: Settings, word: str) -> RunInfo | None:
         return None
 
 
+def _run_instead(found: RunCatalog, word: str) -> str:
+    """Return which run a word names, and how it is stopped; empty if it names none."""
+    try:
+        run = found.find(word).number
+    except (NoSuchRun, StateError, UsageError):
+        return ""
+    return f"; it is run {run}, and scheduler stop r{run} stops all of it"
+
+
 def _spans(found: RunCatalog, word: str) -> list[Span]:
     if not _IDS.match(word):
         named = [] if _RUN.match(word) else _named(found, word)
         if not named:
             raise UsageError(
                 f"{word!r} is not a task: write an id like 17, several like 17-40,52, the twelfth task of run 3 "
-                "as r3.12, the name of one task, or last"
+                f"as r3.12, the name of one task, or last{_run_instead(found, word)}"
             )
         if len(named) > 1:
             raise UsageError(f"{count(len(named), 'task')} are called {word!r}: write the id: {ranges(named)}")

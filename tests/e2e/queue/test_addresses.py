@@ -66,6 +66,9 @@ class TestAddresses:
         assert json.loads(over.call("logs", "second", "--json", code=0).stdout)["task"] == 1
         assert over.call("why", "second", code=0).stdout == over.call("why", "1", code=0).stdout
         assert "'absent' is not a task: write an id like 17" in over.call("cancel", "absent", code=2).stderr
+        said = over.call("cancel", "r1", code=2).stderr
+        assert "'r1' is not a task" in said
+        assert said.endswith("; it is run 1, and scheduler stop r1 stops all of it\n")
         assert "no run and no task here is called 'absent': scheduler" in over.call("why", "absent", code=2).stderr
         over.call("run", "a.csv", "--new", "--keep-going", code=1)
         assert over.call("why", "second", code=2).stderr == (
