@@ -184,9 +184,9 @@ def make_job(dice: random.Random, python: str, train: Path) -> Job:
     return Job(kind, code, work, gpus, said)
 
 
-def with_preemption(job: Job, dice: random.Random, training: str) -> Job:
+def with_preemption(job: Job, dice: random.Random, training: str, what: str = "") -> Job:
     """Make most jobs trainings that fill a GPU: some save when they are asked to, some are urgent and short."""
-    what = dice.choice(("saves", "saves", "saves", "urgent", ""))
+    what = what or dice.choice(("saves", "saves", "saves", "urgent", ""))
     if not what:
         return job
     peak = dice.randrange(14000, 20000)
@@ -200,7 +200,7 @@ def make_full_gpus(dice: random.Random, jobs: Sequence[Job], training: str) -> l
     """Make a list whose urgent rows come one by one while the GPUs are full: each waits for a row on the host."""
     made = []
     for number, plain in enumerate(jobs):
-        job = with_preemption(plain, dice, training)
+        job = with_preemption(plain, dice, training, ("saves", "saves", "urgent")[number % 3])
         if job.urgent:
             name = f"before {number}"
             made.append(Job("plain", 0, f"sleep {2 + 1.5 * number:.1f}", 0, "50MiB", Links(name)))
