@@ -24,6 +24,7 @@ def main(argv: list[str]) -> int:
     made = _parser()
     names = {flag for action in made._actions for flag in action.option_strings}
     rest, values = split_parameters(argv, lambda word: word.partition("=")[0] in names)
+    _refuse_unknown_flags(values)
     args = made.parse_args(joined_mps(rest))
     chosen = commands(args.command, _checked_values(values), args)
     if args.run:
@@ -35,6 +36,17 @@ def main(argv: list[str]) -> int:
         return 0
     show(chosen, as_json=args.json)
     return 0
+
+
+def _refuse_unknown_flags(values: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a value that looks like a flag: a misspelled flag must not start the list without its effect."""
+    for name, given in values.items():
+        for word in given:
+            if word.startswith("--"):
+                raise UsageError(
+                    f"-p {name}: {word!r} is no flag of grid (scheduler grid --help); write a value that begins with "
+                    f"-- after a blank, as ' {word}'"
+                )
 
 
 def _parser() -> Parser:

@@ -84,6 +84,7 @@ def test_grid_out_adds_a_shell_only_where_one_is_needed(home: Home) -> None:
     [
         (("p", "-p", "a"), "-p a: no values given"),
         (("p {a}", "-p", "a", "1", "--memory", "4GiB"), "--memory has an effect only with --run: add --run"),
+        (("p {a}", "-p", "a", "1", "--dryrun", "--run"), "-p a: '--dryrun' is no flag of grid"),
         (("p {a}", "-p", "a", "1", "--run", "--out", "f.csv"), "--out writes a list and --run runs it"),
         (("p {a}", "-p", "a", "1", "--json", "--out", "f.csv"), "--json prints the commands and --out writes them"),
         (("p {a}", "-p", "a", "1", "--out", "there.csv"), "there.csv: it exists already"),
@@ -101,3 +102,7 @@ def test_grid_refuses_bad_arguments_in_one_sentence(home: Home, words: tuple[str
     assert said in done.stderr
     assert (done.stdout, done.stderr.count("\n")) == ("", 1)
     assert (home.root / "there.csv").read_text() == "mine"
+
+
+def test_grid_value_that_begins_with_two_minus_signs_follows_a_blank(home: Home) -> None:
+    assert home.call("grid", "train {amp}", "-p", "amp", " --amp", code=0).stdout == "train  --amp\n"
