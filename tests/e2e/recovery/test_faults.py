@@ -92,7 +92,7 @@ def test_modules_in_the_tasks_directory_do_not_replace_those_of_the_scheduler(ho
     for name in ("json", "signal", "struct", "psutil", "selectors"):
         taken = f"open({str(home.root / 'taken')!r}, 'a').write(__name__)\nraise SystemExit(9)\n"
         (home.root / f"{name}.py").write_text(taken)
-    home.commands("sh -c 'exit 4'")
+    home.commands("sh -c 'sleep 1; exit 4'")  # the sampler of its memory begins meanwhile
     command = [sys.executable, "-P", "-m", "scheduler", "run", "jobs.csv", "--devices", "host"]
     subprocess.run(command, cwd=home.root, env=home.env, check=False, capture_output=True)
     for path in home.root.glob("*.py"):
