@@ -69,23 +69,26 @@ def _lead(
     fd: int, begin: Callable[[], tuple[RunSession | None, Sequence[str]]], lines: Callable[[RunSession], Sequence[str]]
 ) -> int:
     """Do the work of the new process, from the first row to the last task, and return its exit code."""
-    with os.fdopen(fd, "w", encoding="utf-8") as starter:
-        try:
-            session, hints = begin()
-        except (SchedulerError, OSError) as exc:
-            trouble = describe_os_error(exc) if isinstance(exc, OSError) else str(exc)
-            start = DetachedStart(os.getpid(), trouble=trouble, exit_code=getattr(exc, "exit_code", 1))
-            session = None
-        except KeyboardInterrupt:
-            return 130
-        else:
-            start = _started(session, hints)
-        if session is not None:
-            leave_terminal(session.places.log)
-        with contextlib.suppress(OSError):  # the starter was killed; the accepted run continues
-            starter.write(json.dumps(start.to_dict()))
-            starter.flush()
+    try:
+        session, hints = begin()
+    except (SchedulerError, OSError) as exc:
+        trouble = describe_os_error(exc) if isinstance(exc, OSError) else str(exc)
+        start = DetachedStart(os.getpid(), trouble=trouble, exit_code=getattr(exc, "exit_code", 1))
+        session = None
+    except KeyboardInterrupt:
+        return 130
+    else:
+        start = _started(session, hints)
+    if session is not None:
+        leave_terminal(session.places.log)
+    _tell(fd, start)
     return start.exit_code if session is None else _run(session, lines)
+
+
+def _tell(fd: int, start: DetachedStart) -> None:
+    """Tell the starter how the run began; one that was killed hears nothing, and the accepted run continues."""
+    with contextlib.suppress(OSError), os.fdopen(fd, "w", encoding="utf-8") as starter:
+        starter.write(json.dumps(start.to_dict()))
 
 
 def _started(session: RunSession | None, hints: Sequence[str]) -> DetachedStart:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.processes.test_signals import STOPPED, UNTIL_GO, Terminal, running
 from tests.support.faults import fault
-from tests.support.killing import Home, is_alive
+from tests.support.killing import Home, children, is_alive
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -66,6 +66,18 @@ class TestRunDetached:
         (home.root / "go").touch()
         wait_until(lambda: "run 1: 2 tasks: 2 succeeded" in home.log(), 30)
         assert "watch   scheduler top r1     stop   scheduler stop r1" in home.log()
+
+    @fault(14)
+    def test_run_whose_starter_was_killed_before_the_list_was_accepted_goes_on_to_its_end(self, home: Home) -> None:
+        starter = home.start("run", "-d", "-", stdin=subprocess.PIPE)
+        assert starter.stdin is not None
+        wait_until(lambda: children(starter.pid), 30)
+        starter.kill()
+        starter.wait()
+        starter.stdin.write("touch ran\n")
+        starter.stdin.close()
+        wait_until(lambda: "run 1: 1 task: 1 succeeded" in home.log(), 30)
+        assert (home.root / "ran").exists()
 
     def test_run_detach_refuses_a_bad_list_itself(self, home: Home) -> None:
         home.write("jobs.csv", "Command", "no-such-program")
