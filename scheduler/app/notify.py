@@ -8,7 +8,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from shutil import which
 from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from scheduler.runtime.processes import answer
 from scheduler.runtime.shim import hostname
 from scheduler.runtime.threads import start_thread
 from scheduler.units import duration
+from scheduler.values import replace
 
 if TYPE_CHECKING:
     from scheduler.app.run.session import RunSession

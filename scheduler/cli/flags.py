@@ -273,10 +273,9 @@ def duration(flag: str, text: str) -> float:
 
 def assumed_task(text: str | None) -> MeasuredTask:
     """Read `--assume`: a time and a peak, such as `10min,4GiB`, or one of the two."""
-    from dataclasses import replace
-
     from scheduler.simulation.workload import MeasuredTask
     from scheduler.units import parse_duration, parse_size
+    from scheduler.values import replace
 
     task = MeasuredTask()
     for part in filter(None, (text or "").split(",")):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler.cli import flags
 from scheduler.cli.parsing import Parser, settings_from
 from scheduler.errors import UsageError
+from scheduler.values import replace
 
 if TYPE_CHECKING:
     from scheduler.app.simulate.simulated_run import Scene

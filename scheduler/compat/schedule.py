@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler.app.run import exec
@@ -18,6 +17,7 @@ from scheduler.core.tasks.fields import words
 from scheduler.errors import InputError, SchedulerError, UsageError, describe_os_error
 from scheduler.runtime.settings import Settings, read_settings
 from scheduler.ui.terminal.sink import hint
+from scheduler.values import replace
 
 if TYPE_CHECKING:
     from scheduler.app.run.session import RunSession

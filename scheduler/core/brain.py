@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler.core.attempts.early_abort import FailureTally
@@ -49,6 +48,7 @@ from scheduler.core.queue.dependencies import STATE_AFTER
 from scheduler.core.run_state import RunState
 from scheduler.core.tasks.after import parent_name
 from scheduler.errors import ForbiddenEvent
+from scheduler.values import replace
 
 if TYPE_CHECKING:
     from scheduler.core.placement.policies import Policy

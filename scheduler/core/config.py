@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler.core.model import Profiling, RankOrder, UnmanagedPolicy
 from scheduler.units import GIB, MIB
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 if TYPE_CHECKING:
     from scheduler.core.events import Limited

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from enum import StrEnum
 from typing import Any, ClassVar, cast
 
 from scheduler.core.causes import Action, DependencyStep, HaltCause, ResizeCause
 from scheduler.core.model import NO_TASK, EstimateSource, Outcome, Placement, Purpose, State
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

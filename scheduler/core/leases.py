@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

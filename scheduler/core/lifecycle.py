@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
 from scheduler.core.causes import Action
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Edge, Exited
 from scheduler.core.model import NO_TASK, Outcome, Placement, Purpose, State, Terms
 from scheduler.errors import ForbiddenEvent
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 S = State
 

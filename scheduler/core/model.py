@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
 from enum import StrEnum
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from scheduler.core.site_policy import NO_CAPS, Caps
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 if TYPE_CHECKING:
     from scheduler.core.leases import Lease

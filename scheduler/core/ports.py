@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import field
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,7 +12,7 @@ from scheduler.core.leases import NO_UNNAMED, HeldLease, Lease, UnnamedShim
 from scheduler.core.model import Device, DeviceBudget, Job, Placement, Purpose, Terms, Waiter, WaitTicket, Warn
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.site_policy import SitePolicy
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 if TYPE_CHECKING:
     from scheduler.core.profiling.profile_index import Observation

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 from scheduler.core.attempts.backoff import Backoff
 from scheduler.core.attempts.early_abort import FailureTally
@@ -21,6 +20,7 @@ from scheduler.core.queue.dependencies import DependencyTracker
 from scheduler.core.queue.task_table import TaskTable
 from scheduler.core.queue.wait_queue import WaitQueue
 from scheduler.core.queue.waiting_times import WaitingTimes
+from scheduler.values import replace
 
 
 class TermsSummary:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 TASKS, GPUS, MEMORY = "tasks", "GPUs", "GPU memory"
 """The subjects of quotas, apart from the host's RAM."""

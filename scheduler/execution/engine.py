@@ -9,7 +9,6 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from scheduler.execution.stopped_helpers import StoppedHelpers
 from scheduler.runtime import processes, shim
 from scheduler.runtime.shim import Claim, ClaimState, Record
 from scheduler.runtime.threads import BoundedCalls
+from scheduler.values import dataclass, field
 
 PATIENCE = 10.0
 """Seconds within which a shim must answer an order; afterwards the engine looks at the claim to see what happened."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import lcm
 from pathlib import Path
 from typing import Any
 
 from scheduler.app.run.options import RunOptions
 from scheduler.runtime.settings import Settings
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 NO_LOAD_LIMIT = 1000.0
 """The load limit of arms that set the number of tasks per device, so that no load limits them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
 from scheduler.core.attempts.mps_policy import CLIENT
@@ -11,7 +10,7 @@ from scheduler.core.brain import Brain
 from scheduler.core.model import Outcome
 from scheduler.core.reporting.run_history import RunHistory
 from scheduler.experiment.arms import Arm
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 LEAST_DIFFERENCE = 0.02
 """Means whose difference is a smaller share than this count as equal, however little the repeats vary."""

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from scheduler.app.control.run_requests import ask
@@ -29,6 +28,7 @@ from scheduler.experiment.readings import Reading, read
 from scheduler.runtime.settings import Settings
 from scheduler.ui.terminal.sink import hint
 from scheduler.units import count
+from scheduler.values import replace
 
 
 class RealRunner(ArmRunner):

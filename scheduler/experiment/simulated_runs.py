@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from scheduler.app.run.options import rules
@@ -18,7 +17,7 @@ from scheduler.runtime.settings import Settings
 from scheduler.simulation.interference import MODELS
 from scheduler.simulation.workload import InitialKnowledge, MeasuredTask, workload
 from scheduler.units import count, duration, size
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 MODEL = "fit"
 """The model of how tasks that share a GPU slow each other down, fitted to measured pairs of training jobs."""

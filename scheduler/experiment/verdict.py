@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from typing import Any
 
 from scheduler.experiment.readings import Summary, priorities_of
 from scheduler.units import duration
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 FEWEST_REPEATS = 2
 """Fewer repeats than this show no variation."""

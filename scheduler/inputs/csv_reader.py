@@ -21,7 +21,6 @@ import stat
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
@@ -47,7 +46,7 @@ from scheduler.inputs.row_validator import CommandCounts, Row, RowValidator, unr
 from scheduler.runtime import clock
 from scheduler.runtime.python_envs import Programs
 from scheduler.units import count
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 _NO_FILE = (0, 0, 0)
 """The status of a pipe, which cannot grow after it was read."""

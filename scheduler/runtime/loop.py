@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from scheduler.core.attempts.attempt_publisher import AttemptPublisher
 from scheduler.core.attempts.attempt_tracker import AttemptTracker
@@ -57,7 +56,7 @@ from scheduler.core.tasks import redaction
 from scheduler.errors import LeaseError, StateError
 from scheduler.runtime.look_ahead import DirectoryLookup, look_ahead
 from scheduler.runtime.notices import LoopNotices
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 TICK = 0.5
 """Seconds between checks of what no event reports: free memory, other schedulers' leases, rows appended to the file,

@@ -6,12 +6,11 @@ import contextlib
 import errno
 import os
 import stat
-from dataclasses import field
 from pathlib import Path
 from typing import BinaryIO
 
 from scheduler.errors import StateError
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 APPLICATION = "gpu-batch-scheduler"
 NETWORK_FILE_SYSTEMS = frozenset(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from scheduler import units
 from scheduler.errors import UsageError
 from scheduler.runtime import site_file
 from scheduler.runtime.paths import APPLICATION, tilde
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field, names_of
 
 PREFIX = "SCHEDULER_"
 USER_FILE = f"~/.config/{APPLICATION}/config.toml"
@@ -218,7 +217,7 @@ READERS: dict[str, Any] = {
 def read_settings(flags: Mapping[str, str | None], environ: Mapping[str, str] | None = None) -> Settings:
     """Return the settings from all sources; the first source that sets a name takes precedence."""
     environ = os.environ if environ is None else environ
-    names = {f.name for f in fields(Settings)} - NOT_SET
+    names = {*names_of(Settings)} - NOT_SET
     machine = site_file.read(environ)
     place = user_file(environ)
     users = tilde(place)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from scheduler.errors import UsageError, describe_os_error
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 PLACE = "/etc/gpu-batch-scheduler/machine.toml"
 ELSEWHERE = "SCHEDULER_MACHINE_FILE"

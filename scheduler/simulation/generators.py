@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from math import exp, log
 
 from scheduler.core.model import Spec, Terms
 from scheduler.simulation.task_behaviour import chance
 from scheduler.simulation.workload import TraceRow
 from scheduler.units import GIB, MIB
+from scheduler.values import replace
 
 Maker = Callable[[int, int], Iterator[TraceRow]]
 """A function that generates a number of rows from a seed."""

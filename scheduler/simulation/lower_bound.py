@@ -7,7 +7,6 @@ and that know everything else in advance. A task takes at least its time alone; 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from math import ceil, inf
 
@@ -16,7 +15,7 @@ from scheduler.core.placement.device_capacity import ENOUGH
 from scheduler.simulation.interference import Interference
 from scheduler.simulation.workload import GivenTask, peaks_of
 from scheduler.units import count, duration, size
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 MOST_SHARES = 64
 """The number of sizes that are tried as the limit below which tasks are ignored; more of them hardly raise the

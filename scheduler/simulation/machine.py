@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
 from heapq import heappop, heappush
 from math import inf, sqrt
 
@@ -13,7 +12,7 @@ from scheduler.core.model import HOST, Device, Outcome, Waiter
 from scheduler.core.ports import Key, Launch
 from scheduler.simulation.task_behaviour import Curve, TaskBehaviour
 from scheduler.units import size
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 TERM, KILL = 15, 9
 FULLY = 0.95

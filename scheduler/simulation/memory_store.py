@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from scheduler.core.events import Changed, Event, Observed, Submitted
@@ -22,6 +21,7 @@ from scheduler.core.tasks.fields import RowForm
 from scheduler.core.tasks.list_dependencies import ListDependencies
 from scheduler.errors import LeaseError, StateError
 from scheduler.simulation.machine import SimulatedMachine
+from scheduler.values import replace
 
 
 class MemoryLeaseRegistry:

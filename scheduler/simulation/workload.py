@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, fields, replace
 
 from scheduler.core.model import HOST, Spec, Terms
 from scheduler.core.profiling import task_class
 from scheduler.core.profiling.profile_index import Observation, Profile, main_parts
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.simulation.task_behaviour import TaskBehaviour, chance, curve, draw
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field, names_of, replace
 
 TOLD_EPOCHS = 90
 """The number of epochs of the longest task of a class if durations are known; the others have epochs of that length."""
@@ -32,7 +31,7 @@ class MeasuredTask:
 
     def over(self, other: MeasuredTask) -> MeasuredTask:
         """Return this knowledge, completed by another."""
-        mine = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        mine = {name: held for name in names_of(type(self)) if (held := getattr(self, name)) is not None}
         return replace(other, **mine)
 
 

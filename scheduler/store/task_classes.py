@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 
 from scheduler.core.model import Job, Terms
 from scheduler.core.profiling.task_class import TaskClass, files_of, kind, script_of
@@ -12,6 +11,7 @@ from scheduler.runtime.python_envs import Programs
 from scheduler.runtime.threads import BoundedCalls
 from scheduler.store.profiles import ProfileStore, ScriptDigests
 from scheduler.store.run.launch_command import located
+from scheduler.values import replace
 
 
 class TaskClassFinder:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+import copy
+import dataclasses
+import pickle
+from typing import ClassVar
 
 import pytest
 
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field, names_of, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,38 @@ def test_value_is_shown_with_its_fields_and_can_be_replaced() -> None:
     assert repr(Point(1, 2)) == "Point(x=1, y=2, seen=0)"
     assert replace(Point(1, 2, seen=3), y=4) == Point(1, 4)
     assert replace(Point(1, 2, seen=3), y=4).seen == 3
+
+
+def test_value_works_with_the_functions_of_the_standard_library() -> None:
+    path = NamedPath(Point(1, seen=2), [], "loop")
+    assert [one.name for one in dataclasses.fields(path)] == ["start", "stops", "name", "length", "color"]
+    assert dataclasses.asdict(path) == {
+        "start": {"x": 1, "y": 0, "seen": 2}, "stops": [], "name": "loop", "length": 1, "color": "red",
+    }  # fmt: skip
+    assert dataclasses.replace(path, color="blue") == replace(path, color="blue")
+    assert not dataclasses.fields(Point)[2].compare
+
+
+def test_field_of_the_class_itself_is_no_field_of_its_values() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Unit:
+        ALL: ClassVar[list[str]] = ["MiB"]
+        name: str = "GiB"
+
+    assert names_of(Unit) == ("name",)
+    assert Unit.ALL == ["MiB"]
+
+
+def test_replace_refuses_an_unknown_field_and_derives_again_what_is_derived() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'z'"):
+        replace(Point(1), z=2)  # type: ignore[call-arg]
+    assert replace(Path(Point(1)), stops=[Point(2)]).length == 2
+
+
+def test_copies_and_pickles_of_a_value_are_equal_to_it() -> None:
+    path = NamedPath(Point(1), [Point(2)], "loop", "blue")
+    assert copy.deepcopy(path) == path
+    assert pickle.loads(pickle.dumps(path)) == path
 
 
 def test_constructor_sets_defaults_new_containers_and_derived_fields() -> None:

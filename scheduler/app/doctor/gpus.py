@@ -6,7 +6,6 @@ import os
 import select
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from scheduler.store.machine.lease_records import living
 from scheduler.ui.text import short
 from scheduler.ui.verbs.doctor import Finding, absent, broken, ok, wrong
 from scheduler.units import duration, ranges, size
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 LONGEST_DOUBT = 4.0
 """Seconds after which it is clear whether memory is visible per process; one read takes a second."""

@@ -6,7 +6,6 @@ import contextlib
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler.core.attempts.throughput import Throughput
@@ -18,6 +17,7 @@ from scheduler.runtime import clock
 from scheduler.runtime.paths import replace_file
 from scheduler.store.machine.lease_directory import find_directory
 from scheduler.store.machine.lease_records import living
+from scheduler.values import replace
 
 if TYPE_CHECKING:
     from scheduler.app.run.session import RunSession

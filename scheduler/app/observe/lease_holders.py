@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 from scheduler.core.leases import Lease
 from scheduler.runtime.settings import Settings
@@ -12,7 +11,7 @@ from scheduler.runtime.users import user_name
 from scheduler.store.machine.lease_directory import find_directory
 from scheduler.store.machine.lease_records import living
 from scheduler.store.machine.wait_tickets import waiters
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, TextIO
 
 from scheduler.core.leases import Lease
 from scheduler.core.reporting.live_status import LiveStatus, ObservedState, StatusBuilder
 from scheduler.runtime import clock
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 if TYPE_CHECKING:
     from scheduler.app.run.session import RunSession

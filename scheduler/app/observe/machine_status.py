@@ -6,7 +6,6 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from scheduler.store.machine.lease_directory import find_directory
 from scheduler.store.machine.wait_tickets import waiters
 from scheduler.store.run.catalog import RunCatalog
 from scheduler.ui.text import clean
+from scheduler.values import replace
 
 if TYPE_CHECKING:
     from scheduler.app.observe.run_reader import RunReader

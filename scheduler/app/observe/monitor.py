@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from scheduler.app.observe.lease_holders import holders
 from scheduler.app.observe.machine_status import REST, MonitoredDevices
@@ -20,6 +19,7 @@ from scheduler.runtime.shim import children_finder
 from scheduler.store.machine.locked_files import is_locked
 from scheduler.store.run.catalog import RunInfo
 from scheduler.ui.text import scheduler_ended
+from scheduler.values import replace
 
 TAIL = 4096
 """The number of bytes at the end of a run's log that are searched for its last lines."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from scheduler.app.observe import run_facts
@@ -17,7 +16,7 @@ from scheduler.errors import SchedulerError
 from scheduler.runtime.settings import Settings
 from scheduler.store.run.catalog import RunInfo
 from scheduler.ui.verbs.eta import of_pause, with_expected
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 _FIRST = {str(state): 0 for state in LIVING} | {str(state): 1 for state in UNFINISHED - LIVING}
 """The order in which tasks are kept where only some are shown: running ones, waiting ones, then ended ones."""

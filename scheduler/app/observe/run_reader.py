@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scheduler.app.observe.metric_files import AttemptMetrics
@@ -27,6 +26,7 @@ from scheduler.errors import ForbiddenEvent
 from scheduler.store.run.catalog import RunInfo
 from scheduler.store.run.journal_database import newer
 from scheduler.store.run.journal_reader import JournalReader, Recorded, Row
+from scheduler.values import replace
 
 if TYPE_CHECKING:
     from scheduler.core.control.requests import GrantedRequest

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,7 +30,7 @@ from scheduler.ui.text import clean
 from scheduler.ui.web import report, status_data
 from scheduler.ui.web import server as web_server
 from scheduler.ui.web.server import TaskQuery
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 PERIOD = 0.5
 """Seconds between two reads of a run, for any number of open pages."""

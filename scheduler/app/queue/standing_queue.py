@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 
 from scheduler.app.observe import run_facts
 from scheduler.app.queue.queue_source import QueueSource
@@ -20,6 +19,7 @@ from scheduler.store.machine.locked_files import is_locked
 from scheduler.store.queue.queue_link import find_queue, set_queue, start_lock
 from scheduler.store.run.catalog import RunCatalog, RunInfo
 from scheduler.ui.terminal.detached import DetachedStart
+from scheduler.values import replace
 
 
 def ensure_started(home: StatePaths, name: str, settings: Settings) -> Sequence[str]:

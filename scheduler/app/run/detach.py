@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler.app.observe import run_facts
@@ -21,6 +20,7 @@ from scheduler.store.run.catalog import RunInfo
 from scheduler.store.run.requests import pending
 from scheduler.ui.terminal import detached
 from scheduler.ui.terminal.detached import DetachedStart
+from scheduler.values import replace
 
 if TYPE_CHECKING:
     from scheduler.app.run.session import RunSession

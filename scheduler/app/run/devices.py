@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler.errors import DeviceError, UsageError
 from scheduler.runtime.settings import Settings
 from scheduler.units import size
+from scheduler.values import replace
 
 SLOTS = "slots:"
 """The prefix of a list of slots; semicolons separate them, since a slot may have several GPUs (`slots:0;0;1,2`)."""

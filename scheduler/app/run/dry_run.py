@@ -6,7 +6,6 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from scheduler.app.observe.run_facts import places
@@ -35,7 +34,7 @@ from scheduler.runtime.settings import Settings
 from scheduler.ui.terminal import opening
 from scheduler.ui.verbs import dry_run
 from scheduler.units import count
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 if TYPE_CHECKING:
     from scheduler.devices.pool import DevicePool

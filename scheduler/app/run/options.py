@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Mapping
-from dataclasses import replace
 from typing import Any
 
 from scheduler.core.config import SchedulingConfig
@@ -12,7 +11,7 @@ from scheduler.core.model import HOST, Profiling, RankOrder, UnmanagedPolicy
 from scheduler.errors import UsageError
 from scheduler.runtime.python_envs import Programs, Python
 from scheduler.runtime.settings import Settings
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 MPS_WORDS = {
     **dict.fromkeys(("on", "true", "1", "yes"), "on"),

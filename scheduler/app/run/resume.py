@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler.app.observe.run_facts import places
@@ -31,6 +30,7 @@ from scheduler.store.run.journal_database import newer
 from scheduler.store.run.removal import claims
 from scheduler.store.run.run_store import SqliteRunStore
 from scheduler.units import count, ranges
+from scheduler.values import replace
 
 if TYPE_CHECKING:
     from scheduler.devices.pool import DevicePool

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any, TextIO
@@ -28,7 +27,7 @@ from scheduler.runtime import clock
 from scheduler.runtime.paths import PACKAGE
 from scheduler.store.run.requests import pending
 from scheduler.store.run.run_code import RunCode
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 if TYPE_CHECKING:
     from scheduler.core.attempts.launch_spec import TaskEnvironment

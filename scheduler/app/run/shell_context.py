@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import field
 
 from scheduler.app.run.options import chosen_python
 from scheduler.runtime.paths import RunPaths
 from scheduler.runtime.python_envs import Programs, Python
 from scheduler.runtime.settings import Settings
 from scheduler.store.run.shell_state import ShellState, keep, kept, this_shell, with_secrets
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 _CUDA = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 _GIVEN_ANEW = ("SLURM_", "NVIDIA_VISIBLE_DEVICES")

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scheduler.app.observe import run_facts
@@ -20,7 +19,7 @@ from scheduler.store.run.catalog import RunInfo
 from scheduler.store.run.journal_reader import JournalReader
 from scheduler.store.run.run_store import Cells, GrowingRows
 from scheduler.units import count
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from scheduler.inputs.csv_reader import CsvFile, CsvMark

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from scheduler.app.observe.run_facts import places
@@ -23,7 +22,7 @@ from scheduler.simulation.workload import MeasuredTask, TraceRow, arriving_over,
 from scheduler.store.profiles import ProfileStore
 from scheduler.store.task_classes import TaskClassFinder
 from scheduler.units import GIB, count
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

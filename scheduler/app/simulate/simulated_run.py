@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 
 from scheduler.core.attempts.launch_spec import TaskEnvironment
@@ -29,7 +28,7 @@ from scheduler.simulation.metrics import RunMetrics, SimulatedResult, outcomes
 from scheduler.simulation.task_behaviour import TaskBehaviour
 from scheduler.simulation.workload import GivenTask, Workload, batches_by_arrival, model
 from scheduler.simulation.world import SimulatedWorld
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 START = 1e9
 """The first moment of the simulated clock; not 0, which means never."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
 from scheduler.core.attempts import mps_policy, out_of_memory
 from scheduler.core.attempts.early_abort import gist
@@ -18,6 +17,7 @@ from scheduler.core.ports import Devices, GpuSharing, Key, RunStore, Sample, Wor
 from scheduler.core.profiling.without_gpu import Signs
 from scheduler.core.tasks import command
 from scheduler.units import MIB
+from scheduler.values import replace
 
 FULL = 128 * MIB
 """A GPU on which less than this was left when a task failed counts as full: then the task's output need not be

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
 from math import inf
 
 from scheduler.core.config import SchedulingConfig
@@ -12,7 +11,7 @@ from scheduler.core.events import Exited
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import Outcome, Placement
 from scheduler.core.placement.refusal import Reason, Refusal
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 Key = tuple[int, int]
 MACHINE = ""

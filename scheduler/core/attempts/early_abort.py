@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import field
 
 from scheduler.core.causes import HaltCause
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Exited, Halted
 from scheduler.core.model import Outcome, State
 from scheduler.units import count
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 LONGEST = 300
 """The largest number of characters of a last line that are kept."""

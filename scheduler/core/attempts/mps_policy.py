@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Exited
 from scheduler.core.model import SHARED_OUT, Outcome, Placement, Terms
 from scheduler.units import MIB
+from scheduler.values import replace
 
 CLIENT, TURNS, REFUSED, FAULT = "client", "turns", "refused", "fault"
 """The states of an attempt under MPS: it is a client; it runs outside and takes turns with others; MPS refused it or

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Edge, Exited
@@ -12,7 +11,7 @@ from scheduler.core.model import HOST, DeviceBudget, Placement
 from scheduler.core.placement.device_capacity import NEARLY, is_called, largest
 from scheduler.core.profiling import estimator, observation
 from scheduler.units import size
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 LAST_LOOK = 3.0
 """The devices of an attempt must have been measured within this many seconds before its end; what it used later is

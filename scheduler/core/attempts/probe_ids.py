@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from scheduler.core.model import Placement, Purpose
 from scheduler.core.ports import Key, RunStore
 from scheduler.errors import StateError
+from scheduler.values import replace
 
 
 class ProbeIds:

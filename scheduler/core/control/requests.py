@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from scheduler.core.brain import Brain
 from scheduler.core.causes import Action
@@ -16,7 +15,7 @@ from scheduler.core.placement.device_capacity import is_called
 from scheduler.core.ports import Answer, Request, SubmissionResult
 from scheduler.core.tasks.fields import BEGIN, BY_COLUMN, BadCell, Field, changed
 from scheduler.units import count, duration, ranges, size
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 JOBS, PER_DEVICE, DEVICES, DISABLE, ENABLE = "-j", "--max-per-device", "--devices", "disable", "enable"
 PAUSE, UNPAUSE, SAVE, WINDOW = "pause", "unpause", "save", "--window"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import inf
 
 from scheduler.core.brain import Brain
@@ -17,6 +16,7 @@ from scheduler.core.placement.refusal import Refusal
 from scheduler.core.ports import View, World
 from scheduler.core.queue.start_gate import GateState, StartGate
 from scheduler.units import count
+from scheduler.values import replace
 
 MOST_TIMES = 3
 """The largest number of times that one sentence names."""

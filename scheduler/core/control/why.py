@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from math import inf
 
 from scheduler.core.brain import Brain
@@ -21,6 +20,7 @@ from scheduler.core.placement.scheduling_pass import SchedulingPass
 from scheduler.core.placement.slot_pass import SlotPass
 from scheduler.core.ports import Answer, Key
 from scheduler.core.profiling import estimator
+from scheduler.values import replace
 
 MOST_GROUPS = 500
 """The largest number of groups of equal tasks that are examined, best-ranked first; most lists have fewer than ten."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import (
@@ -17,7 +16,7 @@ from scheduler.core.model import (
 )
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.units import size
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 ENOUGH = 1e-9
 NEARLY = 0.9

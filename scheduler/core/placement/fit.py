@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import compress
 
 from scheduler.core.config import SchedulingConfig
@@ -11,6 +10,7 @@ from scheduler.core.model import HOST, DeviceBudget, Placement, Terms
 from scheduler.core.placement.device_capacity import ENOUGH, NEARLY, DeviceCapacity, largest
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, declared, gpus_of
+from scheduler.values import replace
 
 
 def never_fits(terms: Terms, budgets: Iterable[DeviceBudget]) -> Refusal | None:

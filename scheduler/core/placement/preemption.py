@@ -7,7 +7,6 @@ less urgent, and can continue later. The latest started goes first, since it los
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from math import inf
 
@@ -21,6 +20,7 @@ from scheduler.core.placement.refusal import Refusal
 from scheduler.core.placement.scheduling_pass import SchedulingPass
 from scheduler.core.placement.slot_pass import SlotPass
 from scheduler.core.queue.quota import QuotaUse
+from scheduler.values import replace
 
 EVERY = 1.0
 """Seconds between two looks while urgent tasks wait for room."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from enum import StrEnum
 from typing import Any
 
-from scheduler.values import dataclass
+from scheduler.values import dataclass, names_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +57,8 @@ class Reason(StrEnum):
         assert isinstance(properties, _Properties)
         reason = str.__new__(cls, properties.word)
         reason._value_ = properties.word
-        for field in fields(_Properties)[1:]:
-            setattr(reason, field.name, getattr(properties, field.name))
+        for name in names_of(_Properties)[1:]:
+            setattr(reason, name, getattr(properties, name))
         reason.waits_on_host = properties.waits_on_host or properties.waits
         return reason
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
 from scheduler.core.model import EstimateSource, Purpose, Terms
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

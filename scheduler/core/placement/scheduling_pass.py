@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 
 from scheduler.core.attempts import mps_policy
@@ -20,6 +19,7 @@ from scheduler.core.placement.waiting_task import WaitingTask
 from scheduler.core.profiling.estimator import is_at_its_beginning, is_watched
 from scheduler.core.queue.fair_share import Contenders, ticket_of
 from scheduler.core.run_state import RunState
+from scheduler.values import replace
 
 MANY = 32
 """On more GPUs than this, they are examined for a single task only."""

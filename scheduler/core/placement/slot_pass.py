@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from scheduler.core.config import SchedulingConfig
@@ -17,6 +16,7 @@ from scheduler.core.placement.scratch_machine import ScratchCapacity
 from scheduler.core.placement.waiting_task import WaitingTask
 from scheduler.core.queue.fair_share import Contenders
 from scheduler.core.run_state import RunState
+from scheduler.values import replace
 
 
 def decide(brain: RunState, machine: Machine) -> Decision:

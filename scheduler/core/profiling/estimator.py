@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler.core.config import SchedulingConfig
@@ -12,6 +11,7 @@ from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, EstimateSource, Placement, Profiling, Purpose, Terms
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, declared
 from scheduler.core.profiling.profile_index import Peaks, PredictedPeak, Profile, main_parts
+from scheduler.values import replace
 
 if TYPE_CHECKING:
     from scheduler.core.profiling.task_class import TaskClass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from scheduler.core.config import BATCHES, SchedulingConfig
 from scheduler.core.lifecycle import TaskState
@@ -11,6 +10,7 @@ from scheduler.core.model import HOST, EstimateSource, Purpose, Terms
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, declared
 from scheduler.core.profiling import estimator
 from scheduler.core.profiling.profile_index import main_parts
+from scheduler.values import replace
 
 
 def config(rules: SchedulingConfig) -> SchedulingConfig:

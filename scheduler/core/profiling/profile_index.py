@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import TYPE_CHECKING
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import HOST, EstimateSource
 from scheduler.core.profiling.expectation import Sizes
 from scheduler.core.tasks.parameters import script_of
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 if TYPE_CHECKING:
     from scheduler.core.profiling.family.families import Family

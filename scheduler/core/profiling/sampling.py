@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Protocol
 
 from scheduler.core.causes import ResizeCause
@@ -13,6 +12,7 @@ from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, EstimateSource, Placement, Purpose
 from scheduler.core.placement.request import ResourceRequest
 from scheduler.core.profiling import estimator, without_gpu
+from scheduler.values import replace
 
 
 class SampledRun(without_gpu.JudgedRun, Protocol):

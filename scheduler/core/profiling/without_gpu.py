@@ -9,7 +9,6 @@ for the case that it begins to use that after all. Then it is a task of unknown 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from scheduler.core.causes import ResizeCause
@@ -19,7 +18,7 @@ from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, EstimateSource, Placement, Profiling, Purpose, Terms
 from scheduler.core.placement.device_capacity import DeviceCapacity
 from scheduler.core.profiling.profile_index import PredictedPeak, Profile, ProfileIndex, main_parts
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 
 @dataclass(slots=True)

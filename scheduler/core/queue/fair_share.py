@@ -9,7 +9,6 @@ was bypassed too often: then its devices are drained for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.leases import Lease
@@ -28,6 +27,7 @@ from scheduler.core.placement import fit
 from scheduler.core.placement.device_capacity import DeviceCapacity
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest
+from scheduler.values import replace
 
 STANDS_STILL = 5.0
 """Seconds without a look at the machine after which a waiter is ignored: it was stopped, or its disk is full."""

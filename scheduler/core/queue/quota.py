@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from scheduler.core.leases import Lease
 from scheduler.core.model import HOST, Device, Machine, Placement, gpus_in
@@ -11,6 +10,7 @@ from scheduler.core.placement.device_capacity import DeviceCapacity
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest
 from scheduler.core.site_policy import GPUS, MEMORY, TASKS, Caps, UserQuotas
+from scheduler.values import replace
 
 NO_END = 1 << 62
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from heapq import heappop, heappush
 from itertools import count, islice
 from math import inf, sqrt
@@ -30,7 +29,7 @@ from scheduler.core.queue.start_gate import StartGate
 from scheduler.core.queue.task_group import TOGETHER, Asked
 from scheduler.core.reporting.durations import MOST_PROFILES, Duration, DurationIndex, remaining
 from scheduler.core.reporting.forecast import IDLE, ExpectedTask, Forecast, TimeSpan
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field, replace
 
 MOST_TASKS = 200
 """The number of waiting tasks that are placed one by one; the time for the others follows from the work done until

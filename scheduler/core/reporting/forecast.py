@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 from typing import Any
 
 from scheduler.core.model import LIVING, State
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field, replace
 
 IDLE = "unknown: no task waits or runs"
 """The reason for which a run without unfinished tasks has no end."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
 from scheduler.core.brain import Brain
@@ -15,7 +14,7 @@ from scheduler.core.ports import Key
 from scheduler.core.queue.task_table import TaskTable
 from scheduler.core.reporting.forecast import Forecast, TimeSpan
 from scheduler.core.reporting.run_history import RunSummary
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 MOST_BATCHES = 3
 """The number of waiting batches that are listed one by one."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from operator import itemgetter
 from typing import Any
 
 from scheduler.core.causes import ResizeCause
 from scheduler.core.events import Arrived, Event, Exited, Peaked, Refused, Resized, Skipped, Started
 from scheduler.core.model import HOST, Outcome, Placement, Purpose, State, shown_in
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 STRETCHED = 1.5
 """The slowdown beside other tasks from which on users are told about it."""

@@ -7,7 +7,6 @@ import math
 import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
 from operator import itemgetter
 from typing import Any
 
@@ -16,7 +15,7 @@ from scheduler.core.model import SHARED_OUT, Spec, Terms, Warn
 from scheduler.core.tasks import begin
 from scheduler.core.tasks.after import parsed
 from scheduler.core.tasks.placeholders import filled, filled_template
-from scheduler.values import dataclass
+from scheduler.values import dataclass, names_of, replace
 
 SEPARATOR = "\x1f"
 BEGIN, HOLD, PREEMPT = "Begin", "Hold", "Preempt"
@@ -254,7 +253,7 @@ FIVE = ("Directory", "Executable", "Filename", "Epochs", "Priority")
 REQUIRED = ("Directory", "Executable", "Filename", "Epochs")
 WHOLE_COMMAND = ("Executable", "Filename", "Args", "Command")
 """Columns that form the command; in a table whose command follows `--` they are parameters."""
-_TERMS = {field.name for field in fields(Terms)}
+_TERMS = frozenset(names_of(Terms))
 
 
 class RowForm:

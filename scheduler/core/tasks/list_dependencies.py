@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from scheduler.core.causes import DependencyStep
 from scheduler.core.events import Depended
@@ -13,6 +12,7 @@ from scheduler.core.tasks.after import AfterRow, BadAfter, Dependency, Earlier, 
 from scheduler.core.tasks.fields import RowForm
 from scheduler.core.tasks.placeholders import parents_named
 from scheduler.errors import InputError
+from scheduler.values import replace
 
 Cells = tuple[int, list[str], Terms, int]
 

@@ -10,7 +10,6 @@ rise suffices, and nothing is learned from that. Pure: time and all observations
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -18,7 +17,7 @@ from scheduler.core.ports import Key, Watched
 from scheduler.devices.gpu.absence import Absences
 from scheduler.devices.gpu.unattributed import GROWTH, Lag, RiseShare, UnattributedMemory
 from scheduler.units import GIB, MIB
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 UNLISTED = 512 * MIB
 """More than this in use while no process is listed means that the list is hidden."""

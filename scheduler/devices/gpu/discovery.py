@@ -5,13 +5,13 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from scheduler.devices.gpu.child_faults import Fault, SamplerLimits, find_crash, find_hang, hung_at_start
 from scheduler.devices.gpu.inventory import REINSTALL, GpuInventory, read_node, why_not
 from scheduler.devices.sampler_child import SamplerChild, bury
+from scheduler.values import replace
 
 Start = Callable[[Mapping[str, Any]], SamplerChild]
 PAUSE = 0.05

@@ -10,7 +10,6 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ from scheduler.errors import DeviceError
 from scheduler.runtime.paths import PACKAGE
 from scheduler.runtime.users import user_name_soon
 from scheduler.units import size
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 RECENT = 2.0
 """Seconds for which the lowest free memory is remembered."""

@@ -12,14 +12,13 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
 from scheduler.devices.gpu.attribution import DeviceLook, read_look
 from scheduler.devices.gpu.child_faults import DYING, Fault, SamplerLimits, find_crash, find_hang, hung_at_start
 from scheduler.devices.gpu.inventory import InstalledGpu, trouble, why_not
 from scheduler.devices.sampler_child import SamplerChild, bury
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 AT_ONCE = frozenset(
     {"GPU_IS_LOST", "RESET_REQUIRED", "NO_PERMISSION", "OPERATING_SYSTEM", "NOT_FOUND", "NOT_SUPPORTED"}

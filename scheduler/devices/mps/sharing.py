@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from pathlib import Path
 
 from scheduler.core.attempts.mps_policy import CLIENT, TURNS
@@ -21,7 +20,7 @@ from scheduler.errors import DeviceError
 from scheduler.runtime.paths import PACKAGE
 from scheduler.runtime.processes import tree
 from scheduler.units import MIB
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 LOOK = 0.25
 """Seconds between checks of daemons about which something is to be found out."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from scheduler.runtime.shim import pack_block, start_time
 from scheduler.runtime.users import user_name_soon
 from scheduler.store.machine.locked_files import LockHolders
 from scheduler.store.machine.records import RecordFile, RecordKind, amount, read_all, size
+from scheduler.values import replace
 
 VERSION = 1
 FIRST_NAMESPACE = 0xEFFFFFFC

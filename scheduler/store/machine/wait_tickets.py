@@ -7,7 +7,6 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from scheduler.core.model import Waiter, WaitTicket
 from scheduler.runtime.clock import since_boot
 from scheduler.runtime.shim import pack_block
 from scheduler.store.machine.records import RecordDirectory, RecordFile, RecordKind, amount, read_all, size
+from scheduler.values import replace
 
 VERSION = 1
 

@@ -7,7 +7,6 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from scheduler.store.run import schema
 from scheduler.store.run.journal_database import Owner, checksum, connect, translated
 from scheduler.store.run.journal_reach import Reach, ReachFile, read_reach
 from scheduler.store.run.journal_reader import FACT_COUNT, STATUS, JournalReader
+from scheduler.values import replace
 
 EventRow = tuple[float, str, int | None, int | None, str, int]
 _to_json = json.JSONEncoder(check_circular=False).encode

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from shlex import quote
 
 from scheduler.core.model import Spec
 from scheduler.core.tasks.command import PLAIN_PYTHON, THIS_PYTHON
 from scheduler.runtime.python_envs import Environment, Programs
+from scheduler.values import replace
 
 Variables = tuple[tuple[str, str | None], ...]
 

@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,6 +42,7 @@ from scheduler.store.run.launch_command import launched
 from scheduler.store.run.removal import clear_up, finish
 from scheduler.store.run.run_lock import Hold
 from scheduler.store.task_classes import TaskClassFinder
+from scheduler.values import replace
 
 Cells = tuple[int, list[str], Terms, int]
 """A row of an input: its number in the source, its cells, their terms, and the number of earlier equal rows."""

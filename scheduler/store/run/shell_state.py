@@ -6,13 +6,12 @@ import json
 import os
 import resource
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from scheduler.core.tasks.redaction import looks_secret
 from scheduler.errors import StateError
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 FORMAT = 1
 _LIMITS = tuple(sorted(name for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"))

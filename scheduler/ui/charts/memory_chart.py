@@ -7,14 +7,13 @@ memory as height.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from scheduler.core.model import Device, Outcome
 from scheduler.ui.charts.svg import GREY, LARGE, Drawing, SvgRect, SvgText
 from scheduler.ui.text import short
 from scheduler.units import count, duration, size
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 if TYPE_CHECKING:
     from scheduler.simulation.metrics import SimulatedResult

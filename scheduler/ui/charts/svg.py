@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
 from html import escape
 
 from scheduler.ui.text import clean
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 INK, GREY, FAINT = "#222222", "#777777", "#e4e4e4"
 SMALL, USUAL, LARGE = 11, 13, 16

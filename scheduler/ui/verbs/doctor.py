@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
 from scheduler.ui.text import clean
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 _WHAT = 14
 _INDENT = 2 + 2 + 2 + _WHAT + 1

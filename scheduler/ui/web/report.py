@@ -11,7 +11,6 @@ import re
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from statistics import median, quantiles
 from typing import Any, TextIO
 
@@ -22,7 +21,7 @@ from scheduler.core.model import Purpose, shown_in
 from scheduler.core.reporting.memory_timeline import AttemptTrack, lanes
 from scheduler.core.reporting.run_history import RunTotals
 from scheduler.ui.text import clean, instant
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 FORMAT = 1
 PAGE, STYLES, SCRIPTS = "report.html", ("look.css", "report.css"), ("basics.js", "charts.js", "metrics.js", "report.js")

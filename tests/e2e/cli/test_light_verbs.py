@@ -11,7 +11,10 @@ import pytest
 
 from tests.support.killing import Home
 
-HEAVY = ("pandas", "numpy", "psutil", "pynvml", "rich", "asyncio", "subprocess", "multiprocessing", "secrets")
+HEAVY = (
+    "pandas", "numpy", "psutil", "pynvml", "rich", "asyncio", "subprocess", "multiprocessing", "secrets", "inspect",
+    "dataclasses",
+)  # fmt: skip
 CHANGING = [
     "cancel 0",
     "retry 0",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from scheduler.core.model import Decision, EstimateSource, Machine, Purpose
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.placement.scheduling_pass import SchedulingPass
 from scheduler.core.placement.waiting_task import WaitingTask
 from scheduler.core.queue.task_group import Rank
 from scheduler.core.run_state import RunState
+from scheduler.values import replace
 
 
 def decide(brain: RunState, machine: Machine) -> Decision:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from enum import StrEnum
 from operator import itemgetter
 
@@ -15,7 +14,7 @@ from scheduler.core.profiling.family.arguments import (
     labels,
     plain_name,
 )
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 Codes = tuple[int, ...]
 """The values of a class by slot, each as its number in the order of first appearance."""

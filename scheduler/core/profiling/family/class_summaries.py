@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

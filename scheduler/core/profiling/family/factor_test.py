@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field
 from operator import itemgetter
 
 from scheduler.core.profiling.family.argument_table import LEFT_OUT, SPLITTING, Role
 from scheduler.core.profiling.family.scatter import differ
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 Key = tuple[int, ...]
 Peaks = tuple[int, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import field
 from math import inf
 
 import pytest
@@ -15,7 +14,7 @@ from scheduler.core.events import Depended, Observed
 from scheduler.core.lifecycle import MOVES
 from scheduler.core.model import NO_TASK, RETRIABLE, UNFINISHED, State
 from scheduler.core.queue.dependencies import STATE_AFTER, DependencyTracker
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 ENDS = (State.SUCCEEDED, State.FAILED, State.OOM, State.TIMEOUT, State.CANCELLED)
 
