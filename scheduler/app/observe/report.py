@@ -79,7 +79,7 @@ def as_json(found: Sequence[ReportedRun]) -> str:
 
 
 def _html(found: Sequence[ReportedRun]) -> bytes:
-    names = (report.PAGE, *report.STYLES, *report.SCRIPTS)
+    names = (report.PAGE, report.METRICS_PART, report.LICENSE, *report.STYLES, *report.SCRIPTS)
     return report.page(found, {name: (PAGE / name).read_text(encoding="utf-8") for name in names}).encode("utf-8")
 
 

@@ -21,13 +21,16 @@ from scheduler.app.observe import run_facts, run_reader, why
 from scheduler.app.observe.machine_status import MachineMonitor
 from scheduler.app.observe.monitor import RunMonitor
 from scheduler.core.control.request_kinds import RunRequest
+from scheduler.core.metrics.curve import MOST_POINTS
+from scheduler.core.metrics.record import MetricRecord
+from scheduler.core.reporting.memory_timeline import MemoryTimeline
 from scheduler.errors import NoSuchRun, StateError
 from scheduler.runtime.paths import PAGE, open_within
 from scheduler.runtime.settings import Settings
 from scheduler.runtime.users import user_name
 from scheduler.store.run.catalog import RunCatalog, RunInfo
 from scheduler.ui.text import clean
-from scheduler.ui.web import report, status_data
+from scheduler.ui.web import report, status_data, task_data
 from scheduler.ui.web import server as web_server
 from scheduler.ui.web.server import TaskQuery
 from scheduler.values import dataclass, field
@@ -54,8 +57,9 @@ def serve(settings: Settings, info: RunInfo | None, port: int | None, say: Calla
     import secrets
 
     token = secrets.token_urlsafe(24)
-    files = {path.name: path.read_bytes() for path in PAGE.iterdir() if path.name in SERVED}
-    files["index.html"] = files["index.html"].replace(b"{{start}}", str(info.number if info else MACHINE).encode())
+    files = {name: (PAGE / name).read_bytes() for name in (*SERVED, report.METRICS_PART)}
+    start, metrics = str(info.number if info else MACHINE).encode(), files.pop(report.METRICS_PART)
+    files["index.html"] = files["index.html"].replace(b"{{start}}", start).replace(b"{{metrics}}", metrics)
     with contextlib.closing(WebFeed(settings)) as feed, web_server.listen(port, feed, token, files, PORT) as server:
         what = f"run {info.number}" if info else "this machine"
         for line in web_server.lines(server.port, token, what, f"{_user()}@{os.uname().nodename}"):
@@ -64,7 +68,10 @@ def serve(settings: Settings, info: RunInfo | None, port: int | None, say: Calla
             server.serve_forever()
 
 
-SERVED = ("index.html", "look.css", "live.css", "basics.js", "charts.js", "live.js")
+SERVED = (
+    "index.html", "uPlot.min.css", "look.css", "live.css", "uPlot.iife.min.js", "basics.js", "plots.js", "grid.js",
+    "detail.js", "charts.js", "metrics.js", "live.js", "uPlot.LICENSE",
+)  # fmt: skip
 
 
 def _user() -> str:
@@ -135,6 +142,7 @@ class WebFeed:
             "name": status_data.shown(info.meta.get("name")),
             "host": info.meta.get("host", ""),
             "began": attached.reader.history.first,
+            "last": attached.reader.history.last,
             "goes_on": goes_on,
             "stands": "" if goes_on else attached.stands,
             "here": not info.elsewhere,
@@ -173,19 +181,76 @@ class WebFeed:
         attached = self._attached(run)
         reader, forecast = attached.reader, run_facts.forecast_of(attached.info)
         reader.catch_up()
-        found = status_data.chosen(reader.brain, reader.history, wanted, texts)
+        found = status_data.chosen(reader.brain, reader.history, wanted, texts, self._value(run, wanted.sort))
         pages = max(1, -(-len(found) // status_data.ROWS))
         page = max(0, min(wanted.page, pages - 1))
         some = found[page * status_data.ROWS : (page + 1) * status_data.ROWS]
-        found_rows = ({**row, "metrics": self._metrics(reader, row["id"])} for row in reader.rows_of(some))
+        varies = reader.varies
+        found_rows = ({**row, "more": self._more(reader, row, varies)} for row in reader.rows_of(some))
         rows = [*status_data.tasks(found_rows, forecast, time.time())]
-        return {"group": wanted.group, "tasks": rows, "found": len(found), "page": page, "pages": pages}
+        parameters = [*map(status_data.shown, varies)]
+        return {
+            "group": wanted.group, "tasks": rows, "found": len(found), "page": page, "pages": pages,
+            "parameters": parameters,
+        }  # fmt: skip
+
+    def _more(self, reader: run_reader.RunReader, row: Mapping[str, Any], varies: Sequence[str]) -> dict[str, Any]:
+        """Return the parameters, the metrics and the epochs of a task."""
+        record = self._record(reader, row["id"])
+        done, of = (record.progress if record else None) or (None, None)
+        settings = [status_data.shown(row.get(name)) for name in varies]
+        metrics = task_data.cells(record, reader.metric_names)
+        return {"settings": settings, "metrics": metrics, "epochs": done, "of_epochs": of}
 
     @staticmethod
-    def _metrics(reader: run_reader.RunReader, task: int) -> Mapping[str, Sequence[float | None]]:
-        """Return the last values of a task's most important metrics."""
-        record = reader.metrics.of_task(task, reader.history.tasks.get(task))
-        return {} if record is None else record.last_values(reader.metric_names)
+    def _record(reader: run_reader.RunReader, task: int) -> MetricRecord | None:
+        return reader.metrics.of_task(task, reader.history.tasks.get(task))
+
+    def _value(self, run: int, sort: str) -> Callable[[int], Any] | None:
+        """Return the values of a column `parameter.NAME`, `best.NAME` or `result.NAME`; None for another column."""
+        reader = self._attached(run).reader
+        kind, _, name = sort.partition(".")
+        if kind in ("best", "result"):
+            return lambda task: task_data.sort_value(self._record(reader, task), kind, name)
+        if kind != "parameter":
+            return None
+        column = next((one for one in reader.varies if status_data.shown(one) == name), name)
+        values = {row["id"]: row.get(column) for row in reader.rows_alone()}
+        return values.get
+
+    def task(self, run: str, task: int) -> Mapping[str, Any]:
+        """Return everything about a task that its open row shows, but not its log."""
+        number = _number(run)
+        found: dict[str, Any] = self._owned(lambda: self._task(number, task))
+        found["links"] = self._links(number, task, found["attempts"])
+        return found
+
+    def _task(self, run: int, task: int) -> dict[str, Any]:
+        reader = self._attached(run).reader
+        reader.catch_up()
+        if task not in reader.brain.task_table:
+            raise NoSuchRun(f"run {run} has no task {task}")
+        timeline = MemoryTimeline()
+        for recorded in reader.recorded():
+            if getattr(recorded.event, "task", None) == task:
+                timeline.take(recorded.event, recorded.at)
+        row, labels, tracks = next(iter(reader.rows_of([task]))), reader.labels, timeline.tracks
+        return {
+            "task": task,
+            "settings": [status_data.shown(row.get(name)) for name in reader.varies],
+            "attempts": task_data.attempts(tracks, labels),
+            "memory": task_data.memory(tracks[-1] if tracks else None, labels, time.time()),
+            "metrics": task_data.curves(self._record(reader, task), reader.metric_names, MOST_POINTS),
+        }
+
+    def _links(self, run: int, task: int, attempts: Sequence[Mapping[str, Any]]) -> list[str]:
+        places = self._places.run(run)
+        found: list[str] = []
+        for attempt in attempts[-1:]:
+            with contextlib.suppress(StateError):
+                path = places.task_log(task, attempt["attempt"])
+                found = task_data.trackers("".join(_read(path, places.root, at)["text"] for at in (0, -1)))
+        return found
 
     def _said(self, run: int) -> Mapping[int, str]:
         """Return the searchable text of each task, in lower case."""
@@ -193,9 +258,8 @@ class WebFeed:
         with contextlib.closing(run_reader.RunReader(info, only_states=True)) as reader:
             known, texts = self._texts.get(run, (-1, {}))
             if known != len(reader.brain.task_table):
-                shown = status_data.shown
-                rows = reader.rows_alone()
-                texts = {row["id"]: f"{shown(row['name'])} {shown(row['command'])}".lower() for row in rows}
+                rows, varies = reader.rows_alone(), reader.varies
+                texts = {row["id"]: _searched(row, varies) for row in rows}
                 self._texts[run] = (len(texts), texts)
         return texts
 
@@ -246,6 +310,12 @@ def _number(run: str) -> int:
     if not (run.isascii() and run.isdecimal()) or len(run) > 12:
         raise NoSuchRun(f"there is no run {run[:40]!r}")
     return int(run)
+
+
+def _searched(row: Mapping[str, Any], varies: Sequence[str]) -> str:
+    """Return the text of a task in which words are found: number, name, command, parameters as NAME=VALUE."""
+    settings = (f"{name}={row.get(name)}" for name in varies if row.get(name))
+    return " ".join(map(status_data.shown, (row["id"], row["name"], row["command"], *settings))).lower()
 
 
 def _attempts(folder: str) -> list[int]:

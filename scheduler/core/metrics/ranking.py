@@ -133,13 +133,14 @@ def sorted_by(rows: Iterable[Mapping[str, Any]], column: str, *, down: bool = Fa
     """Sort rows by a column, numbers before texts; empty cells are last in both directions."""
     found = list(rows)
     name = known_column(column, found)
-    keys = [(_sort_key(row.get(name)), row) for row in found]
+    keys = [(sort_key(row.get(name)), row) for row in found]
     full = [(key, row) for key, row in keys if key is not None]
     full.sort(key=lambda pair: pair[0], reverse=down)
     return [row for _, row in full] + [row for key, row in keys if key is None]
 
 
-def _sort_key(value: Any) -> tuple[bool, float, str] | None:
+def sort_key(value: Any) -> tuple[bool, float, str] | None:
+    """Return the key of a cell, by which numbers come before texts; None for an empty one and for NaN."""
     if value is None or value == "":
         return None
     try:

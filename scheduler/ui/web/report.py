@@ -24,13 +24,17 @@ from scheduler.ui.text import clean, instant
 from scheduler.values import dataclass, field
 
 FORMAT = 1
-PAGE, STYLES, SCRIPTS = "report.html", ("look.css", "report.css"), ("basics.js", "charts.js", "metrics.js", "report.js")
+PAGE, METRICS_PART, LICENSE = "report.html", "metrics.html", "uPlot.LICENSE"
+STYLES = ("uPlot.min.css", "look.css", "report.css")
+SCRIPTS = (
+    "uPlot.iife.min.js", "basics.js", "plots.js", "grid.js", "detail.js", "charts.js", "metrics.js", "report.js",
+)  # fmt: skip
 """The files from which a page is made."""
 LONGEST = 300
 """The largest number of characters of a command that are shown."""
 TASK_COLUMNS = (
     "id", "name", "state", "priority", "batch", "device", "attempts", "ooms", "waited_s", "ran_s", "peak_bytes",
-    "reserved_bytes", "started", "exit_code", "reason", "command",
+    "reserved_bytes", "started", "ended", "epochs", "of_epochs", "exit_code", "reason", "command",
 )  # fmt: skip
 CURVE_COLUMNS = ("task", "last", "lowest", "lowest_step", "highest", "highest_step", "steps", "values")
 MOST_METRICS = 6
@@ -77,6 +81,7 @@ def _run(reported: ReportedRun) -> dict[str, Any]:
         "host": reported.facts["host"],
         "alive": reported.facts["alive"],
         "began": instant(begin),
+        "begin": round(begin, 3),
         "seconds": round(end - begin, 3),
         "states": reported.facts["states"],
         "summary": _summary(reported),
@@ -84,7 +89,7 @@ def _run(reported: ReportedRun) -> dict[str, Any]:
         "devices": _devices(reported, begin),
         "arrows": [[parent, child] for parent, child in reported.arrows],
         "task_columns": TASK_COLUMNS,
-        "tasks": [_task(row, begin) for row in reported.rows],
+        "tasks": [_task(row, reported.metrics.get(row["id"]), begin) for row in reported.rows],
         "parameters": [clean(name) for name in reported.varies],
         "settings": [[clean(str(row.get(name) or ""))[:LONGEST] for name in reported.varies] for row in reported.rows],
         "metrics": _metrics(reported),
@@ -208,10 +213,12 @@ def _end(track: AttemptTrack, now: float) -> float:
     return now if track.attempt.ended is None else track.attempt.ended
 
 
-def _task(row: Mapping[str, Any], begin: float) -> list[Any]:
+def _task(row: Mapping[str, Any], record: MetricRecord | None, begin: float) -> list[Any]:
     values = {name: row.get(name) for name in TASK_COLUMNS}
-    if values["started"] is not None:
-        values["started"] = round(values["started"] - begin, 3)
+    for name in ("started", "ended"):
+        at: float | None = row.get(name)
+        values[name] = None if at is None else round(at - begin, 3)
+    values["epochs"], values["of_epochs"] = record.progress if record and record.progress else (None, None)
     for name in ("name", "command", "reason"):
         values[name] = clean(str(values[name] or ""))[:LONGEST]
     return [values[name] for name in TASK_COLUMNS]
@@ -225,10 +232,14 @@ def page(runs: Sequence[ReportedRun], parts: Mapping[str, str]) -> str:
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     style, script = ("\n".join(parts[name] for name in names) for names in (STYLES, SCRIPTS))
+    script = f"/* uPlot:\n{parts[LICENSE]}*/\n{script}"
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; base-uri 'none'"
     )
-    put = {"title": html.escape(title), "policy": policy, "style": style, "script": script, "data": text}
+    put = {
+        "title": html.escape(title), "policy": policy, "style": style, "script": script, "data": text,
+        "metrics": parts[METRICS_PART],
+    }  # fmt: skip
     return re.sub(r"\{\{(\w+)\}\}", lambda match: put[match[1]], parts[PAGE])
 
 

@@ -32,7 +32,7 @@ PATIENCE = 20.0
 REQUEST = 5.0
 """Seconds for a whole request, from the start of the connection or from its first byte."""
 ASKED = ("cancel", "retry", "why")
-KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
+KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css", "LICENSE": "text/plain"}
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
@@ -64,6 +64,9 @@ class PageFeed(Protocol):
 
     def tasks(self, run: str, wanted: TaskQuery) -> Mapping[str, Any]:
         """Return one page of a run's tasks."""
+
+    def task(self, run: str, task: int) -> Mapping[str, Any]:
+        """Return the attempts, the memory and the curves of a task."""
 
     def log(self, run: str, task: int | None, attempt: int, at: int) -> Mapping[str, Any]:
         """Return the log of a task, or of the run, from an offset; -1 for its last lines."""
@@ -278,6 +281,8 @@ class PageHandler(BaseHTTPRequestHandler):
                     _number(said, "page", 0),
                 )  # fmt: skip
                 return feed.tasks(run, wanted)
+            case "/api/task":
+                return feed.task(run, _number(said, "task", 0))
             case "/api/log":
                 task = _number(said, "task", 0) if "task" in said else None
                 return feed.log(run, task, _number(said, "attempt", 0), _number(said, "at", -1))

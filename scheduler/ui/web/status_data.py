@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from scheduler.core.brain import Brain
+from scheduler.core.metrics.ranking import sort_key
 from scheduler.core.model import LIVING, RETRIABLE, UNFINISHED, RankOrder, State
 from scheduler.core.reporting.forecast import Forecast
 from scheduler.core.reporting.live_status import LiveStatus
@@ -69,12 +70,11 @@ def brief(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tasks(rows: Iterable[dict[str, Any]], forecast: Forecast | None, now: float) -> Iterator[dict[str, Any]]:
-    """Yield rows of tasks, with the forecast of those that have not ended."""
+    """Yield rows of tasks, with the forecast of those that have not ended; `more` of each row is taken as it is."""
     for row in eta.with_expected(rows, forecast):
         texts = {name: shown(row.get(name)) for name in ("name", "command", "reason")}
         expected = eta.of_task(row.get("expected"), now)
-        metrics = row.get("metrics", {})
-        yield {**{name: row.get(name) for name in _COLUMNS}, **texts, "expected": expected, "metrics": metrics}
+        yield {**{name: row.get(name) for name in _COLUMNS}, **texts, "expected": expected, **row["more"]}
 
 
 def without_ticks(facts: Any) -> Any:
@@ -86,18 +86,33 @@ def without_ticks(facts: Any) -> Any:
     return facts
 
 
-def chosen(brain: Brain, history: RunHistory, wanted: TaskQuery, texts: Mapping[int, str]) -> list[int]:
-    """Return all tasks of a query, on all pages, in its order."""
+def chosen(
+    brain: Brain, history: RunHistory, wanted: TaskQuery, texts: Mapping[int, str], value: Callable[[int], Any] | None
+) -> list[int]:
+    """Return all tasks of a query, on all pages, in its order; `value` is that of a parameter's or metric's column."""
     found = list(brain.task_table.in_state(*GROUPS.get(wanted.group, GROUPS["all"])))
     if wanted.find:
-        word = wanted.find.lower()
-        found = [number for number in found if word in f"{number} {texts.get(number, '')}"]
+        words = wanted.find.lower().split()
+        found = [number for number in found if _has(words, number, texts.get(number, ""))]
+    if value is not None:
+        return _by_value(found, value, down=wanted.down)
     keys = _keys(brain, history, texts)
     if wanted.sort in keys:
         return sorted(found, key=keys[wanted.sort], reverse=wanted.down)
     if wanted.group in ("ended", "failed"):
         return sorted(found, key=keys["ended"], reverse=True)
     return _by_rank(brain, found) if wanted.group == "waiting" else found
+
+
+def _has(words: Sequence[str], number: int, text: str) -> bool:
+    """Tell whether a task has all words; `#12` is the task with that number."""
+    return all(word == f"#{number}" if word[0] == "#" and word[1:].isdecimal() else word in text for word in words)
+
+
+def _by_value(found: Sequence[int], value: Callable[[int], Any], *, down: bool) -> list[int]:
+    """Sort by a value, numbers before texts; tasks without one are last in both directions."""
+    keys = {task: key for task in found if (key := sort_key(value(task))) is not None}
+    return sorted(keys, key=keys.__getitem__, reverse=down) + [task for task in found if task not in keys]
 
 
 def _keys(brain: Brain, history: RunHistory, texts: Mapping[int, str]) -> Mapping[str, Callable[[int], Any]]:

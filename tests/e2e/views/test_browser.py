@@ -103,7 +103,7 @@ def shown(text: str) -> str:
 
 def test_page_shows_devices_and_running_tasks_and_hides_its_token(opened: Browser) -> None:
     assert opened.texts(".device-row .name")[-1] == "host"
-    assert opened.texts("#table td.wide") == ["runs"]
+    assert opened.texts("#table td.name") == ["runs"]
     assert opened.texts("#states span") == ["53 waiting", "1 running", "1 failed"]
     assert "token" not in opened.tells("location.href")
 
@@ -119,33 +119,60 @@ def test_page_finds_sorts_and_pages_tasks(opened: Browser) -> None:
     opened.click("[data-sort=name]")
     opened.until("document.querySelector('th[aria-sort=ascending]')?.innerText.startsWith('name')")
     opened.click("[data-sort=name]")
-    opened.until("document.querySelector('#table td.wide')?.innerText.startsWith('waits-44')")
+    opened.until("document.querySelector('#table td.name')?.innerText.startsWith('waits-44')")
     assert opened.tells("document.activeElement.dataset.sort") == "name"
-    assert opened.texts("#table td.wide")[0].startswith("waits-44")
+    assert opened.texts("#table td.name")[0].startswith("waits-44")
 
 
 @fault(66)
 def test_page_shows_a_name_like_a_script_and_does_not_run_it(opened: Browser) -> None:
     choose(opened, "waiting", shown("onerror"))
-    named = "\n".join(opened.texts("#table td.wide"))
+    named = "\n".join(opened.texts("#table td.name"))
     assert [name for name in EVIL if name.removeprefix("\u202e") not in named] == []
     assert "\u202e" not in named
     opened.click(f"[aria-label='Cancel task {FIRST_EVIL}']")
     assert EVIL[0] in opened.find("#sure-says").text
     opened.click("#keep")
     assert opened.tells("window.hacked") is None
-    assert opened.tells("document.querySelectorAll('iframe, svg, img, b:not(#states b)').length") == 0
+    assert opened.tells("document.querySelectorAll('iframe, svg:not(.spark), img, b:not(#states b)').length") == 0
 
 
-def test_log_follows_its_file_and_closes_by_keyboard(opened: Browser, home: Home) -> None:
-    opened.click(f"[aria-label='Log of task {RUNS}']")
-    opened.until("document.querySelector('#text').textContent === 'epoch 1/3\\n'")
+def opens(chromium: Browser, task: int) -> None:
+    """Open a task in the table, and wait for its details."""
+    chromium.click(f"[aria-label='Task {task}: details']")
+    chromium.until("!!document.querySelector('tr.open .cards')")
+
+
+def test_log_in_an_open_task_follows_its_file_and_closes_by_keyboard(opened: Browser, home: Home) -> None:
+    opens(opened, RUNS)
+    pre = f"document.querySelector(\"[aria-label='Log of task {RUNS}']\")"
+    opened.until(f"{pre}?.textContent === 'epoch 1/3\\n'")
     with open(home.state / f"runs/1/tasks/{RUNS}/1.log", "a") as log:
         log.write("\x1b[32mgreen\x1b[0m\n10%\r99%\rall <b>done</b>\n")
-    opened.until("document.querySelector('#text').textContent.endsWith('green\\nall <b>done</b>\\n')")
+    opened.until(f"{pre}.textContent.endsWith('green\\nall <b>done</b>\\n')")
+    opened.driver.execute_script(f"{pre}.focus()")
+    opened.press("\ue00c")  # Escape
+    opened.until("!document.querySelector('tr.open')")
+    assert opened.tells("document.activeElement.ariaLabel") == f"Task {RUNS}: details"
+
+
+def test_log_of_the_run_opens_and_closes_by_keyboard(opened: Browser) -> None:
+    opened.click("#run-log")
+    opened.until("document.querySelector('#run-text pre')?.textContent.includes('start')")
     opened.press("\ue00c")  # Escape
     opened.until("document.querySelector('#log').hidden")
-    assert opened.tells("document.activeElement.ariaLabel") == f"Log of task {RUNS}"
+    assert opened.tells("document.activeElement.id") == "run-log"
+
+
+def test_ended_task_opens_with_its_attempt_and_says_when_it_ended(opened: Browser) -> None:
+    choose(opened, "all", shown("fails"))
+    opens(opened, FAILS)
+    ended = opened.texts(f"tr[data-key='{FAILS}'] td[data-column=ended]")[0]
+    assert ended.count(":") == 2
+    assert opened.texts("tr.open .card.wide tbody tr td")[:2] == ["1", "failed"]
+    assert ended in opened.texts("tr.open .card.wide tbody tr td")
+    opened.until("document.querySelector('tr.open pre').textContent === 'out of luck\\n'")
+    assert dict(zip(opened.texts("tr.open dt"), opened.texts("tr.open dd"), strict=True))["ended"] == ended
 
 
 def test_history_draws_timeline_and_memory(opened: Browser) -> None:
@@ -163,7 +190,7 @@ def test_choosing_the_machine_and_going_back_returns_to_the_run(opened: Browser)
     assert opened.faults() == []
     opened.driver.back()
     opened.until("document.querySelector('#title').innerText === 'run 1' && !document.querySelector('#tasks').hidden")
-    assert opened.texts("#table td.wide") == ["runs"]
+    assert opened.texts("#table td.name") == ["runs"]
 
 
 @pytest.mark.parametrize(("size", "dark"), [(WIDE, False), (NARROW, True)])
@@ -174,7 +201,7 @@ def test_page_has_no_serious_accessibility_fault(
     opened.open(opened.tells("location.href"), size, dark=dark)
     opened.until("!!document.querySelector('#table td')")
     choose(opened, "all", shown("fails"))
-    opened.click(f"[aria-label='Log of task {FAILS}']")
+    opens(opened, FAILS)
     opened.click("#show-history")
     opened.until("document.querySelectorAll('#charts canvas').length > 1")
     opened.shot(tmp_path / "page.png")
@@ -183,7 +210,7 @@ def test_page_has_no_serious_accessibility_fault(
 
 
 def test_axe_finds_a_missing_label(opened: Browser) -> None:
-    opened.driver.execute_script("document.querySelector('#next').textContent = ''")
+    opened.driver.execute_script("document.querySelector('#run-log').textContent = ''")
     assert [fault.partition(":")[0] for fault in opened.faults()] == ["button-name"]
 
 
@@ -230,15 +257,19 @@ def test_page_shows_the_last_values_of_metrics_and_their_shape(chromium: Browser
     page = Page(home, "r1")
     try:
         with reading(chromium, page) as opened:
-            opened.until("document.querySelector('td.metrics')?.innerText.includes('loss')")
-            assert opened.texts("td.metrics .metric") == ["val_acc nan ×", "loss 0.5 █▆▃▁"]
-            assert opened.texts("#table td.n")[2] == "4/9"
+            opened.until("document.querySelector(\"td[data-column='best.loss']\")?.innerText === '0.5'")
+            assert opened.texts("td[data-column='result.val_acc']") == ["nan"]
+            assert opened.texts("td[data-column='parameter.lr']") == ["0.1"]
+            assert opened.texts("td[data-column=epochs]") == ["4/9"]
             opened.resize(*NARROW)
             assert opened.tells("document.documentElement.scrollWidth <= innerWidth")
             opened.resize(*WIDE)
             (home.root / "go").touch()
             choose(opened, "all", "document.querySelectorAll('#table tbody tr').length === 2")
-            opened.until("document.querySelectorAll('td.metrics .metric').length === 4", 60)
+            opened.until(
+                "[...document.querySelectorAll(\"td[data-column='best.loss']\")].every(td => td.innerText === '0.5')",
+                60,
+            )
             assert opened.faults() == []
     finally:
         assert page.close() == ""

@@ -75,11 +75,11 @@ def test_another_metric_has_its_own_direction_which_can_be_changed(looked: Brows
 
 def test_curves_and_points_are_drawn_in_one_colour_per_value(looked: Browser, report: Path) -> None:
     looked.open(report.as_uri())
-    assert looked.texts("#curve-legend span") == ["0.0001", "0.001", "0.01", "0.1", "1.0"]
-    colours = """(() => { const c = document.getElementById(arguments[0]); const d = c.getContext("2d")
+    assert looked.texts("#curve-legend button") == ["0.0001", "0.001", "0.01", "0.1", "1.0"]
+    colours = """(() => { const c = document.querySelector(arguments[0]); const d = c.getContext("2d")
       .getImageData(0, 0, c.width, c.height).data; const s = new Set();
       for (let i = 0; i < d.length; i += 4) s.add(d[i] + "," + d[i + 1] + "," + d[i + 2]); return s.size; })()"""
-    for canvas in ("curves", "scatter"):
+    for canvas in ("#curves .uplot > canvas, #curves .u-wrap > canvas", "#scatter"):
         assert looked.tells(colours.replace("arguments[0]", f"'{canvas}'")) > 6
     assert looked.texts("#h-scatter") == ["Best val_acc against lr (logarithmic)"]
 

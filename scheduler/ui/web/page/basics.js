@@ -22,9 +22,31 @@ const whole = n => n.toLocaleString("en");
 const many = (n, word) => `${whole(n)} ${word}${n === 1 ? "" : "s"}`;
 const share = x => (100 * x).toFixed(x < .1 ? 1 : 0) + "%";
 const called = r => "run " + r.number + (r.name ? " " + r.name : "");
+// A number with five digits; what is no number was NaN or infinite.
+const short = v => v == null ? "nan" : Number.isInteger(v) && Math.abs(v) < 1e6 ? String(v) : String(Number(v.toPrecision(5)));
+const epochs = (done, of) => done == null ? (of ? `–/${of}` : "") : done.toFixed(0) + (of ? "/" + of : "");
+// A moment, in seconds since 1970, as the browser's local time; the day is left out where it is today's.
+const stamp = s => new Date(s * 1000).toLocaleString("sv");
+const clock = s => s == null ? "" : stamp(s).slice(0, 10) === stamp(Date.now() / 1000).slice(0, 10) ? stamp(s).slice(11) : stamp(s).slice(0, 16);
+const STATE_WORDS = { oom: "out of memory", timeout: "timed out" };
 function option(value, text) { const made = el("option", text); made.value = value; return made; }
 function legendOf(box, items) {
   box.replaceChildren(...items.map(([name, colour]) => {
     const item = el("span"), i = el("i"); i.style.background = colour; item.append(i, name); return item;
   }));
 }
+// The name of a task without its parameters, which have columns of their own.
+function bare(name, parameters) {
+  const ends = parameters.map(p => name.indexOf(` ${p}=`)).filter(at => at > 0);
+  return ends.length ? name.slice(0, Math.min(...ends)) : name;
+}
+// Numbers before texts; what is missing is last in both directions.
+function compare(a, b, down) {
+  const none = v => v == null || v === "" || Number.isNaN(v);
+  if (none(a) || none(b)) return none(a) - none(b);
+  const x = Number(a), y = Number(b), sign = down ? -1 : 1;
+  if (!isNaN(x) && !isNaN(y)) return (x - y) * sign;
+  if (isNaN(x) !== isNaN(y)) return (isNaN(x) - isNaN(y)) * sign;
+  return (a < b ? -1 : a > b ? 1 : 0) * sign;
+}
+function action(name, act, cls) { const b = el("button", name, cls); b.type = "button"; b.addEventListener("click", act); return b; }

@@ -1,16 +1,6 @@
 "use strict";
 // The timeline of a run and its memory over time, drawn on canvases from the data of a report.
 const PAD = { left: 38, right: 8, axis: 22, head: 20 };
-const FONT = "12px system-ui, sans-serif", SMALL = "11px system-ui, sans-serif";
-const STEPS = [.1, .2, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800, 1209600];
-const NAMED = ["paper", "ink", "faint", "line", "panel", "succeeded", "failed", "oom", "timeout", "interrupted", "cancelled",
-  "lost", "unstarted", "again", "running", "probe", "reservation", "p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7"];
-let COLOURS = {};
-function colours() {
-  const style = getComputedStyle(document.documentElement);
-  COLOURS = Object.fromEntries(NAMED.map(name => [name, style.getPropertyValue("--" + name).trim()]));
-}
-const mark = t => t < 1e-9 ? "0" : time(t).replace(/^(\d+[mhd])00[smh]$/, "$1");
 const outcomeOf = b => b[6] === "probe" && b[5] === "succeeded" ? "probe" : b[5];
 
 function ready(r) {
@@ -253,12 +243,4 @@ class Charts {
     box.append(...made.map(([name, act]) => { const b = el("button", name); b.type = "button"; b.addEventListener("click", act); return b; }));
   }
   savePictures() { for (const r of this.runs) { const a = el("a"); a.href = r.timeline.toDataURL("image/png"); a.download = `run-${r.number}.png`; a.click(); } }
-}
-
-function tip(event, text) {
-  const t = $("tip");
-  if (!text) { t.style.display = "none"; return; }
-  t.textContent = text; t.style.display = "block";
-  t.style.left = Math.max(4, Math.min(event.clientX + 14, innerWidth - t.offsetWidth - 6)) + "px";
-  t.style.top = (event.clientY + 18 + t.offsetHeight > innerHeight ? Math.max(4, event.clientY - t.offsetHeight - 10) : event.clientY + 18) + "px";
 }

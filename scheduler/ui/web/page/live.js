@@ -11,8 +11,7 @@ if (given) {
 addEventListener("hashchange", () => { if (/token=/.test(location.hash)) location.reload(); });
 const state = {
   run: new URLSearchParams(location.search).get("run") || document.documentElement.dataset.start,
-  version: "", facts: null, at: 0, group: "running", sort: "", down: false, page: 0, listed: null,
-  log: null, charts: null, again: 0,
+  version: "", facts: null, at: 0, group: "running", page: 0, log: null, charts: null, report: 0, parameters: [], metrics: new Map(),
 };
 
 class Refusal extends Error { constructor(status, says) { super(says); this.status = status; } }
@@ -66,7 +65,7 @@ function show() {
   for (const id of ["progress", "tasks", "history"]) $(id).hidden = !isRun;
   $("machine").hidden = isRun;
   choices(f); devices(f);
-  if (isRun) { progress(f); groups(f); if (state.group === "running") running(f); } else machine(f);
+  if (isRun) { progress(f); groups(f); } else { $("metrics").hidden = true; machine(f); }
   runs(f);
 }
 function choices(f) {
@@ -78,10 +77,9 @@ function choices(f) {
   $("run").value = state.run;
 }
 const BAD = ["failed", "oom", "timeout", "refused"];
-const STATE_WORDS = { oom: "out of memory", timeout: "timed out" };
 function progress(f) {
   const tick = f.goes_on ? since() : 0;
-  put($("about"), `${f.what || "commands"} on ${f.host}` + (f.began ? `, for ${time(f.seconds + (f.living.length ? tick : 0))}` : "") + (f.draining ? ", starts nothing new" : ""));
+  put($("about"), `${f.what || "commands"} on ${f.host}` + (f.began ? `, began ${clock(f.began)}` + (f.goes_on ? `, for ${time(f.seconds + (f.living.length ? tick : 0))}` : f.last ? `, ended ${clock(f.last)} after ${time(f.last - f.began)}` : "") : "") + (f.draining ? ", starts nothing new" : ""));
   const counted = Object.entries(f.states).map(([s, n]) => [s, n, STATE_WORDS[s] || s]);
   if (f.retried) counted.push(["again", f.retried, "retried"]);
   if (f.ooms) counted.push(["oom", f.ooms, f.ooms === 1 ? "OOM" : "OOMs"]);
@@ -116,13 +114,13 @@ function devices(f) {
     let row = box.children[i];
     if (!row) {
       row = el("div", undefined, "device-row"); const track = el("div", undefined, "track device"); track.setAttribute("role", "img");
-      track.append(...PARTS.map(p => el("span", undefined, "slice " + p))); row.append(el("span", undefined, "name"), track, el("span", undefined, "numbers")); box.append(row);
+      track.append(...PARTS.map(p => el("span", undefined, "slice " + p))); row.append(el("span", undefined, "name"), track, el("span", undefined, "busy"), el("span", undefined, "numbers")); box.append(row);
     }
-    const [name, track, numbers] = row.children;
+    const [name, track, busy, numbers] = row.children;
     PARTS.forEach((p, k) => { track.children[k].style.width = bar.total ? 100 * bar[p] / bar.total + "%" : "0"; });
-    const held = `${size(bar.ours + bar.others)} of ${size(bar.total)} used`, load = bar.load == null ? "" : bar.capacity === 1 ? `, ${Math.round(100 * bar.load)}% busy` : `, load ${bar.load.toFixed(1)} of ${bar.capacity.toFixed(0)}`;
-    put(name, bar.label);
-    put(numbers, bar.closed ? "drained: " + bar.closed : `${held}, ${size(bar.reserved)} more reserved${load}${bar.celsius == null ? "" : `, ${bar.celsius}°C`}, ${many(bar.tasks, "task")}`);
+    const held = `${size(bar.ours + bar.others)} of ${size(bar.total)} used`;
+    put(name, bar.label); name.title = bar.label; busyCell(busy, bar);
+    put(numbers, bar.closed ? "drained: " + bar.closed : `${held}, ${size(bar.reserved)} more reserved${bar.celsius == null ? "" : `, ${bar.celsius}°C`}, ${many(bar.tasks, "task")}`);
     track.setAttribute("aria-label", `${bar.label}: ` + PARTS.filter(p => p in f.legend).map(p => `${size(bar[p])} ${f.legend[p]}`).join(", ") + `, ${size(bar.free)} free`);
     track.title = track.getAttribute("aria-label");
   });
@@ -133,15 +131,28 @@ function devices(f) {
   legendOf($("legend"), [...PARTS.filter(p => p in f.legend).map(p => [f.legend[p], `var(--${p})`]), ["free", "var(--panel)"]]);
 }
 
-// ---- tables: rows stay the same elements while they are shown, so that the keyboard keeps its place ----
+// The load of a device now, with its last minutes while this page was open.
+const LOADS = new Map(), LAST = 600;
+function busyCell(box, bar) {
+  if (bar.load == null) { box.replaceChildren(); return; }
+  const key = state.run + bar.label, now = performance.now() / 1000, all = (LOADS.get(key) || []).filter(([at]) => at > now - LAST); all.push([now, Math.min(1, bar.load / (bar.capacity || 1))]); LOADS.set(key, all);
+  const text = bar.capacity === 1 ? `${Math.round(100 * bar.load)}% busy` : `${bar.load.toFixed(1)} of ${bar.capacity.toFixed(0)} cores`, every = Math.max(1, Math.floor(all.length / 60));
+  const known = all.filter((_, i) => i % every === 0 || i === all.length - 1).map(([, v]) => v); box.replaceChildren(); if (known.length > 1) box.append(spark(known, 80, 20, [0, 1]));
+  box.append(text); box.title = `load over the last ${time(now - all[0][0])}`;
+}
 
-function fill(table, columns, rows, key, sort) {
-  const names = JSON.stringify([columns.map(c => c.label), sort && [sort.by, sort.down]]);
-  if (table.dataset.columns !== names) head(table, columns, sort, names);
+// ---- the simple tables: rows stay the same elements while they are shown, so that the keyboard keeps its place ----
+
+function fill(table, columns, rows, key) {
+  if (!table.tHead) {
+    const tr = el("tr"), thead = el("thead");
+    for (const c of columns) { const th = el("th", c.label, c.num ? "n" : ""); th.scope = "col"; tr.append(th); }
+    thead.append(tr); table.replaceChildren(thead, el("tbody"));
+  }
   const body = table.tBodies[0], old = new Map([...body.rows].map(tr => [tr.dataset.key, tr])), made = [];
   rows.forEach((row, i) => {
     const id = String(key(row, i)); let tr = old.get(id); old.delete(id);
-    if (!tr) { tr = el("tr"); tr.dataset.key = id; tr.append(...columns.map(c => { const td = el("td", undefined, [c.num ? "n" : "", c.cls || ""].join(" ").trim()); if (c.short) td.dataset.short = c.short; return td; })); }
+    if (!tr) { tr = el("tr"); tr.dataset.key = id; tr.append(...columns.map(c => el("td", undefined, [c.num ? "n" : "", c.cls || ""].join(" ").trim()))); }
     columns.forEach((c, k) => c.draw(tr.cells[k], row));
     made.push(tr);
   });
@@ -149,132 +160,91 @@ function fill(table, columns, rows, key, sort) {
   made.forEach((tr, i) => { if (body.rows[i] !== tr) body.insertBefore(tr, body.rows[i] || null); });
   if (!made.length) { const tr = el("tr"), td = el("td", "none"); td.colSpan = columns.length; tr.append(td); tr.dataset.key = "-"; body.replaceChildren(tr); }
 }
-function head(table, columns, sort, names) {
-  const focused = table.contains(document.activeElement) ? document.activeElement.dataset.sort : null;
-  table.dataset.columns = names;
-  const tr = el("tr"), thead = el("thead");
-  for (const c of columns) {
-    const th = el("th", undefined, c.num ? "n" : ""); th.scope = "col";
-    if (sort && c.sort) {
-      const on = sort.by === c.sort, b = el("button", c.label + (on ? (sort.down ? " ↓" : " ↑") : "")); b.type = "button"; b.dataset.sort = c.sort;
-      b.addEventListener("click", () => sort.set(c.sort)); th.append(b); th.setAttribute("aria-sort", on ? (sort.down ? "descending" : "ascending") : "none");
-    } else th.append(c.label);
-    tr.append(th);
-  }
-  thead.append(tr); table.replaceChildren(thead, el("tbody"));
-  if (focused) table.querySelector(`[data-sort="${focused}"]`)?.focus();
-}
 const words = (label, of, more = {}) => ({ label, draw: (td, row) => put(td, of(row)), ...more });
 const numbers = (label, of, more = {}) => words(label, of, { num: true, ...more });
 
-function memoryCell(td, peak, reserved) {
-  const text = reserved == null ? "" : `${size(peak) || "–"} of ${size(reserved)}`;
-  if (td.dataset.now === text) return;
-  td.dataset.now = text; td.replaceChildren(text); if (!reserved) return;
-  const box = el("span", undefined, "memory"), i = el("i", undefined, peak > reserved ? "tight" : ""); i.style.width = Math.min(100, 100 * (peak || 0) / reserved) + "%"; box.append(i); td.append(box);
-}
+// ---- the table of tasks ----
+
 const ALIVE = ["running", "probing"], WAITS = ["waiting", "held", "interrupted"], AGAIN = [...BAD, "cancelled"];
-function does(td, id, name, state_, tried) {
-  const wanted = [tried && "Log", (ALIVE.includes(state_) || WAITS.includes(state_)) && "Cancel", AGAIN.includes(state_) && "Retry", (WAITS.includes(state_) || AGAIN.includes(state_)) && "Why"].filter(Boolean), now = wanted.join() + state_;
+const stateOf = t => t.live ? (t.live.asked === "cancel" ? "cancelling" : t.live.asked ? "stopping" : t.state) : t.state;
+function does(td, id, name, state_) {
+  const wanted = [(ALIVE.includes(state_) || WAITS.includes(state_)) && "Cancel", AGAIN.includes(state_) && "Retry", (WAITS.includes(state_) || AGAIN.includes(state_)) && "Why"].filter(Boolean), now = wanted.join() + state_;
   if (td.dataset.now === now) return;
   const focused = td.contains(document.activeElement) ? document.activeElement.textContent : null;
   td.dataset.now = now;
   td.replaceChildren(...wanted.map(what => {
-    const b = el("button", what); b.type = "button"; b.setAttribute("aria-label", what === "Log" ? `Log of task ${id}` : what === "Why" ? `Why task ${id} is ${state_}` : `${what} task ${id}`);
-    b.addEventListener("click", () => what === "Log" ? openLog(id) : what === "Cancel" ? confirmCancel(id, name, state_) : ask(what.toLowerCase(), [id])); return b;
+    const b = action(what, () => what === "Cancel" ? confirmCancel(id, name, state_) : ask(what.toLowerCase(), [id]), "small");
+    b.setAttribute("aria-label", what === "Why" ? `Why task ${id} is ${state_}` : `${what} task ${id}`); return b;
   }));
   if (focused) ([...td.children].find(b => b.textContent === focused) || $("h-tasks")).focus();
 }
-
-// The last values of the most important metrics, each with a line of blocks that shows its shape.
-const BLOCKS = "▁▂▃▄▅▆▇█";
-function blocks(values) {
-  const known = values.filter(v => v != null), low = Math.min(...known), span = Math.max(...known) - low;
-  return values.slice(-12).map(v => v == null ? "×" : BLOCKS[span ? Math.round((v - low) / span * 7) : 3]).join("");
-}
-const metric = v => v == null ? "nan" : String(Number(v.toPrecision(4)));
-function metricCell(td, found) {
-  const said = Object.entries(found || {}).filter(([, values]) => values.length).slice(0, 2), now = JSON.stringify(said); if (td.dataset.now === now) return;
-  td.dataset.now = now;
-  td.replaceChildren(...said.map(([name, values]) => { const box = el("span", `${name} ${metric(values.at(-1))} `, "metric"), i = el("i", blocks(values)); i.setAttribute("aria-hidden", "true"); box.append(i); return box; }));
-}
-const METRICS = { label: "metrics", cls: "metrics", draw: (td, t) => metricCell(td, t.metrics), when: t => Object.keys(t.metrics || {}).length };
-const shown = (columns, rows) => columns.filter(c => !c.when || rows.some(c.when));
-
-const tick = () => state.facts.goes_on ? since() : 0;
-const epochs = one => one.epochs == null ? (one.of_epochs ? `–/${one.of_epochs}` : "") : one.epochs.toFixed(0) + (one.of_epochs ? "/" + one.of_epochs : "");
-const RUNNING = [
-  numbers("id", t => String(t.task), { sort: "id", value: t => t.task }),
-  { label: "name", cls: "wide", sort: "name", value: t => t.name, draw: (td, t) => put(td, (t.asked ? (t.asked === "cancel" ? "cancelling: " : "stopping: ") : "") + (t.probe ? "probe: " : "") + t.name + (t.attempt > 1 ? ` (attempt ${t.attempt})` : "")) },
-  words("device", t => t.devices.join(", "), { sort: "device", value: t => t.devices.join(), short: "on" }),
-  numbers("time", t => time(t.seconds + tick()), { sort: "time", value: t => t.seconds, short: "for" }),
-  numbers("epochs", epochs, { short: "epochs" }),
-  METRICS,
-  { label: "peak / reserved", cls: "mem", num: true, sort: "peak_bytes", value: t => t.peak, draw: (td, t) => memoryCell(td, t.peak, t.reserved) },
-  numbers("left", t => t.left == null ? "" : time(Math.max(0, t.left - tick())), { sort: "left", value: t => t.left ?? Infinity, short: "left" }),
-  { label: "actions", cls: "does", draw: (td, t) => does(td, t.task, t.name, t.asked ? "" : "running", true) },
-];
-function nameCell(td, t) {
-  const now = [t.name, t.command, t.reason].join("\n"); if (td.dataset.now === now) return;
-  td.dataset.now = now; td.replaceChildren(t.name);
-  if (letters(t.command) !== letters(t.name)) { const command = el("span", t.command, "command"); command.title = t.command; td.append(command); }
-  if (t.reason) td.append(el("span", t.reason, "reason"));
-}
-const letters = text => text.replace(/[^\p{L}\p{N}]/gu, "");
-const LISTED = [
-  numbers("id", t => String(t.id), { sort: "id" }),
-  { label: "name", cls: "wide", sort: "name", draw: nameCell },
-  { label: "state", cls: "state", sort: "state", draw: (td, t) => { if (td.textContent !== t.state) { td.style.color = `var(--${t.state}, inherit)`; td.textContent = t.state; } } },
-  numbers("prio", t => String(t.priority), { sort: "priority", short: "prio" }),
-  numbers("batch", t => String(t.batch), { sort: "batch", short: "batch" }),
-  METRICS,
-  words("device", t => t.device || "", { short: "on" }),
-  numbers("attempts", t => t.attempts ? String(t.attempts) : "", { short: "attempts" }),
-  numbers("waited", t => time(t.waited_s), { short: "waited" }),
-  words("expected", t => t.expected || ""),
-  numbers("ran", t => time(t.ran_s), { sort: "ran_s", short: "ran" }),
-  { label: "peak / reserved", cls: "mem", num: true, sort: "peak_bytes", draw: (td, t) => memoryCell(td, t.peak_bytes, t.reserved_bytes) },
-  { label: "actions", cls: "does", draw: (td, t) => does(td, t.id, t.name, t.state, t.attempts > 0) },
-];
-function sorting() {
-  return { by: state.sort, down: state.down, set: by => { state.down = state.sort === by ? !state.down : false; state.sort = by; state.page = 0; sorts(); again(); } };
+const tick = () => state.facts?.goes_on ? since() : 0;
+const GRID = new Grid($("table"), { key: t => t.id, remember: "scheduler-columns", sorted: () => { state.page = 0; sorts(); list(); }, opened: openTask });
+// A column that had something to show once stays, so that columns do not come and go from page to page.
+const SEEN = new Set();
+const seen = (id, rows, of) => { if (!SEEN.has(id) && rows.some(of)) SEEN.add(id); return SEEN.has(id); };
+function columnsOf(rows) {
+  const names = state.parameters, group = state.group, living = group === "running", several = (id, of) => seen(id, rows, t => of(t) !== of(rows[0]));
+  for (const t of rows) for (const [name, m] of Object.entries(t.metrics)) if (!state.metrics.has(name)) state.metrics.set(name, m.goal);
+  const metrics = [...state.metrics], bares = !names.length || several("name", t => bare(t.name, names));
+  return [
+    { id: "id", label: "id", num: true, fixed: true, first: true, text: t => String(t.id) },
+    { id: "name", label: "name", cls: "name", off: !bares, text: t => (t.live?.probe ? "probe: " : "") + (bares && bare(t.name, names) || t.name) + (t.attempts > 1 ? ` (attempt ${t.attempts})` : "") },
+    { id: "state", label: "state", cls: "state", draw: (td, t) => stateCell(td, stateOf(t)) },
+    ...names.map((name, i) => ({ id: "parameter." + name, label: name, num: numeric(rows.map(t => t.settings[i])), off: i > 5, text: t => t.settings[i] })),
+    ...metrics.flatMap(([name, goal], i) => [
+      { id: "best." + name, label: "best " + name, num: true, cls: "value", off: i > 1, down: goal === "max", text: t => t.metrics[name]?.best == null ? "" : short(t.metrics[name].best) },
+      { id: "result." + name, label: name, num: true, off: i > 0, down: goal === "max", title: `last ${name}, with its curve`, draw: (td, t) => curveCell(td, t.metrics[name]?.last, t.metrics[name]?.values) },
+    ]),
+    { id: "epochs", label: "epochs", num: true, sort: false, off: !seen("epochs", rows, t => t.epochs != null || t.live?.epochs != null), text: t => t.live?.epochs != null ? epochs(t.live.epochs, t.live.of_epochs) : epochs(t.epochs, t.of_epochs) },
+    { id: "ran_s", label: living ? "time" : "ran", num: true, text: t => t.live ? time(t.live.seconds + tick()) : time(t.ran_s) },
+    { id: "left", label: "left", num: true, sort: false, off: !living, text: t => t.live?.left == null ? "" : time(Math.max(0, t.live.left - tick())) },
+    { id: "ended", label: "ended", num: true, off: living || group === "waiting", text: t => ALIVE.includes(t.state) ? "" : clock(t.ended) },
+    { id: "expected", label: "expected", sort: false, off: group !== "waiting", text: t => t.expected || "" },
+    { id: "peak_bytes", label: "peak / reserved", num: true, cls: "mem", draw: (td, t) => memoryCell(td, t.live?.peak ?? t.peak_bytes, t.live?.reserved ?? t.reserved_bytes) },
+    { id: "device", label: "device", sort: false, off: !several("device", t => t.device), text: t => t.device || "" },
+    { id: "attempts", label: "attempts", num: true, sort: false, off: true, text: t => t.attempts ? String(t.attempts) : "" },
+    { id: "ooms", label: "OOMs", num: true, sort: false, off: !seen("ooms", rows, t => t.ooms), text: t => t.ooms ? String(t.ooms) : "" },
+    { id: "priority", label: "prio", num: true, off: !several("priority", t => t.priority), text: t => String(t.priority) },
+    { id: "batch", label: "batch", num: true, off: !several("batch", t => t.batch), text: t => String(t.batch) },
+    { id: "waited_s", label: "waited", num: true, sort: false, off: true, text: t => time(t.waited_s) },
+    { id: "exit_code", label: "exit", num: true, sort: false, off: group !== "failed", text: t => t.exit_code == null ? "" : String(t.exit_code) },
+    { id: "reason", label: "reason", cls: "long", sort: false, off: !seen("reason", rows, t => t.reason), text: t => t.reason || "" },
+    { id: "command", label: "command", cls: "long code", sort: false, off: true, text: t => t.command },
+    { id: "actions", label: "actions", cls: "does", sort: false, draw: (td, t) => does(td, t.id, t.name, stateOf(t)) },
+  ];
 }
 function sorts() {
-  const columns = (state.group === "running" ? RUNNING : LISTED).filter(c => c.sort);
-  $("sort").replaceChildren(option("", "default order"), ...columns.flatMap(c => [option(c.sort, c.label + " ↑"), option(c.sort + " down", c.label + " ↓")]));
-  $("sort").value = state.sort + (state.sort && state.down ? " down" : "");
+  const columns = GRID.columns.filter(c => c.sort !== false && GRID.has(c));
+  $("sort").replaceChildren(option("", "usual order"), ...columns.flatMap(c => [option(c.id, c.label + " ↑"), option(c.id + "\n", c.label + " ↓")]));
+  $("sort").value = GRID.by + (GRID.by && GRID.down ? "\n" : "");
 }
-function again() { if (state.group === "running") running(state.facts); else list(); }
-
 const ROWS = 50;
-function running(f) {
-  const word = $("find").value.trim().toLowerCase();
-  let rows = f.living.filter(t => !word || `${t.task} ${t.name} ${t.devices.join()}`.toLowerCase().includes(word));
-  const column = RUNNING.find(c => c.sort === state.sort);
-  if (column) rows = [...rows].sort((a, b) => { const x = column.value(a), y = column.value(b); return (x < y ? -1 : x > y ? 1 : a.task - b.task) * (state.down ? -1 : 1); });
-  const pages = Math.max(1, Math.ceil(rows.length / ROWS)); state.page = Math.min(state.page, pages - 1);
-  fill($("table"), shown(RUNNING, rows), rows.slice(state.page * ROWS, state.page * ROWS + ROWS), t => t.task, sorting());
-  pager(rows.length, pages);
-}
 let listing = false, wanted = false;
 async function list() {
-  if (!state.facts || state.facts.kind !== "run" || state.group === "running") return;
+  if (!state.facts || state.facts.kind !== "run") return;
   if (listing) { wanted = true; return; }
   listing = true;
-  const said = { run: state.run, group: state.group, find: $("find").value.trim(), sort: state.sort, down: state.down ? "1" : "", page: state.page };
+  const said = { run: state.run, group: state.group, find: $("find").value.trim(), sort: GRID.by, down: GRID.down ? "1" : "", page: state.page };
   try {
     const got = await call("/api/tasks" + query(said));
-    if (got.group === state.group && said.run === state.run) { state.page = got.page; fill($("table"), shown(LISTED, got.tasks), got.tasks, t => t.id, sorting()); pager(got.found, got.pages); }
+    if (got.group === state.group && said.run === state.run) { state.page = got.page; state.parameters = got.parameters; rows(got.tasks); pager(got.found, got.pages); }
   } catch (error) { put($("said"), error.message); }
   await pause(.4);
   listing = false; if (wanted) { wanted = false; list(); }
 }
+function rows(found) {
+  const living = new Map(state.facts.living.map(t => [t.task, t]));
+  for (const t of found) t.live = living.get(t.id);
+  const before = GRID.columns.length; GRID.set(columnsOf(found), found); if (GRID.columns.length !== before) sorts();
+  for (const t of found) if (GRID.open.has(String(t.id))) freshen(t);
+}
 function pager(found, pages) {
   const first = state.page * ROWS;
   put($("shown"), found ? `${whole(first + 1)}–${whole(Math.min(found, first + ROWS))} of ${whole(found)}` : "no matching tasks");
-  $("back").disabled = state.page === 0; $("next").disabled = state.page >= pages - 1;
+  $("back").disabled = state.page === 0; $("next").disabled = state.page >= pages - 1; $("back").hidden = $("next").hidden = pages < 2;
 }
-const GROUPS = [["running", ALIVE], ["waiting", WAITS], ["ended", ["succeeded", "skipped", ...AGAIN]], ["failed", AGAIN], ["all", null]];
+const GROUPS = [["running", ALIVE], ["waiting", WAITS], ["ended", ["succeeded", "skipped", "pruned", ...AGAIN]], ["failed", AGAIN], ["all", null]];
 const GROUP_WORDS = { failed: "to retry" };
 function groups(f) {
   const box = $("groups");
@@ -286,7 +256,31 @@ function groups(f) {
   });
 }
 function choose(name) {
-  Object.assign(state, { group: name, sort: "", down: false, page: 0 }); sorts(); groups(state.facts); $("table").dataset.columns = ""; again();
+  Object.assign(state, { group: name, page: 0 }); Object.assign(GRID, { by: "", down: false }); GRID.closeAll(); sorts(); groups(state.facts); list();
+}
+
+// ---- a task that is open ----
+
+const OPEN = new Map();
+function openTask(t, tr) {
+  const box = el("div"), one = { box, shown: "", log: null }; OPEN.set(t.id, one); box.append(el("p", "reading …"));
+  tr.addEventListener("closed", () => { OPEN.delete(t.id); one.log?.stop(); });
+  freshen(t); return box;
+}
+// Show the parts that have changed; the log goes on by itself.
+async function freshen(t) {
+  const one = OPEN.get(t.id), now = JSON.stringify([t.state, t.attempts, t.metrics, t.peak_bytes]); if (!one || one.shown === now) return;
+  one.shown = now;
+  try {
+    const d = await call("/api/task" + query({ run: state.run, task: t.id }));
+    one.log ??= t.attempts ? new LogView(state.run, t.id, `Log of task ${t.id}`) : null;
+    const says = [["state", STATE_WORDS[t.state] || t.state], ["epochs", epochs(t.live?.epochs ?? t.epochs, t.live?.of_epochs ?? t.of_epochs)], ["waited", time(t.waited_s)], ["began", clock(t.started)], ["ended", ALIVE.includes(t.state) ? "" : clock(t.ended)], ["expected", t.expected], ["priority", String(t.priority)], ["batch", String(t.batch)]];
+    const detail = taskDetail({ ...d, name: t.name, command: t.command, reason: t.reason, log: null, parameters: state.parameters.map((name, i) => [name, d.settings[i]]), facts: says }, one.log ? [card("Log", one.log.box, "wide log")] : []);
+    const keep = one.box.contains(document.activeElement) && one.log?.box.contains(document.activeElement) ? document.activeElement : null;
+    const choice = [...one.box.querySelectorAll(".card > label select")].map(s => s.value); one.box.replaceChildren(detail);
+    [...one.box.querySelectorAll(".card > label select")].forEach((s, i) => { if (choice[i] && s.options[choice[i]]) s.value = choice[i]; });
+    one.log?.draw(); keep?.focus();
+  } catch (error) { one.shown = ""; one.box.replaceChildren(el("p", error.message)); }
 }
 
 // ---- requests ----
@@ -311,66 +305,75 @@ $("retry-all").addEventListener("click", () => ask("retry", []));
 
 // ---- logs ----
 
-const ESCAPES = /\x1b\[[0-?]*[ -\/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x1b\\|\x07)?|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]/g;
-const tidy = text => text.replace(/\r+\n/g, "\n").replace(ESCAPES, "").replace(/[^\n]*\r(?=[^\n])/g, "");
 const KEPT = 1 << 19;
-function openLog(task) {
-  if (state.log?.timer) clearTimeout(state.log.timer);
-  const log = state.log = { task, run: state.run, attempt: 0, at: -1, end: -1, raw: "", timer: 0 };
-  put($("h-log"), task == null ? `Log of run ${state.run}` : `Log of task ${task}`);
-  put($("text"), ""); $("log").hidden = false; $("tries").hidden = true; $("h-log").focus(); $("log").scrollIntoView({ block: "nearest" });
-  readLog(log);
+// The log of a task (or of the run, if there is none), as it grows.
+class LogView {
+  constructor(run, task, label) {
+    Object.assign(this, { run, task, attempt: 0, end: -1, raw: "", timer: 0, ended: false });
+    this.pre = el("pre"); this.pre.tabIndex = 0; this.pre.setAttribute("role", "region"); this.pre.setAttribute("aria-label", label);
+    this.select = el("select"); this.tries = el("label", "Attempt "); this.tries.append(this.select); this.tries.hidden = true;
+    this.follow = el("input"); this.follow.type = "checkbox"; this.follow.checked = true;
+    const follows = el("label"), strip = el("div", undefined, "strip"); follows.append(this.follow, " Follow"); strip.append(this.tries, follows);
+    this.box = el("div"); this.box.append(strip, this.pre);
+    this.select.addEventListener("change", () => { this.attempt = Number(this.select.value); this.end = -1; this.raw = ""; clearTimeout(this.timer); this.read(); });
+    this.read();
+  }
+  async read() {
+    let more = 1;
+    try {
+      const got = await call("/api/log" + query({ run: this.run, attempt: this.attempt, at: this.end, ...(this.task == null ? {} : { task: this.task }) })); if (this.ended) return;
+      if (got.begin !== this.end) this.raw = got.begin > 0 ? "…\n" : "";
+      if (got.text || got.begin !== this.end) { this.raw = (this.raw + got.text).slice(-KEPT); this.draw(); }
+      this.end = got.end; if (got.end < got.size) more = .05;
+      this.tries.hidden = got.attempts.length < 2; fillSelect(this.select, got.attempts.map(n => [n, n]));
+      if (this.attempt !== got.attempt) { this.attempt = got.attempt; this.select.value = got.attempt; }
+    } catch (error) { if (this.ended) return; put(this.pre, error.message); more = 2; }
+    this.timer = setTimeout(() => this.read(), 1000 * (document.hidden ? Math.max(more, 3) : more));
+  }
+  draw() { this.pre.textContent = tidy(this.raw) || "no output yet"; if (this.follow.checked) requestAnimationFrame(() => { this.pre.scrollTop = this.pre.scrollHeight; }); }
+  stop() { this.ended = true; clearTimeout(this.timer); }
 }
-async function readLog(log) {
-  let more = 1;
-  try {
-    const said = { run: log.run, attempt: log.attempt, at: log.end, ...(log.task == null ? {} : { task: log.task }) };
-    const got = await call("/api/log" + query(said)); if (state.log !== log) return;
-    if (got.begin !== log.end) log.raw = got.begin > 0 ? "…\n" : "";
-    if (got.text || got.begin !== log.end) { log.raw = (log.raw + got.text).slice(-KEPT); draw(log); }
-    log.end = got.end; if (got.end < got.size) more = .05;
-    tries(log, got);
-  } catch (error) { if (state.log !== log) return; put($("text"), error.message); more = 2; }
-  log.timer = setTimeout(() => readLog(log), 1000 * (document.hidden ? Math.max(more, 3) : more));
+function openLog() {
+  closeLog(); state.log = new LogView(state.run, null, `Log of run ${state.run}`);
+  put($("h-log"), `Log of run ${state.run}`); $("run-text").replaceChildren(state.log.box); $("log").hidden = false; $("h-log").focus(); $("log").scrollIntoView({ block: "nearest" });
 }
-function draw() {
-  const pre = $("text"), stays = !$("follow").checked; pre.textContent = tidy(state.log.raw) || "no output yet";
-  if (!stays) pre.scrollTop = pre.scrollHeight;
-}
-function tries(log, got) {
-  $("tries").hidden = got.attempts.length < 2; const now = got.attempts.join();
-  if ($("attempt").dataset.now !== now + log.task) { $("attempt").dataset.now = now + log.task; $("attempt").replaceChildren(...got.attempts.map(n => option(n, n))); }
-  if (log.attempt !== got.attempt) { log.attempt = got.attempt; $("attempt").value = got.attempt; }
-}
-function closeLog() { if (state.log) { clearTimeout(state.log.timer); state.log = null; } $("log").hidden = true; }
-$("attempt").addEventListener("change", () => { const log = state.log; log.attempt = Number($("attempt").value); log.end = -1; log.raw = ""; clearTimeout(log.timer); readLog(log); });
-$("close-log").addEventListener("click", () => { const task = state.log?.task; closeLog(); ($("table").querySelector(`[data-key="${task}"] button`) || $("h-tasks")).focus(); });
-$("run-log").addEventListener("click", () => openLog(null));
+function closeLog() { state.log?.stop(); state.log = null; $("log").hidden = true; }
+$("close-log").addEventListener("click", () => { closeLog(); $("run-log").focus(); });
+$("run-log").addEventListener("click", openLog);
 
-// ---- history ----
+// ---- metrics and history, from the data of a report ----
 
 const colourBy = () => $("colour").value;
-async function charts() {
-  const run = state.run; clearTimeout(state.again);
+const chosen = (_, id) => { $("find").value = "#" + id; choose("all"); whenListed(() => { GRID.toggle(id, true); GRID.focus(id); }); $("h-tasks").scrollIntoView({ block: "start" }); };
+function whenListed(act, goes = 40) { if (GRID.rows.length === 1 || !goes) act(); else setTimeout(() => whenListed(act, goes - 1), 100); }
+const METRICS = new Metrics([], chosen);
+const showsHistory = () => $("show-history").getAttribute("aria-expanded") === "true";
+// Read the data of the charts if there are metrics or the history is shown; again while the run goes on.
+async function report() {
+  const run = state.run; clearTimeout(state.report);
+  if (!state.facts || state.facts.kind !== "run" || !(showsHistory() || state.metrics.size)) { state.report = setTimeout(report, 1000); return; }
   const began = performance.now();
   try {
-    const got = await call("/api/report" + query({ run })); if (run !== state.run || $("show-history").getAttribute("aria-expanded") !== "true") return;
-    const before = state.charts, made = new Charts(got.runs, colourBy, (_, id) => { $("find").value = String(id); choose("all"); $("h-tasks").focus(); });
-    if (before && before.to < before.longest) { made.from = before.from; made.to = before.to; }
-    state.charts = made; $("charts").replaceChildren(...made.runs.map(r => made.build(r))); made.draw();
-    if (!$("controls").children.length) { const button = (name, act) => { const b = el("button", name); b.type = "button"; b.addEventListener("click", () => act(state.charts)); return b; };
-      $("controls").append(button("Zoom in", c => c.scale(.5)), button("Zoom out", c => c.scale(2)), button("Earlier", c => c.move(-.5)), button("Later", c => c.move(.5)), button("Whole run", c => c.all())); }
-    if (state.facts.goes_on) state.again = setTimeout(charts, Math.max(5000, 20 * (performance.now() - began)));
-  } catch (error) { $("charts").replaceChildren(el("p", error.message)); }
+    const got = await call("/api/report" + query({ run })); if (run !== state.run) return;
+    METRICS.set(got.runs); METRICS.draw();
+    if (showsHistory()) history_(got.runs);
+  } catch (error) { if (showsHistory()) $("charts").replaceChildren(el("p", error.message)); }
+  if (state.facts?.goes_on) state.report = setTimeout(report, Math.max(document.hidden ? 60000 : 5000, 20 * (performance.now() - began)));
 }
-function hideCharts() { clearTimeout(state.again); state.charts = null; $("charts").replaceChildren(); $("controls").replaceChildren(); $("colours").hidden = true; $("show-history").setAttribute("aria-expanded", "false"); }
+function history_(found) {
+  const before = state.charts, made = new Charts(found, colourBy, chosen);
+  if (before && before.to < before.longest) { made.from = before.from; made.to = before.to; }
+  state.charts = made; $("charts").replaceChildren(...made.runs.map(r => made.build(r))); made.draw();
+  if (!$("controls").children.length) $("controls").append(...[["Zoom in", c => c.scale(.5)], ["Zoom out", c => c.scale(2)], ["Earlier", c => c.move(-.5)], ["Later", c => c.move(.5)], ["Whole run", c => c.all()]].map(([name, act]) => action(name, () => act(state.charts))));
+}
+function hideCharts() { state.charts = null; $("charts").replaceChildren(); $("controls").replaceChildren(); $("colours").hidden = true; $("show-history").setAttribute("aria-expanded", "false"); }
 $("show-history").addEventListener("click", () => {
-  if (state.charts || $("show-history").getAttribute("aria-expanded") === "true") return hideCharts();
-  $("show-history").setAttribute("aria-expanded", "true"); $("colours").hidden = false; $("charts").replaceChildren(el("p", "reading the run's journal …")); charts();
+  if (showsHistory()) return hideCharts();
+  $("show-history").setAttribute("aria-expanded", "true"); $("colours").hidden = false; $("charts").replaceChildren(el("p", "reading the run's journal …")); report();
 });
 $("colour").addEventListener("input", () => state.charts?.redraw());
-addEventListener("resize", () => state.charts?.redraw());
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => state.charts?.recolour());
+let resized = 0; addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => { state.charts?.redraw(); if (!$("metrics").hidden) METRICS.draw(); }, 60); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { state.charts?.recolour(); recolourPlots(); METRICS.draw(); });
 
 // ---- the machine, and the user's runs ----
 
@@ -393,17 +396,20 @@ const RUNS = [
 function runs(f) { fill($("runs"), RUNS, f.runs, r => r.number); }
 function turnTo(run, keep) {
   if (run === state.run) return;
-  closeLog(); hideCharts(); put($("said"), ""); $("find").value = "";
-  Object.assign(state, { run, version: "", facts: null, group: "running", sort: "", down: false, page: 0 }); $("table").dataset.columns = ""; sorts();
+  closeLog(); hideCharts(); GRID.closeAll(); put($("said"), ""); $("find").value = ""; $("metrics").hidden = true; clearTimeout(state.report);
+  Object.assign(state, { run, version: "", facts: null, group: "running", page: 0, parameters: [], metrics: new Map() }); Object.assign(GRID, { by: "", down: false }); SEEN.clear(); sorts();
   if (!keep) history.pushState(null, "", query({ run }));
-  $("run").value = run; link("", "connecting"); waiting.abort();
+  $("run").value = run; link("", "connecting"); waiting.abort(); report();
 }
 addEventListener("popstate", () => turnTo(new URLSearchParams(location.search).get("run") || document.documentElement.dataset.start, true));
 $("run").addEventListener("change", () => turnTo($("run").value));
-$("find").addEventListener("input", () => { state.page = 0; again(); });
-$("sort").addEventListener("change", () => { const [by, down] = $("sort").value.split(" "); Object.assign(state, { sort: by, down: !!down, page: 0 }); again(); });
-$("back").addEventListener("click", () => { state.page--; again(); });
-$("next").addEventListener("click", () => { state.page++; again(); });
-addEventListener("keydown", e => { if (e.key === "Escape" && !$("sure").open && state.log) $("close-log").click(); });
-setInterval(() => { const f = state.facts; if (f && f.kind === "run" && f.goes_on && !document.hidden) { progress(f); if (state.group === "running") running(f); } }, 1000);
-sorts(); watch();
+$("find").addEventListener("input", () => { state.page = 0; list(); });
+$("sort").addEventListener("change", () => { const [by, down] = $("sort").value.split("\n"); Object.assign(GRID, { by, down: down !== undefined }); state.page = 0; list(); });
+$("back").addEventListener("click", () => { state.page--; list(); });
+$("next").addEventListener("click", () => { state.page++; list(); });
+addEventListener("keydown", e => {
+  if (e.key === "Escape" && !$("sure").open && state.log) $("close-log").click();
+  if (e.key === "/" && !/INPUT|SELECT|TEXTAREA/.test(document.activeElement.tagName)) { e.preventDefault(); $("find").focus(); }
+});
+setInterval(() => { const f = state.facts; if (f && f.kind === "run" && f.goes_on && !document.hidden) { progress(f); if (GRID.rows.some(t => t.live)) GRID.draw(); } }, 1000);
+colours(); GRID.chooser($("columns")); sorts(); watch(); report();

@@ -1,21 +1,19 @@
 "use strict";
 // A report: its data are in the page, and nothing is requested.
 const DATA = JSON.parse($("data").textContent), RUNS = DATA.runs;
-const CHARTS = new Charts(RUNS, () => $("colour").value, (r, id) => {
-  $("which").value = RUNS.indexOf(r); fillStates(); $("find").value = "#" + id; page = 0; table(); $("h-tasks").focus();
-});
-const METRICS = new Metrics(RUNS, name => COLOURS[name], (r, id) => CHARTS.chosen(r, id));
+const CHARTS = new Charts(RUNS, () => $("colour").value, show);
+const METRICS = new Metrics(RUNS, show);
 const title = RUNS.map(called).join(" and ");
 document.title = title; $("title").textContent = title;
-for (const r of RUNS) $("about").append(el("p", `${called(r)}: ${r.file || "no file"} on ${r.host}, began ${r.began.replace("T", " ").replace(/\.\d+/, " ")}${r.alive ? ", still running" : ""}`));
+for (const r of RUNS) $("about").append(el("p", `${RUNS.length > 1 ? called(r) + ": " : ""}${r.file || "no file"} on ${r.host}, began ${stamp(r.begin)}${r.alive ? ", still running" : ", ended " + stamp(r.begin + r.seconds)}`));
 
 // [name, text, compared value, 1 if more is better, -1 if less is]
 const NUMBERS = [
   ["Tasks", r => whole(r.summary.tasks), r => r.summary.tasks, 0],
-  ["States", r => Object.entries(r.states).map(([s, n]) => whole(n) + " " + s).join(", ")],
+  ["States", r => Object.entries(r.states).map(([s, n]) => whole(n) + " " + (STATE_WORDS[s] || s)).join(", ")],
   ["Makespan", r => time(r.summary.makespan_s), r => r.summary.makespan_s, -1],
-  ["Time for one task at a time", r => time(r.summary.one_at_a_time_s), r => r.summary.one_at_a_time_s, 0],
-  ["Speed-up", r => r.summary.times_faster.toFixed(2), r => r.summary.times_faster, 1],
+  ["Sum of the tasks' times", r => time(r.summary.one_at_a_time_s), r => r.summary.one_at_a_time_s, 0],
+  ["Sum / makespan", r => r.summary.times_faster.toFixed(2), r => r.summary.times_faster, 1],
   ["Time spent on probes", r => share(r.summary.profiling_share)],
   ["Out of memory", r => whole(r.summary.ooms)],
   ["Retries", r => whole(r.summary.retries)],
@@ -24,77 +22,139 @@ const NUMBERS = [
   ["Tasks slowed down 1.5 times or more", r => whole(r.summary.stretched)],
 ];
 function compared(r, of, better) {
-  const a = of(RUNS[0]), b = of(r); if (!a || !b) return el("td", "–");
+  const a = of(RUNS[0]), b = of(r); if (!a || !b) return el("td", "–", "n");
   const ratio = b / a, same = Math.abs(ratio - 1) < .005;
-  return el("td", same ? "the same" : ratio.toFixed(2) + " times", same || !better ? "" : (ratio > 1) === (better > 0) ? "better" : "worse");
+  return el("td", same ? "the same" : ratio.toFixed(2) + " times", "n " + (same || !better ? "" : (ratio > 1) === (better > 0) ? "better" : "worse"));
 }
 function numbers() {
+  $("beside").hidden = RUNS.length < 2; $("figures").hidden = RUNS.length > 1;
+  if (RUNS.length < 2) {
+    const list = el("dl", undefined, "tiles");
+    for (const [name, says] of NUMBERS) { const box = el("div", undefined, name === "States" ? "two" : ""); box.append(el("dt", name), el("dd", says(RUNS[0]))); list.append(box); }
+    $("figures").append(list); return;
+  }
   const head = el("tr"), thead = el("thead"), body = el("tbody"); head.append(el("td", "")); thead.append(head);
-  const column = text => { const h = el("th", text); h.scope = "col"; head.append(h); };
+  const column = text => { const h = el("th", text, "n"); h.scope = "col"; head.append(h); };
   RUNS.forEach(r => column(called(r))); RUNS.slice(1).forEach(r => column(`${called(r)} / ${called(RUNS[0])}`));
   for (const [name, says, of, better] of NUMBERS) {
-    const tr = el("tr"), th = el("th", name); th.scope = "row"; tr.append(th, ...RUNS.map(r => el("td", says(r))), ...RUNS.slice(1).map(r => of ? compared(r, of, better) : el("td", "")));
+    const tr = el("tr"), th = el("th", name); th.scope = "row"; tr.append(th, ...RUNS.map(r => el("td", says(r), "n")), ...RUNS.slice(1).map(r => of ? compared(r, of, better) : el("td", "")));
     body.append(tr);
   }
   $("numbers").append(thead, body);
 }
 
-const SHOWN = { id: "id", name: "name", state: "state", priority: "prio", batch: "batch", device: "device", attempts: "attempts", ooms: "OOMs", started: "started", waited_s: "waited", ran_s: "ran", peak_bytes: "peak", reserved_bytes: "reserved", exit_code: "exit", reason: "reason", command: "command" };
-const NUMERIC = new Set(["id", "priority", "batch", "attempts", "ooms", "waited_s", "ran_s", "peak_bytes", "reserved_bytes", "started", "exit_code"]);
-const cell = (name, v) => v == null ? "" : name.endsWith("_bytes") ? size(v) : name.endsWith("_s") || name === "started" ? time(v) : String(v);
-let page = 0, by = "id", down = false, found = [];
+// ---- the table of tasks ----
+
+let page = 0, found = [];
 const PAGE = 100;
+const GRID = new Grid($("tasks"), { key: t => t.id, remember: "scheduler-columns", sorted: () => { page = 0; sorts(); table(); }, opened: t => taskDetail(detailOf(RUNS[$("which").value], t)) });
+// A task as an object; what it reads from the run's lists is made once, when the table needs it.
+function tasksOf(r) {
+  if (r.objects) return r.objects;
+  r.objects = r.tasks.map((t, i) => ({ place: i, ...Object.fromEntries(r.task_columns.map((name, k) => [name, t[k]])), settings: r.settings[i], metrics: [] }));
+  const byId = new Map(r.objects.map(t => [t.id, t]));
+  r.metrics.forEach((m, i) => { for (const curve of m.curves) { const t = byId.get(curve[0]); if (t) t.metrics[i] = curve; } });
+  return r.objects;
+}
+function columnsOf(r) {
+  const all = tasksOf(r), names = r.parameters, differ = of => new Set(all.map(of)).size > 1, some = of => all.some(of), bares = differ(t => bare(t.name, names));
+  const best = (m, c) => c && (m.goal === "min" ? c[2] : c[4]);
+  return [
+    { id: "id", label: "id", num: true, fixed: true, first: true, text: t => String(t.id), value: t => t.id },
+    { id: "name", label: "name", cls: "name", off: !bares && names.length > 0, text: t => bares || !names.length ? bare(t.name, names) || t.name : t.name, value: t => t.name },
+    { id: "state", label: "state", cls: "state", draw: (td, t) => stateCell(td, t.state), value: t => t.state },
+    ...names.map((name, i) => ({ id: "parameter." + name, label: name, num: numeric(all.map(t => t.settings[i])), off: i > 5, text: t => t.settings[i], value: t => t.settings[i] })),
+    ...r.metrics.flatMap((m, i) => [
+      { id: "best." + m.name, label: "best " + m.name, num: true, cls: "value", off: i > 1, down: m.goal === "max", text: t => { const v = best(m, t.metrics[i]); return v == null ? "" : short(v); }, value: t => best(m, t.metrics[i]) },
+      { id: "result." + m.name, label: m.name, num: true, off: i > 0, down: m.goal === "max", title: `last ${m.name}, with its curve`, draw: (td, t) => { const c = t.metrics[i]; curveCell(td, c && c[1], c && c[7]); }, value: t => t.metrics[i]?.[1] },
+    ]),
+    { id: "epochs", label: "epochs", num: true, off: !some(t => t.epochs != null), text: t => epochs(t.epochs, t.of_epochs), value: t => t.epochs },
+    { id: "ran_s", label: "ran", num: true, text: t => time(t.ran_s), value: t => t.ran_s },
+    { id: "ended", label: "ended", num: true, text: t => t.ended == null ? "" : clock(r.begin + t.ended), value: t => t.ended },
+    { id: "memory", label: "peak / reserved", num: true, cls: "mem", draw: (td, t) => memoryCell(td, t.peak_bytes, t.reserved_bytes), value: t => t.peak_bytes },
+    { id: "device", label: "device", off: !differ(t => t.device), text: t => t.device || "", value: t => t.device },
+    { id: "attempts", label: "attempts", num: true, off: !some(t => t.attempts > 1), text: t => String(t.attempts), value: t => t.attempts },
+    { id: "ooms", label: "OOMs", num: true, off: !some(t => t.ooms), text: t => String(t.ooms), value: t => t.ooms },
+    { id: "priority", label: "prio", num: true, off: !differ(t => t.priority), text: t => String(t.priority), value: t => t.priority },
+    { id: "batch", label: "batch", num: true, off: !differ(t => t.batch), text: t => String(t.batch), value: t => t.batch },
+    { id: "waited_s", label: "waited", num: true, off: true, text: t => time(t.waited_s), value: t => t.waited_s },
+    { id: "started", label: "started", num: true, off: true, text: t => t.started == null ? "" : clock(r.begin + t.started), value: t => t.started },
+    { id: "exit_code", label: "exit", num: true, off: !some(t => t.exit_code), text: t => t.exit_code == null ? "" : String(t.exit_code), value: t => t.exit_code },
+    { id: "reason", label: "reason", cls: "long", off: !some(t => t.reason), text: t => t.reason || "", value: t => t.reason },
+    { id: "command", label: "command", cls: "long code", off: names.length > 0, text: t => t.command, value: t => t.command },
+  ];
+}
 function fillStates() {
   const r = RUNS[$("which").value], keep = $("state").value;
-  $("state").replaceChildren(...["all", ...Object.keys(r.states)].map(s => option(s, s)));
+  $("state").replaceChildren(...["all", ...Object.keys(r.states)].map(s => option(s, STATE_WORDS[s] || s)));
   $("state").value = keep in r.states ? keep : "all";
 }
-function select() {
-  const r = RUNS[$("which").value], at = r.at, word = $("find").value.trim().toLowerCase(), state = $("state").value;
-  const says = t => word[0] === "#" ? String(t[at.id]) === word.slice(1)
-    : [t[at.id], t[at.name], t[at.command], t[at.reason], t[at.device]].join(" ").toLowerCase().includes(word);
-  found = r.tasks.filter(t => (state === "all" || t[at.state] === state) && (!word || says(t)));
-  found.sort((a, b) => {
-    const x = a[at[by]], y = b[at[by]]; if (x == null || y == null) return (x == null) - (y == null) || a[at.id] - b[at.id];
-    return (x < y ? -1 : x > y ? 1 : a[at.id] - b[at.id]) * (down ? -1 : 1);
+// Words that must all be in a task's texts; NAME=VALUE is compared with a parameter, #12 is a task.
+function finder(r, text) {
+  const words = text.trim().toLowerCase().split(/\s+/).filter(Boolean);
+  const tests = words.map(word => {
+    if (/^#\d+$/.test(word)) return t => String(t.id) === word.slice(1);
+    const [name, value] = word.split("="), i = value ? r.parameters.findIndex(p => p.toLowerCase() === name) : -1;
+    return i >= 0 ? t => t.settings[i].toLowerCase() === value : t => (t.text ??= [t.id, t.name, t.command, t.reason, t.device].join(" ").toLowerCase()).includes(word);
   });
-  return at;
+  return t => tests.every(one => one(t));
+}
+function select(r, columns) {
+  const says = finder(r, $("find").value), state = $("state").value, column = columns.find(c => c.id === GRID.by);
+  found = tasksOf(r).filter(t => (state === "all" || t.state === state) && says(t));
+  if (column) found.sort((a, b) => compare(column.value(a), column.value(b), GRID.down) || a.id - b.id);
 }
 function table() {
-  const at = select(), pages = Math.max(1, Math.ceil(found.length / PAGE)); page = Math.min(page, pages - 1);
-  const head = el("tr"), thead = el("thead"), body = el("tbody"); thead.append(head);
-  for (const [name, label] of Object.entries(SHOWN)) {
-    const th = el("th", undefined, NUMERIC.has(name) ? "n" : ""), b = el("button", label + (by === name ? (down ? " ↓" : " ↑") : "")); b.type = "button"; th.scope = "col"; b.dataset.column = name;
-    th.setAttribute("aria-sort", by === name ? (down ? "descending" : "ascending") : "none");
-    b.addEventListener("click", () => { down = by === name ? !down : false; by = name; page = 0; table(); document.querySelector(`#tasks button[data-column=${name}]`).focus(); });
-    th.append(b); head.append(th);
+  const r = RUNS[$("which").value], columns = r.columns ??= columnsOf(r); select(r, columns);
+  const pages = Math.max(1, Math.ceil(found.length / PAGE)), n = found.length; page = Math.min(page, pages - 1);
+  GRID.set(columns, found.slice(page * PAGE, page * PAGE + PAGE));
+  $("shown").textContent = n ? `${whole(page * PAGE + 1)}–${whole(Math.min(n, page * PAGE + PAGE))} of ${whole(n)}` : "no matching tasks";
+  $("back").disabled = page === 0; $("next").disabled = page >= pages - 1; $("back").hidden = $("next").hidden = pages < 2;
+}
+function sorts() {
+  const columns = (RUNS[$("which").value].columns || []).filter(c => GRID.has(c));
+  $("sort").replaceChildren(option("", "usual order"), ...columns.flatMap(c => [option(c.id, c.label + " ↑"), option(c.id + "\n", c.label + " ↓")]));
+  $("sort").value = GRID.by + (GRID.by && GRID.down ? "\n" : "");
+}
+// Show a task in the table, opened; a chart was clicked.
+function show(r, id) {
+  $("which").value = RUNS.indexOf(r); fillStates(); $("find").value = "#" + id; $("state").value = "all"; page = 0; GRID.closeAll(); table(); GRID.toggle(id, true);
+  $("h-tasks").scrollIntoView({ block: "start" }); GRID.focus(id);
+}
+function detailOf(r, t) {
+  const tries = [], memory = [];
+  for (const d of r.devices) {
+    for (const b of d.bars) if (b[0] === t.id) tries.push({ attempt: b[1], outcome: b[5], purpose: b[6], device: d.label, began: r.begin + b[3], ended: b[5] === "running" ? null : r.begin + b[4], seconds: b[4] - b[3], reserved: b[7], peak: b[8], source: b[9] });
+    const last = d.memory.filter(m => m.task === t.id).at(-1); if (last) memory.push({ label: d.label, end: last.end - last.steps[0][0], steps: last.steps.map(([at, reserved, held]) => [at - last.steps[0][0], reserved, held]) });
   }
-  for (const t of found.slice(page * PAGE, page * PAGE + PAGE)) {
-    const tr = el("tr");
-    for (const name of Object.keys(SHOWN)) {
-      const td = el("td", cell(name, t[at[name]]), NUMERIC.has(name) ? "n" : name === "command" || name === "reason" && t[at.reason] ? "wide" : name === "state" ? "state" : "");
-      if (name === "state") td.style.color = `var(--${t[at.state]}, inherit)`;
-      tr.append(td);
-    }
-    body.append(tr);
-  }
-  $("tasks").replaceChildren(thead, body);
-  const n = found.length; $("shown").textContent = n ? `${whole(page * PAGE + 1)}–${whole(Math.min(n, page * PAGE + PAGE))} of ${whole(n)}` : "no matching tasks";
-  $("back").disabled = page === 0; $("next").disabled = page >= pages - 1;
+  tries.sort((a, b) => a.attempt - b.attempt); if (tries.length) tries.at(-1).exit = t.exit_code;
+  return {
+    task: t.id, name: t.name, command: t.command, reason: t.reason, attempts: tries, memory, log: r.logs?.[t.id] ?? null, links: r.links?.[t.id] || [],
+    parameters: r.parameters.map((name, i) => [name, t.settings[i]]),
+    facts: [["state", STATE_WORDS[t.state] || t.state], ["epochs", epochs(t.epochs, t.of_epochs)], ["waited", time(t.waited_s)], ["began", t.started == null ? "" : clock(r.begin + t.started)], ["ended", t.ended == null ? "" : clock(r.begin + t.ended)], ["priority", String(t.priority)], ["batch", String(t.batch)]],
+    metrics: r.metrics.flatMap((m, i) => { const c = t.metrics[i]; return c ? [{ name: m.name, last: c[1], best: m.goal === "min" ? c[2] : c[4], step: m.goal === "min" ? c[3] : c[5], steps: c[6], values: c[7] }] : []; }),
+  };
 }
 function save(name, text, kind) { const a = el("a"); a.href = URL.createObjectURL(new Blob([text], { type: kind })); a.download = name; a.click(); setTimeout(() => URL.revokeObjectURL(a.href), 1000); }
-const quoted = v => { let s = v == null ? "" : String(v); if (typeof v === "string" && /^[=+\-@\t\r]/.test(s)) s = "'" + s; return /[",\n\r]/.test(s) ? '"' + s.replaceAll('"', '""') + '"' : s; };
+const quoted = v => { let s = v == null ? "" : String(v); if (typeof v === "string" && /^[=+\-@\t\r]/.test(s) && isNaN(s)) s = "'" + s; return /[",\n\r]/.test(s) ? '"' + s.replaceAll('"', '""') + '"' : s; };
+function saveRows() {
+  const r = RUNS[$("which").value], head = [...r.task_columns, ...r.parameters, ...r.metrics.flatMap(m => ["best." + m.name, "result." + m.name])];
+  const rows = found.map(t => [...r.task_columns.map(name => t[name]), ...t.settings, ...r.metrics.flatMap((m, i) => { const c = t.metrics[i]; return c ? [m.goal === "min" ? c[2] : c[4], c[1]] : ["", ""]; })]);
+  save(`run-${r.number}.csv`, [head, ...rows].map(row => row.map(quoted).join(",")).join("\n") + "\n", "text/csv");
+}
 
 numbers();
 $("charts").append(...RUNS.map(r => CHARTS.build(r)));
 CHARTS.controls($("controls"));
-RUNS.forEach((r, i) => $("which").append(option(i, called(r))));
-fillStates(); table(); CHARTS.draw(); METRICS.draw();
-for (const id of ["which", "state", "find"]) $(id).addEventListener("input", () => { if (id === "which") fillStates(); page = 0; table(); });
+RUNS.forEach((r, i) => $("which").append(option(i, called(r)))); $("of-which").hidden = RUNS.length < 2;
+fillStates(); table(); sorts(); GRID.chooser($("columns")); METRICS.draw(); CHARTS.draw();
+for (const id of ["which", "state", "find"]) $(id).addEventListener("input", () => { if (id === "which") { fillStates(); GRID.closeAll(); } page = 0; table(); if (id === "which") sorts(); });
+$("sort").addEventListener("input", () => { const [by, down] = $("sort").value.split("\n"); Object.assign(GRID, { by, down: down !== undefined }); page = 0; table(); });
 $("colour").addEventListener("input", () => CHARTS.redraw());
 $("back").addEventListener("click", () => { page--; table(); });
 $("next").addEventListener("click", () => { page++; table(); });
 $("json").addEventListener("click", () => save("report.json", $("data").textContent, "application/json"));
-$("csv").addEventListener("click", () => { const r = RUNS[$("which").value]; save(`run-${r.number}.csv`, [r.task_columns, ...found].map(row => row.map(quoted).join(",")).join("\n") + "\n", "text/csv"); });
-addEventListener("resize", () => { CHARTS.redraw(); METRICS.draw(); });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { CHARTS.recolour(); METRICS.draw(); });
+$("csv").addEventListener("click", saveRows);
+addEventListener("keydown", e => { if (e.key === "/" && !/INPUT|SELECT|TEXTAREA/.test(document.activeElement.tagName)) { e.preventDefault(); $("find").focus(); } });
+let resized = 0; addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => { CHARTS.redraw(); METRICS.draw(); }, 60); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { CHARTS.recolour(); recolourPlots(); METRICS.draw(); });
