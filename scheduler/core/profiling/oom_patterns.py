@@ -11,6 +11,7 @@ from math import prod
 from typing import Literal
 
 from scheduler import units
+from scheduler.core.profiling import oom_words as words
 from scheduler.core.profiling.error_lines import EXCEPTION, clean, is_another_error, without_code
 from scheduler.values import dataclass
 
@@ -27,129 +28,6 @@ _BREAK = 60
 _SENSELESS = 1 << 50
 """A request for this many bytes is a mistake of the program, because no machine has them."""
 
-_OF_MEMORY = (
-    "memory", "alloc", "oom", "exhausted", "ram", "errno 12", "nomem", "no_mem", "shm", "tensor", "batch size", "kv",
-    "torch_", "worker", "heap", "mem ", "memalign", "mumps", "curesult", "cuda error", "hip error", "paging file",
-)  # fmt: skip
-_OF_FAILURE = (
-    "out", "not", "n't", "no ", "insuff", "low on", "fail", "unable", "error", "err", "bad", "kill", "enough", "oom",
-    "less", "larger", "status", "exceed", "exhausted", "need", "requ", "fit", "over", "lack", "short", "full", "small",
-    "nomem", "no_mem", "returned", "too ",
-)  # fmt: skip
-"""Words of which each pattern below needs at least one, in lower case. Most lines have none and are not examined
-further."""
-
-# Gaps in these patterns are bounded: a line may be long.
-_KIND = (
-    r"(?:(?:gpu|device|cuda|hip|host|system|video|graphics|cpu|main|physical|virtual|pinned|free|available|allocatable"
-    r"|process|hbm|total|the|your)[ _-]?)*"
-)
-_MEMORY = r"(?:memory|v?ram\b)"
-_HEAP = r"(?:memory|v?ram|heaps?|swap)(?: space)?"
-_SHORT = re.compile(
-    rf"(?<![a-z0-9_])out[ _-]of[ _-]{_KIND}(?:(?:and|or) (?:shared )?{_KIND})?{_MEMORY}(?![a-z_]*(?:=|\())"
-    rf"|outof{_KIND}memory"
-    rf"|(?-i:OUT_OF_(?:[A-Z]+_)?MEMORY)"
-    rf"|\b(?:(?:not|(?:do|does|did)n't) (?:\w+ )?(?:enough|sufficient)|insufficient|lack(?:s|ing)?(?: of)?"
-    rf"|short(?:age)? of|no (?:more |further )?(?:available|free)|no more|too little|low on|make sure you have enough)"
-    rf"\s(?:amount of )?"
-    rf"{_KIND}{_MEMORY}(?! (?:slots?|cells?|registers?|banks?|bandwidth|ports?|leaks?)\b)"
-    rf"|\bno {_KIND}memory (?:left|available|remaining)\b|\b{_MEMORY} (?:is )?(?:not enough|insufficient|full)\b"
-    rf"|\b{_HEAP} (?:is |are |was |were )?exhausted\b|\bexhaust(?:ed|s)? (?:all )?{_KIND}{_MEMORY}|out of heap\b"
-    rf"|(?:(?:\bnot|n't|\bnever|\btoo \w+) (?:.{{0,40}}\b)?(?:to )?fit|\bexceed(?:s|ed|ing)?)\b "
-    rf"(?:(?:in|on)(?:to)? |to )?{_KIND}{_MEMORY}(?! (?:slots?|banks?|bandwidth)\b)|paging file is too small"
-    rf"|\bkill(?:ed|s|ing)?\b.{{0,60}}\b(?:memory|oom)\b|\boom[ _-]?kill"
-    rf"|\b(?:error|exception|failed|fatal)\b.{{0,60}}\boom\b"
-    rf"|\b(?:requires?|needs?) more {_KIND}{_MEMORY}|\bexceed\w*\s(?:\S+\s){{0,3}}memory (?:\w+ )?(?:limit|budget)"
-    rf"|\bover (?:its |the )?memory limit|\bv?mem \d+\w* exceed(?:s|ed) limit"
-    rf"|\bmemory (?:limit|budget)s? (?:\(\w+\) )?(?:was |is |has been )?exceeded"
-    rf"|\bresource[_ ]?exhausted\w*\W.{{0,80}}(?:\ballocat|\breserv|{_MEMORY}|\bhbm\b)",
-    re.IGNORECASE,
-)
-"""Lack of memory, in the words of any program."""
-_WHAT = r"(?:mem(?:ory)?\b|buffers?|bytes|storage|arrays?|tensors?|blocks?|[KMGT]i?B\b|v?ram\b)"
-_FAILS = r"(?:fail(?:ed|s|ure)?|unable|cannot|can not|can't|could ?n[o']t|error)"
-_ALLOCATES = r"(?:re-?)?\w{0,16}alloc\w*"
-_REFUSED = re.compile(
-    rf"\b{_FAILS}(?: (?:to|in|while|when|during))?[ :]{{1,2}}(?:\w+[ :]{{1,2}}){{0,2}}{_ALLOCATES}\b.{{0,80}}{_WHAT}"
-    rf"|\b{_ALLOCATES}\b.{{0,80}}\b{_WHAT}.{{0,40}}\bfail(?:ed|s|ure)?\b"
-    rf"|\b(?:{_WHAT}|object)\b.{{0,20}}\balloc\w* (?:error|fail\w*)\b"
-    rf"|\b{_ALLOCATES} of size \d+ failed\b|\b\w*alloc\w*memory\w* failed\b|\balloc\w*[ -]fail\w*.{{0,80}}{_WHAT}"
-    rf"|\b(?:\w*[mc]alloc(?:Async|Managed|Host|Pitch)?|cu\w{{0,20}}alloc\w{{0,20}}|\w*memalign|VirtualAlloc) failed\b"
-    rf"(?!: (?:an? |invalid|unspecified|no (?:cuda|kernel)|driver|initiali))"
-    rf"|\b(?:attempt(?:ed|ing)|tr(?:ied|ying)) to {_ALLOCATES}\b.{{0,80}}\b(?:greater|larger) than\b"
-    rf"|\balloc\w* (?:size|request)\b.{{0,40}}\b(?:more|greater|larger) than\b.{{0,40}}{_WHAT}"
-    rf"|\bfail(?:ed)? to allocate(?: again)?(?:[.!](?=\s|$)|\s*$)|\bmemory (?:allocation|request) (?:error|failure)\b"
-    rf"|\b{_FAILS}(?: to)? (?:reserve|commit|obtain|get|acquire|map) (?:\S+ ){{0,4}}(?:memory|v?ram)\b"
-    rf"(?! (?:info|usage|use|size|stat))"
-    rf"|\b\w*alloc\w*(?:\([^)]{{0,60}}\))? returned (?:NULL|nullptr|error 2)\b"
-    rf"|\bbad[_ ]alloc(?:ation)?\b|{_WHAT}.{{0,60}}\b(?:could not|cannot|can't) be allocated\b",
-    re.IGNORECASE,
-)
-"""A refused allocation, in the words of any program."""
-_CODES = re.compile(
-    r"\b[A-Z_]{2,40}_ALLOC(?:ATION|ATOR)?_(?:FAIL(?:ED|URE)|ERR(?:OR)?)\b|\b(?:cuda|hip)ErrorMemoryAllocation\b"
-    r"|\brocblas_status_memory_error\b|\b(?:[A-Z]+_)*E?NO_?MEM(?:ORY)?\b|\[Errno 12\]|\berrno\W{1,3}12\b"
-    r"|\b(?:CUresult|(?:CUDA|HIP)(?: driver| runtime)? error)(?: error| code)?\W{1,3}(?:result=|code )?2\b(?![.\d])"
-    r"|(?:^|[\s.|\]])_?\w{0,30}MemoryError(?::|\s*$)"
-)
-"""Codes and names of errors that mean a lack of memory."""
-_TRANSLATED = re.compile(
-    r"Nicht genügend (?:Haupt)?[Ss]peicher|Kann (?:Haupts|S)peicher nicht (?:anfordern|belegen)"
-    r"|(?:Ne peut|Impossible d'|impossible d’)\s?allouer de la mémoire|[Mm]émoire insuffisante"
-    r"|[Nn]o se (?:puede|pudo) asignar memoria|[Mm]emoria insuficiente|[Ii]mpossibile allocare memoria"
-    r"|[Nn]ão (?:é possível|foi possível) alocar memória|Невозможно выделить память|Недостаточно памяти"
-    r"|无法(?:分配|申请)内存|[内显]存(?:不足|不够|溢出)|無法配置記憶體|記憶體不足|メモリを確保できません|メモリ(?:ー)?(?:が)?不足"
-    r"|메모리를? 할당할 수 없|메모리(?:가)? 부족"
-)
-"""The system's words for a refused allocation (ENOMEM), and the usual ones for a lack of memory, in other languages."""
-_PRODUCTS = re.compile(
-    r"\bOOM when allocating tensor"  # TensorFlow
-    r"|\bDst tensor is not initialized"  # TensorFlow, where there is no room to copy to
-    r"|\bFailed to allocate request for \S+ \(\d+B\) on device"  # JAX
-    r"|\bResourceExhaustedError: .{0,400}\bfailed to allocate memory\b"
-    r"|\bDataLoader worker \(pid.{0,400}\) is killed by signal: (?:Killed|Bus error)"
-    r"|\bdataloader's workers are out of shared memory|\binsufficient shared memory \(shm\)"
-    r"|\bunable to (?:write to|mmap \d+ bytes from|allocate shared memory).{0,400} </?torch_"
-    r"|/dev/shm\b.{0,400}\bNo space left on device|\bNo space left on device\b.{0,400}/dev/shm\b"
-    r"|\bNo executable batch size found"  # accelerate, which tries smaller batches after each lack of memory
-    r"|\blarger than the (?:available KV cache memory|maximum number of tokens that can be stored in KV cache)"  # vLLM
-    r"|\bless than desired GPU memory utilization"  # vLLM
-    r"|\bworkers? .{0,60}\bkilled due to memory pressure"  # Ray
-    r"|\b[SDCZ]MUMPS INFO\(1\)= *-(?:5|7|13)\b"  # MUMPS, where it could not allocate
-)
-"""Sentences of particular products."""
-
-_MEANS_ELSE = re.compile(
-    r"\bnot a failure\b"  # XLA and TensorFlow tried for speed, and do without
-    r"|failed to alloc(?:ate)? .{0,400}\b(?:from device|on host): CUDA_ERROR_OUT_OF_MEMORY"  # they try again with less
-    r"|Tried to allocate more than 1EB"  # torch was given a size that makes no sense
-    r"|\bibv_\w+.{0,400}Cannot allocate memory"  # a limit on locked memory (ulimit -l)
-    r"|\bOutOfMemory: out of shared memory"  # a limit of a database
-    r"|\bJava(?:Script)? heap\b|\bGC overhead limit\b|\bunable to create (?:new )?native thread"  # limits of Java
-    r"|\bstatic TLS block\b|\bnegative \w* ?size\b|\ballocat\w+ -\d{3}"
-    r"|\bhas no attribute\b|\bcannot import name\b|\bis not defined\b"
-    r"|\balloc\w*\b.{0,120}: (?:invalid (?:argument|device|value)|operation not (?:permitted|supported))"
-    r"|\b(?:memory|oom)s?(?: \w+){0,2} ?[:=] ?0\b|\boom[ _-]?(?:score|adj)|\boom[ _-]?kill(?:er)?[ _-]?disable"
-    r"|\bmetaspace\b|\bdirect buffer memory\b|\bfallocate\b|\bdisk (?:space|quota)\b|\bmemory required by task\b"
-    r"|\b(?:possible|potential)(?: \w+)? causes\b",  # it guesses
-    re.IGNORECASE,
-)
-"""Lines that contain such words but mean something else."""
-_LEAVES_OUT = re.compile(r"\bskipp(?:ing|ed)\b|\bcontinuing\b", re.IGNORECASE)
-"""Words by which a program tells that it leaves something out for lack of memory."""
-_TRIES_AGAIN = re.compile(
-    r"\bretrying\b|\bwill (?:re)?try\b|\bfall(?:ing|s)? ?back\b|\btrying again\b"
-    r"|\b(?:attempting|trying) to (?:free|recover|continue|reclaim)\b",
-    re.IGNORECASE,
-)
-"""Words by which it tells that it does without what it was refused."""
-_ADVICE = re.compile(
-    r"\b(?:avoid\w*|prevent\w*|if|may|might|in case|risk|potential\w*|possib\w+|handl\w+|catch\w*|until"
-    r"|unless|when|whether|likely|against)\b[^.:;]{0,80}$",
-    re.IGNORECASE,
-)
-"""Words before it in its sentence that make it advice and not a report."""
 _PROGRAMMING = frozenset(
     {
         "AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "UnboundLocalError", "KeyError",
@@ -272,10 +150,10 @@ def may_be_gpu_memory(output: str, *, signalled: bool) -> bool:
 
 
 def _may_say_so(text: str) -> bool:
-    if not text.isascii() and _TRANSLATED.search(text):
+    if not text.isascii() and words.TRANSLATED.search(text):
         return True
     text = text.lower()
-    return any(word in text for word in _OF_MEMORY) and any(word in text for word in _OF_FAILURE)
+    return any(one in text for one in words.OF_MEMORY) and any(one in text for one in words.OF_FAILURE)
 
 
 def killed_for_memory(signal: int | None, code: int | None, kernel_kills: int, output: str = "") -> bool:
@@ -290,12 +168,12 @@ def killed_for_memory(signal: int | None, code: int | None, kernel_kills: int, o
 
 
 def _goes_on(line: str) -> bool:
-    return _LEAVES_OUT.search(line) is not None or _TRIES_AGAIN.search(line) is not None
+    return words.LEAVES_OUT.search(line) is not None or words.TRIES_AGAIN.search(line) is not None
 
 
 def _tries_again(line: str) -> bool:
     """Tell whether a line reports that memory ran out and that the program does without it."""
-    return _TRIES_AGAIN.search(line) is not None and _has_the_words(line)
+    return words.TRIES_AGAIN.search(line) is not None and _has_the_words(line)
 
 
 def _says_so(line: str) -> bool:
@@ -304,15 +182,15 @@ def _says_so(line: str) -> bool:
 
 
 def _has_the_words(line: str) -> bool:
-    if not _may_say_so(line) or _MEANS_ELSE.search(line):
+    if not _may_say_so(line) or words.MEANS_ELSE.search(line):
         return False
     exception = EXCEPTION.search(line)
     if exception and exception["type"].rpartition(".")[2] in _PROGRAMMING:
         return False
-    if _CODES.search(line) or _PRODUCTS.search(line) or _TRANSLATED.search(line):
+    if words.CODE.search(line) or words.PRODUCTS.search(line) or words.TRANSLATED.search(line):
         return True
-    found = [match for match in (_SHORT.search(line), _REFUSED.search(line)) if match]
-    return any(not _ADVICE.search(line[: match.start()]) and line[match.end() :][:2] != "? " for match in found)
+    found = [match for match in (words.SHORT.search(line), words.REFUSES.search(line)) if match]
+    return any(not words.ADVICE.search(line[: match.start()]) and line[match.end() :][:2] != "? " for match in found)
 
 
 def _says_so_with(line: str, following: list[str]) -> bool:
@@ -321,11 +199,11 @@ def _says_so_with(line: str, following: list[str]) -> bool:
         return False
     end = line.rstrip()[-_BREAK:]
     joined = f"{end} {following[0].lstrip()[:_BREAK]}"
-    if not _may_say_so(joined) or _MEANS_ELSE.search(joined) or _goes_on(joined):
+    if not _may_say_so(joined) or words.MEANS_ELSE.search(joined) or _goes_on(joined):
         return False
-    broken = (match for pattern in (_SHORT, _REFUSED) for match in pattern.finditer(joined))
+    broken = (match for pattern in (words.SHORT, words.REFUSES) for match in pattern.finditer(joined))
     return any(
-        match.start() < len(end) < match.end() and not _ADVICE.search(joined[: match.start()]) for match in broken
+        match.start() < len(end) < match.end() and not words.ADVICE.search(joined[: match.start()]) for match in broken
     )
 
 

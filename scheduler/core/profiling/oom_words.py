@@ -1,0 +1,183 @@
+"""The vocabulary of a lack of memory: rules that hold for any program, and the words that take them back.
+
+A rule joins words of three kinds within one clause: memory, allocation, and failure or shortage. No rule names a
+product; `PRODUCTS` has the few sentences that contain none of these words. The gaps of all rules are bounded, because a
+line may be long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+OF_MEMORY = (
+    "memory", "alloc", "oom", "exhausted", "ram", "errno 12", "nomem", "no_mem", "shm", "tensor", "batch size", "kv",
+    "torch_", "worker", "heap", "mem ", "memalign", "mumps", "curesult", "cuda error", "hip error", "paging file",
+    "gpu", "too large", "too big", "storage", "reserve",
+)  # fmt: skip
+OF_FAILURE = (
+    "out", "not", "n't", "no ", "insuff", "low on", "fail", "unable", "error", "err", "bad", "kill", "enough", "oom",
+    "less", "larger", "status", "exceed", "exhausted", "need", "requ", "fit", "over", "lack", "short", "full", "small",
+    "nomem", "no_mem", "returned", "too ", "deplet", "reach", "hit", "more", "only", "inadequate", "impossible",
+    "problem", "beyond", "above", "refus", "den", "used up",
+)  # fmt: skip
+"""Words of which each rule needs at least one of both kinds, in lower case. Most lines have none and are not examined
+further."""
+
+KIND = (
+    r"(?:(?:gpu|device|cuda|hip|host|system|video|graphics|cpu|main|physical|virtual|pinned|free|available|allocatable"
+    r"|process|hbm|total|the|your|its|any|all|this|unified|working|usable|internal|application|contiguous|remaining"
+    r"|more|real|swap|local|dedicated|card|accelerator|node|machine|runtime|gfx|onboard|sufficient|enough)(?:'s)?[ _-]?)*"
+)
+"""What kind of memory it is: words before the noun. Kernels have shared, constant and texture memory: that is none."""
+_NOT_THAT = r"(?! (?:slots?|cells?|registers?|banks?|bandwidth|ports?|leaks?|info|stat|usage stat|address|bars?)\w*\b)"
+MEMORY = rf"(?:memory|v?ram\b|\bmem\b){_NOT_THAT}"
+_HEAP = r"(?:memory|v?ram|heaps?|swap)(?: space| pools?| arenas?)?"
+_AMOUNT = r"\d[\d.,]*\s?(?:bytes|[KMGT]i?B?)\b"
+_BOUND = r"(?:limits?|budgets?|quotas?|cap|capacity|thresholds?|ceiling|maximum|pools?|arenas?)"
+_OF_ALL = r"(?:amount of |amounts of |space in |room in |of |space on )?"
+
+SHORTAGE: Sequence[str] = (
+    rf"(?<![a-z0-9_])out[ _-]of[ _-]{KIND}(?:(?:and|or) (?:shared )?{KIND})?{MEMORY}(?![a-z_]*(?:=|\())",
+    rf"outof{KIND}memory",
+    r"(?-i:OUT_OF_(?:[A-Z]+_)?MEMORY)",
+    rf"\b(?:not|n't|never|no longer) (?:\w+ ){{0,3}}(?:enough|sufficient|adequate)\s{_OF_ALL}{KIND}{MEMORY}",
+    rf"\b(?:insufficient|inadequate|too little|too low|low on|lack(?:s|ing|ed)?(?: of)?|short(?:age)? (?:of|on))\s"
+    rf"{_OF_ALL}{KIND}{MEMORY}",
+    rf"\b(?:no (?:more |further )?(?:available|free|usable|remaining)|no more)\s{KIND}{MEMORY}",
+    rf"\bmake sure (?:you have|there is) enough {KIND}{MEMORY}",
+    rf"\bno {KIND}{MEMORY} (?:is |was )?(?:left|available|remaining)\b|\b{MEMORY} (?:ran|runs?) out\b",
+    rf"\b{MEMORY}(?: (?:\w+ )?(?:space|pool|arena|size|resources?|capacity))? (?:is |are |was |were )?(?:currently )?"
+    rf"(?:not (?:\w+ )?(?:enough|sufficient|adequate)|insufficient|inadequate|full\b|used up|too (?:small|low)|depleted)",
+    rf"\b{_HEAP} (?:is |are |was |were |has been )?exhaust(?:ed|ion)\b|\b(?:exhaust(?:ed|s|ing)?|deplet(?:ed|es)"
+    rf"|used (?:up )?all|consumed all|ran through)(?: of)?(?: all)?(?: of)? {KIND}{MEMORY}|out of heap\b",
+    rf"(?:\bnot|n't|\bnever|\btoo \w+) (?:.{{0,40}}\b)?(?:to )?fit\b (?:(?:with)?in|on)(?:to)? {KIND}"
+    rf"(?:{MEMORY}|(?:gpu|device|card|accelerator)s?\b)",
+    rf"\btoo (?:large|big|much|many)\b(?: \S+){{0,4}}? (?:for|to fit) {KIND}(?:{MEMORY}|(?:gpu|device|card)s?\b)",
+    rf"\bexceed(?:s|ed|ing)? (?:\S+ ){{0,4}}?{KIND}{MEMORY}",
+    rf"\b{MEMORY}(?: \S+){{0,4}}? (?:was |is |has been |would )?exceed(?:s|ed|ing)?\b",
+    rf"\b(?:over|above|beyond|past|hit(?:s|ting)?|reach(?:ed|es|ing)?|surpass(?:ed|es)) (?:\S+ ){{0,3}}?{KIND}{MEMORY} "
+    rf"(?:\w+ )?{_BOUND}\b",
+    rf"\b{MEMORY} (?:\w+ )?{_BOUND}(?: \S+){{0,4}}? (?:hit|reached|exceeded|exhausted|surpassed|violated)\b",
+    r"\bv?mem \d+\w* exceed(?:s|ed) limit|paging file is too small|\bnot enough storage is available",
+    rf"\b(?:requires?|needs?|requir(?:ed|ing)|need(?:ed|ing)|requested|wants|demands)\b.{{0,60}}?"
+    rf"(?:\b{MEMORY}|{_AMOUNT}).{{0,60}}?(?:\bbut\b|\bonly\b|\bthan\b|>).{{0,60}}?"
+    rf"\b(?:available|free|left|remaining|has|have|had|exists?)\b",
+    rf"\b(?:requires?|needs?|requested|wants) more {KIND}{MEMORY}",
+    rf"\b(?:required|requested|needed|necessary|estimated) {KIND}{MEMORY}.{{0,60}}?"
+    rf"\b(?:larger|greater|bigger|more|higher|exceeds?)\b",
+    r"\bkill(?:ed|s|ing)?\b.{0,60}\b(?:memory|oom)\b|\boom[ _-]?kill",
+    rf"\b(?:{MEMORY}) (?:\w+ ){{0,3}}too high\b.{{0,40}}\b(?:abort|kill|exit|stop|terminat)\w*",
+    r"\b(?:error|exception|failed|fatal|status)\b.{0,60}\boom\b|\boom (?:error|occurred|detected|encountered|happened)",
+    rf"\bresource[_ ]?exhausted\w*\W.{{0,80}}(?:\ballocat|\breserv|{MEMORY}|\bhbm\b)",
+)
+"""Lack of memory, in the words of any program."""
+
+_WHAT = (
+    r"(?:mem(?:ory)?\b|buffers?|bytes|storage|arrays?|tensors?|blocks?|[KMGT]i?B\b|v?ram\b|vectors?\b|matri(?:x|ces)\b"
+    r"|pages?\b|arenas?\b|images?\b|textures?\b|surfaces?\b|workspaces?\b|chunks?\b|heap\b|cache\b|space\b"
+    r"|(?:hash)?tables?\b|framebuffers?\b|objects?\b|structures?\b|strings?\b|pool\b|\d{5,}\b)"
+)
+_FAILS = (
+    r"(?:fail(?:ed|s|ure|ing)?|unable|cannot|can not|can't|could ?n[o']t|error|impossible|not able|not possible"
+    r"|problems?|unsuccessful|did(?: not|n't)|does(?: not|n't))"
+)
+_FAILED = r"(?:fail(?:ed|s|ure|ing)?|was (?:refused|denied|rejected)|unsuccessful|impossible|not possible)"
+_ALLOCATES = r"(?:re-?)?\w{0,16}alloc\w*"
+_NO_REASON = r"(?!: (?:an? |invalid|unspecified|no (?:cuda|kernel)|driver|initiali))"
+
+REFUSED: Sequence[str] = (
+    rf"\b{_FAILS}(?: (?:to|in|while|when|during|for|with))?[ :]{{1,2}}(?:\w+[ :]{{1,2}}){{0,2}}{_ALLOCATES}\b.{{0,80}}?"
+    rf"{_WHAT}",
+    rf"\b{_ALLOCATES}\b.{{0,80}}?\b{_WHAT}.{{0,40}}?\b{_FAILED}\b",
+    rf"\b(?:{_WHAT}|object)\b.{{0,20}}\balloc\w* (?:error|fail\w*)\b",
+    rf"\b{_ALLOCATES} of size \d+ failed\b|\b\w*alloc\w*memory\w* failed\b",
+    rf"\balloc\w*[ -](?:fail|err)\w*.{{0,80}}?{_WHAT}",
+    r"\b(?:\w*[mc]alloc(?:Async|Managed|Host|Pitch)?|cu\w{0,20}alloc\w{0,20}|\w*memalign|VirtualAlloc)(?:\(\S{0,20}\))? "
+    rf"(?:has )?(?:failed|failure|error){_NO_REASON}",
+    rf"\b(?:attempt(?:ed|ing|s)?|tr(?:ied|ying|ies)) to {_ALLOCATES}\b.{{0,80}}\b(?:greater|larger|bigger|more) than\b",
+    rf"\balloc\w* (?:size|request|of)\b.{{0,40}}\b(?:more|greater|larger|bigger) than\b.{{0,40}}{_WHAT}",
+    rf"\balloc\w*\b.{{0,60}}\bexceed\w*\b.{{0,40}}\b(?:limit|available|free|maximum|capacity|remaining)\b",
+    r"\bfail(?:ed)? to allocate(?: again)?(?:[.!](?=\s|$)|\s*$)",
+    r"\bmemory (?:allocation|request|exhaustion) (?:error|failure|failed|problem|refused|denied)\b",
+    rf"\b{_FAILS}(?: to)? (?:reserve|commit|obtain|get|acquire|map|provide|find|claim|secure|grow|resize|expand|enlarge)"
+    rf" (?:\S+ ){{0,4}}?(?:memory|v?ram|(?:object )?heap|address space)\b(?! (?:info|usage|use|size|stat|map|limit|at))",
+    r"\b\w*alloc\w*(?:\([^)]{0,60}\))?:? return(?:ed|s) (?:NULL|nullptr|error 2|a null)\b",
+    rf"\bbad[_ ]alloc(?:ation)?\b|{_WHAT}.{{0,60}}\b(?:could not|cannot|can't) be (?:allocated|reserved|obtained)\b",
+)
+"""A refused allocation, in the words of any program."""
+
+CODES: Sequence[str] = (
+    r"\b[A-Z_]{2,40}_ALLOC(?:ATION|ATOR)?_(?:FAIL(?:ED|URE)|ERR(?:OR)?)\b|\b(?:cuda|hip)ErrorMemoryAllocation\b",
+    r"\brocblas_status_memory_error\b|\b(?:[A-Z]+_)*E?NO_?MEM(?:ORY)?\b|\[Errno 12\]|\b(?:os )?err(?:no|or)\W{1,3}12\b",
+    r"\b(?:CUresult|(?:CUDA|HIP)(?: driver| runtime)? error)(?: error| code)?\W{1,3}(?:result=|code )?2\b(?![.\d])",
+    r"(?:^|[\s.|\]])_?\w{0,30}MemoryError(?::|\s*$)",
+)
+"""Codes and names of errors that mean a lack of memory."""
+
+TRANSLATED = re.compile(
+    r"Nicht genügend (?:Haupt)?[Ss]peicher|Kann (?:Haupts|S)peicher nicht (?:anfordern|belegen)"
+    r"|(?:Ne peut|Impossible d'|impossible d’)\s?allouer de la mémoire|[Mm]émoire insuffisante"
+    r"|[Nn]o se (?:puede|pudo) asignar memoria|[Mm]emoria insuficiente|[Ii]mpossibile allocare memoria"
+    r"|[Nn]ão (?:é possível|foi possível) alocar memória|Невозможно выделить память|Недостаточно памяти"
+    r"|无法(?:分配|申请)内存|[内显]存(?:不足|不够|溢出)|無法配置記憶體|記憶體不足|メモリを確保できません|メモリ(?:ー)?(?:が)?不足"
+    r"|메모리를? 할당할 수 없|메모리(?:가)? 부족"
+)
+"""The system's words for a refused allocation (ENOMEM), and the usual ones for a lack of memory, in other languages."""
+
+PRODUCTS = re.compile(
+    r"\bOOM when allocating tensor"  # TensorFlow
+    r"|\bDst tensor is not initialized"  # TensorFlow, where there is no room to copy to
+    r"|\bFailed to allocate request for \S+ \(\d+B\) on device"  # JAX
+    r"|\bResourceExhaustedError: .{0,400}\bfailed to allocate memory\b"
+    r"|\bDataLoader worker \(pid.{0,400}\) is killed by signal: (?:Killed|Bus error)"
+    r"|\bdataloader's workers are out of shared memory|\binsufficient shared memory \(shm\)"
+    r"|\bunable to (?:write to|mmap \d+ bytes from|allocate shared memory).{0,400} </?torch_"
+    r"|/dev/shm\b.{0,400}\bNo space left on device|\bNo space left on device\b.{0,400}/dev/shm\b"
+    r"|\bNo executable batch size found"  # accelerate, which tries smaller batches after each lack of memory
+    r"|\blarger than the (?:available KV cache memory|maximum number of tokens that can be stored in KV cache)"  # vLLM
+    r"|\bless than desired GPU memory utilization"  # vLLM
+    r"|\bworkers? .{0,60}\bkilled due to memory pressure"  # Ray
+    r"|\b[SDCZ]MUMPS INFO\(1\)= *-(?:5|7|13)\b"  # MUMPS, where it could not allocate
+)
+"""Sentences of particular products, which no rule covers."""
+
+MEANS_ELSE = re.compile(
+    r"\bnot a failure\b"  # XLA and TensorFlow tried for speed, and do without
+    r"|failed to alloc(?:ate)? .{0,400}\b(?:from device|on host): CUDA_ERROR_OUT_OF_MEMORY"  # they try again with less
+    r"|Tried to allocate more than 1EB"  # torch was given a size that makes no sense
+    r"|\bibv_\w+.{0,400}Cannot allocate memory"  # a limit on locked memory (ulimit -l)
+    r"|\bOutOfMemory: out of shared memory"  # a limit of a database
+    r"|\bJava(?:Script)? heap\b|\bGC overhead limit\b|\bunable to create (?:new )?native thread"  # limits of Java
+    r"|\bstatic TLS block\b|\bnegative \w* ?size\b|\ballocat\w+ -\d{3}"
+    r"|\bhas no attribute\b|\bcannot import name\b|\bis not defined\b"
+    r"|\balloc\w*\b.{0,120}: (?:invalid (?:argument|device|value)|operation not (?:permitted|supported))"
+    r"|\b(?:memory|oom\w*)s?(?: \w+){0,2}[\"']? ?[:=] ?[\"']?(?:0|false|no|none|off|null)\b|\boom[ _-]?(?:score|adj)"
+    r"|\boom[ _-]?kill(?:er)?[ _-]?disable|\bmetaspace\b|\bdirect buffer memory\b|\bfallocate\b|\bexceeds \d+% of\b"
+    r"|\bsoft limit\b|\bdisk (?:space|quota)\b|\b(?:free|on) (?:the )?disk\b|\bmemory required by task\b"
+    r"|\b(?:possible|potential)(?: \w+)? causes\b",  # it guesses
+    re.IGNORECASE,
+)
+"""Lines that contain such words but mean something else."""
+LEAVES_OUT = re.compile(r"\bskipp(?:ing|ed)\b|\bcontinuing\b", re.IGNORECASE)
+"""Words by which a program tells that it leaves something out for lack of memory."""
+TRIES_AGAIN = re.compile(
+    r"\bretrying\b|\bwill (?:re)?try\b|\bfall(?:ing|s)? ?back\b|\btrying again\b"
+    r"|\b(?:attempting|trying) to (?:free|recover|continue|reclaim)\b"
+    r"|[,;:.(-] ?(?:so |now )?(?:switching|disabling|reducing|lowering|halving|offloading|spilling|using) "
+    r"(?!(?:a )?(?:smaller|lower|fewer|less).{0,60}\b(?:may|might|can|could|should|helps?)\b)",
+    re.IGNORECASE,
+)
+"""Words by which it tells that it does without what it was refused."""
+ADVICE = re.compile(
+    r"\b(?:avoid\w*|prevent\w*|if|may|might|in case|risk|potential\w*|possib\w+|handl\w+|catch\w*|until"
+    r"|unless|when|whether|likely|against)\b[^.:;]{0,80}$",
+    re.IGNORECASE,
+)
+"""Words before it in its sentence that make it advice and not a report."""
+ADDRESS = re.compile(r"\bhttps?://\S+")
+"""An address, whose words say nothing about this program."""
+
+SHORT = re.compile("|".join(SHORTAGE), re.IGNORECASE)
+REFUSES = re.compile("|".join(REFUSED), re.IGNORECASE)
+CODE = re.compile("|".join(CODES))
