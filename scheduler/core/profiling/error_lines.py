@@ -24,22 +24,19 @@ AROUND = 5
 MESSAGE = 3
 """The number of lines of an exception's message that are examined."""
 EXCEPTION = re.compile(
-    r"(?:^|[\s|\]:])(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt)|Exception))(?::|\s*$)"
+    r"(?:^|[\s|\]]|(?<!:):)(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt)|Exception))"
+    r"(?::(?!:)|\s*$)"
 )
 """The last line of a traceback, which names the exception."""
 _IGNORED = re.compile(r"^\s*File .*, in __del__\s*$|\bException ignored in\b")
 """The beginning of an exception that Python prints and ignores, because it happens during clean-up."""
 _CHAINED = re.compile(r"During handling of the above exception|The above exception was the direct cause")
-_REPORTS = frozenset(
-    {
-        "CalledProcessError", "ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "RayTaskError",
-        "RayActorError", "ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "BrokenProcessPool",
-        "RemoteError", "DistBackendError", "DistNetworkError", "DistStoreError", "EngineDeadError",
-        "AsyncEngineDeadError", "BrokenPipeError", "EOFError", "ConnectionError", "ConnectionResetError",
-        "ConnectionRefusedError", "ConnectionAbortedError", "KeyboardInterrupt", "TimeoutError",
-    }
-)  # fmt: skip
-"""Exceptions that only report the failure of another process, or follow from it."""
+_REPORTS = re.compile(
+    r"(?:Called|Child|Remote|Raised|Exited|Fork|Launch|Process|Worker|Actor|Task|Job|Rule|Engine|Dist|Broken|EOF|Pipe"
+    r"|Connect|Socket|Rpc|Channel|Keyboard|Timeout|Closed|Cancel|Abort|Interrupted|Execution|Shutdown|Subprocess)"
+    r"\w*(?:Error|Exception|Interrupt)$"
+)
+"""Names of exceptions that only report the failure of another process, or follow from it."""
 _REPORTED = re.compile(
     r"\b(?:process(?:es)?|workers?|subprocess(?:es)?|child(?:ren)?|engine|actors?|ranks?|jobs?|server|backend)\b"
     r".{0,80}\b(?:fail(?:ed|ure)?|died|dead|exit(?:ed)?|terminated|killed|crash(?:ed)?|abort(?:ed)?|lost|did not)\b"
@@ -125,4 +122,6 @@ def _message(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _only_reports(exception: str, message: str) -> bool:
-    return exception.rpartition(".")[2] in _REPORTS or _REPORTED.search(message) is not None
+    name = exception.rpartition(".")[2]
+    others = (word for word in re.findall(r"\b[A-Z]\w+", message) if word != name)
+    return any(_REPORTS.search(word) for word in (name, *others)) or _REPORTED.search(message) is not None

@@ -23,6 +23,8 @@ Part = Literal["host", "gpu"]
 
 _LONG = 3
 """The number of lines over which a message may be broken, where tracebacks are drawn in a frame."""
+_AROUND = 40
+"""The number of lines before a message in which a GPU is looked for, if the message does not say whose memory it is."""
 _BREAK = 60
 """The number of characters at the end of a line in which broken words are searched."""
 _SENSELESS = 1 << 50
@@ -57,7 +59,7 @@ _MAY_BE = re.compile(
 
 _TENSOR = re.compile(r"\bOOM when allocating tensor with shape ?\[(?P<shape>[\d,]*)\](?: and type (?P<type>\w+))?")
 _ON_CPU = re.compile(
-    r"\bdevice:CPU:\d|\bby allocator (?:cpu|mklcpu)\b|(?<!GPU or )(?<!shared )\b(?:CPU|host) memory\b"
+    r"\bdevice:CPU:\d|\bby allocator (?:cpu|mklcpu)\b|(?<!GPU or )(?<!shared )(?:\bCPU|\bhost|_HOST)[ _]memory\b"
     r"|\bcpu_device|\bDefaultCPUAllocator\b"
     r"|\bRESOURCE_EXHAUSTED: Out of memory allocating [\d,]+ bytes"  # JAX without a GPU
     r"|\bMemoryError: Unable to allocate"  # NumPy
@@ -66,8 +68,16 @@ _ON_CPU = re.compile(
     re.IGNORECASE,
 )
 """Words about memory of the host, including CUDA calls that lock host memory."""
+_OF_HOST = re.compile(
+    r"\bbad[_ ]alloc|MemoryError\b|\b(?:m|c|re|mm)alloc\b|\bm(?:un)?map\b|\boom[ _-]?kill|\bkilled\b|\bvector of size\b"
+    r"|\bvirtual memory\b|\bswap\b|paging file|\bRAM\b|\bErrno 12\b|\bE?NO_?MEM\b|\bcannot allocate memory\b"
+    r"|\bmemory allocation of \d+ bytes failed|\bmemory limit\b|\bexceeded\b|\bPython\b|\bheap\b",
+    re.IGNORECASE,
+)
+"""Words that are mostly about memory of the host, if none about a GPU is near."""
 _ON_GPU = re.compile(
-    r"cuda|curesult|cu_mem_|webgpu|\bvulkan|\bhbm\b|显存|\bgpus?\b|\bgpu[_\d]|nccl|\bhip\b|\bhipError|\bxpu\b|\bnpu\b|vram|cublas|cudnn|cufft|cusolver|cusparse|curand"
+    r"cuda|curesult|cu_mem_|webgpu|\bvulkan|\bhbm\b|显存|gpus?(?![a-z])|(?-i:\bcl(?:Create|Enqueue)\w*)|\bCL_MEM|\bMEM_OBJECT_ALLOC"
+    r"|opencl|nvenc|cuvid|nccl|\bhip\b|\bhipError|\bxpu\b|\bnpu\b|vram|cublas|cudnn|cufft|cusolver|cusparse|curand"
     r"|\btensorrt|\btrt\b|nvinfer|\brmm(?![a-z])|thrust|torch\.(?:cuda\.)?OutOfMemory|\bdevice ordinal|\bon device \d"
     r"|DEVICE[_ -]?MEMORY|optix|\bvk[A-Z]\w+|VkResult|Pxg|\.cu\b|\bcu[A-Z]\w* failed|\bresource[_ ]?exhausted"
     r"|\bOOM when allocating tensor|\bDst tensor|KV cache|cache blocks|mem-fraction|memory object|CL_MEM_OBJECT"
@@ -129,7 +139,7 @@ def what_ran_out(output: str) -> OomMatch | None:
         if _says_so(lines[number]) or _says_so_with(lines[number], lines[number + 1 : number + 2]):
             if is_another_error(lines[number + 1 :]) or _STICKY.search("\n".join(lines[:number])):
                 return None
-            ran = _ran(lines[number : number + _LONG], lines[max(0, number - _LONG) : number])
+            ran = _ran(lines[number : number + _LONG], lines[max(0, number - _AROUND) : number])
             return ran if ran.asked < _SENSELESS else None
     return None
 
@@ -208,13 +218,18 @@ def _says_so_with(line: str, following: list[str]) -> bool:
 
 
 def _part(message: list[str], before: list[str]) -> Part:
-    """Return the memory that a message is about: from its first line, else from the lines around it."""
-    for text in (message[0], " ".join(message), " ".join(before)):
+    """Return the memory that a message is about: from its first line, else from the lines around it.
+
+    Words that say nothing about which memory it is are about that of a GPU where the lines before speak of one.
+    """
+    for text in (message[0], " ".join(message), " ".join(before[-_LONG:])):
         if _ON_CPU.search(text):
             return HOST
         if _ON_GPU.search(text):
             return GPU
-    return HOST
+    if _OF_HOST.search(" ".join(message)):
+        return HOST
+    return GPU if any(_ON_GPU.search(line) for line in before) else HOST
 
 
 def _ran(lines: list[str], before: list[str]) -> OomMatch:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 OF_MEMORY = (
     "memory", "alloc", "oom", "exhausted", "ram", "errno 12", "nomem", "no_mem", "shm", "tensor", "batch size", "kv",
     "torch_", "worker", "heap", "mem ", "memalign", "mumps", "curesult", "cuda error", "hip error", "paging file",
-    "gpu", "too large", "too big", "storage", "reserve",
+    "gpu", "too large", "too big", "storage", "reserve", "workspace", "enough room",
 )  # fmt: skip
 OF_FAILURE = (
     "out", "not", "n't", "no ", "insuff", "low on", "fail", "unable", "error", "err", "bad", "kill", "enough", "oom",
@@ -40,32 +40,50 @@ _OF_ALL = r"(?:amount of |amounts of |space in |room in |of |space on )?"
 SHORTAGE: Sequence[str] = (
     rf"(?<![a-z0-9_])out[ _-]of[ _-]{KIND}(?:(?:and|or) (?:shared )?{KIND})?{MEMORY}(?![a-z_]*(?:=|\())",
     rf"outof{KIND}memory",
-    r"(?-i:OUT_OF_(?:[A-Z]+_)?MEMORY)",
+    r"(?-i:(?:OUT_OF|NOT_ENOUGH|INSUFFICIENT|LOW)_(?:[A-Z]+_)?MEM(?:ORY)?(?![A-Z])|MEM(?:ORY)?_?LIMIT(?:_EXCEEDED)?\b)",
+    (
+        r"(?-i:(?:NotEnough|Insufficient)(?:[A-Z][a-z]+){0,2}Memory|Memory(?:[A-Z][a-z]+){0,2}(?:Exceeded|Exhausted)"
+        r"|BadAlloc|MemoryAllocation(?:Error|Fail\w*)|MemoryError\()"
+    ),
     rf"\b(?:not|n't|never|no longer) (?:\w+ ){{0,3}}(?:enough|sufficient|adequate)\s{_OF_ALL}{KIND}{MEMORY}",
-    rf"\b(?:insufficient|inadequate|too little|too low|low on|lack(?:s|ing|ed)?(?: of)?|short(?:age)? (?:of|on))\s"
-    rf"{_OF_ALL}{KIND}{MEMORY}",
+    (
+        rf"\b(?:insufficient|inadequate|too little|too low|low on(?: resource:)?|lack(?:s|ing|ed)?(?: of)?|short(?:age)? (?:of|on))\s"
+        rf"{_OF_ALL}{KIND}{MEMORY}"
+    ),
     rf"\b(?:no (?:more |further )?(?:available|free|usable|remaining)|no more)\s{KIND}{MEMORY}",
     rf"\bmake sure (?:you have|there is) enough {KIND}{MEMORY}",
     rf"\bno {KIND}{MEMORY} (?:is |was )?(?:left|available|remaining)\b|\b{MEMORY} (?:ran|runs?) out\b",
-    rf"\b{MEMORY}(?: (?:\w+ )?(?:space|pool|arena|size|resources?|capacity))? (?:is |are |was |were )?(?:currently )?"
-    rf"(?:not (?:\w+ )?(?:enough|sufficient|adequate)|insufficient|inadequate|full\b|used up|too (?:small|low)|depleted)",
-    rf"\b{_HEAP} (?:is |are |was |were |has been )?exhaust(?:ed|ion)\b|\b(?:exhaust(?:ed|s|ing)?|deplet(?:ed|es)"
-    rf"|used (?:up )?all|consumed all|ran through)(?: of)?(?: all)?(?: of)? {KIND}{MEMORY}|out of heap\b",
-    rf"(?:\bnot|n't|\bnever|\btoo \w+) (?:.{{0,40}}\b)?(?:to )?fit\b (?:(?:with)?in|on)(?:to)? {KIND}"
-    rf"(?:{MEMORY}|(?:gpu|device|card|accelerator)s?\b)",
+    (
+        rf"\b{MEMORY}(?: (?:\w+ )?(?:space|pool|arena|size|resources?|capacity))? (?:is |are |was |were )?(?:currently )?"
+        rf"(?:not (?:\w+ )?(?:enough|sufficient|adequate)|insufficient|inadequate|full\b|used up|too (?:small|low)|depleted)"
+    ),
+    (
+        rf"\b{_HEAP} (?:is |are |was |were |has been )?exhaust(?:ed|ion)\b|\b(?:exhaust(?:ed|s|ing)?|deplet(?:ed|es)"
+        rf"|used (?:up )?all|consumed all|ran through)(?: of)?(?: all)?(?: of)? {KIND}{MEMORY}|out of heap\b"
+    ),
+    (
+        rf"(?:\bnot|n't|\bnever|\btoo \w+) (?:.{{0,40}}\b)?(?:to )?fit\b (?:(?:with)?in|on)(?:to)? {KIND}"
+        rf"(?:{MEMORY}|(?:gpu|device|card|accelerator)s?\b)"
+    ),
     rf"\btoo (?:large|big|much|many)\b(?: \S+){{0,4}}? (?:for|to fit) {KIND}(?:{MEMORY}|(?:gpu|device|card)s?\b)",
     rf"\bexceed(?:s|ed|ing)? (?:\S+ ){{0,4}}?{KIND}{MEMORY}",
     rf"\b{MEMORY}(?: \S+){{0,4}}? (?:was |is |has been |would )?exceed(?:s|ed|ing)?\b",
-    rf"\b(?:over|above|beyond|past|hit(?:s|ting)?|reach(?:ed|es|ing)?|surpass(?:ed|es)) (?:\S+ ){{0,3}}?{KIND}{MEMORY} "
-    rf"(?:\w+ )?{_BOUND}\b",
+    (
+        rf"\b(?:over|above|beyond|past|hit(?:s|ting)?|reach(?:ed|es|ing)?|surpass(?:ed|es)) (?:\S+ ){{0,3}}?{KIND}{MEMORY} "
+        rf"(?:\w+ )?{_BOUND}\b"
+    ),
     rf"\b{MEMORY} (?:\w+ )?{_BOUND}(?: \S+){{0,4}}? (?:hit|reached|exceeded|exhausted|surpassed|violated)\b",
     r"\bv?mem \d+\w* exceed(?:s|ed) limit|paging file is too small|\bnot enough storage is available",
-    rf"\b(?:requires?|needs?|requir(?:ed|ing)|need(?:ed|ing)|requested|wants|demands)\b.{{0,60}}?"
-    rf"(?:\b{MEMORY}|{_AMOUNT}).{{0,60}}?(?:\bbut\b|\bonly\b|\bthan\b|>).{{0,60}}?"
-    rf"\b(?:available|free|left|remaining|has|have|had|exists?)\b",
+    (
+        rf"\b(?:requires?|needs?|requir(?:ed|ing)|need(?:ed|ing)|requested|wants|demands)\b.{{0,60}}?"
+        rf"(?:\b{MEMORY}|{_AMOUNT}).{{0,60}}?(?:\bbut\b|\bonly\b|\bthan\b|>).{{0,60}}?"
+        rf"\b(?:available|free|left|remaining|has|have|had|exists?)\b"
+    ),
     rf"\b(?:requires?|needs?|requested|wants) more {KIND}{MEMORY}",
-    rf"\b(?:required|requested|needed|necessary|estimated) {KIND}{MEMORY}.{{0,60}}?"
-    rf"\b(?:larger|greater|bigger|more|higher|exceeds?)\b",
+    (
+        rf"\b(?:required|requested|needed|necessary|estimated) {KIND}{MEMORY}.{{0,60}}?"
+        rf"\b(?:larger|greater|bigger|more|higher|exceeds?)\b"
+    ),
     r"\bkill(?:ed|s|ing)?\b.{0,60}\b(?:memory|oom)\b|\boom[ _-]?kill",
     rf"\b(?:{MEMORY}) (?:\w+ ){{0,3}}too high\b.{{0,40}}\b(?:abort|kill|exit|stop|terminat)\w*",
     r"\b(?:error|exception|failed|fatal|status)\b.{0,60}\boom\b|\boom (?:error|occurred|detected|encountered|happened)",
@@ -87,21 +105,33 @@ _ALLOCATES = r"(?:re-?)?\w{0,16}alloc\w*"
 _NO_REASON = r"(?!: (?:an? |invalid|unspecified|no (?:cuda|kernel)|driver|initiali))"
 
 REFUSED: Sequence[str] = (
-    rf"\b{_FAILS}(?: (?:to|in|while|when|during|for|with))?[ :]{{1,2}}(?:\w+[ :]{{1,2}}){{0,2}}{_ALLOCATES}\b.{{0,80}}?"
-    rf"{_WHAT}",
+    (
+        rf"\b{_FAILS}(?: (?:to|in|while|when|during|for|with))?[ :]{{1,2}}(?:\w+[ :]{{1,2}}){{0,2}}{_ALLOCATES}\b.{{0,80}}?"
+        rf"{_WHAT}"
+    ),
     rf"\b{_ALLOCATES}\b.{{0,80}}?\b{_WHAT}.{{0,40}}?\b{_FAILED}\b",
     rf"\b(?:{_WHAT}|object)\b.{{0,20}}\balloc\w* (?:error|fail\w*)\b",
     rf"\b{_ALLOCATES} of size \d+ failed\b|\b\w*alloc\w*memory\w* failed\b",
     rf"\balloc\w*[ -](?:fail|err)\w*.{{0,80}}?{_WHAT}",
-    r"\b(?:\w*[mc]alloc(?:Async|Managed|Host|Pitch)?|cu\w{0,20}alloc\w{0,20}|\w*memalign|VirtualAlloc)(?:\(\S{0,20}\))? "
-    rf"(?:has )?(?:failed|failure|error){_NO_REASON}",
+    (
+        r"\b(?:\w*[mc]alloc(?:Async|Managed|Host|Pitch)?|cu\w{0,20}alloc\w{0,20}|\w*memalign|VirtualAlloc)(?:\(\S{0,20}\))? "
+        rf"(?:has )?(?:failed|failure|error){_NO_REASON}"
+    ),
     rf"\b(?:attempt(?:ed|ing|s)?|tr(?:ied|ying|ies)) to {_ALLOCATES}\b.{{0,80}}\b(?:greater|larger|bigger|more) than\b",
     rf"\balloc\w* (?:size|request|of)\b.{{0,40}}\b(?:more|greater|larger|bigger) than\b.{{0,40}}{_WHAT}",
-    rf"\balloc\w*\b.{{0,60}}\bexceed\w*\b.{{0,40}}\b(?:limit|available|free|maximum|capacity|remaining)\b",
+    r"\balloc\w*\b.{0,60}\bexceed\w*\b.{0,40}\b(?:limit|available|free|maximum|capacity|remaining)\b",
+    (
+        rf"\b{_FAILS}(?: to)? create (?:\S+ ){{0,3}}?(?:buffers?|textures?|arrays?|tensors?|matrix|images?)\b.{{0,40}}?"
+        rf"(?:{_AMOUNT}|\b\d{{7,}}\b)"
+    ),
     r"\bfail(?:ed)? to allocate(?: again)?(?:[.!](?=\s|$)|\s*$)",
     r"\bmemory (?:allocation|request|exhaustion) (?:error|failure|failed|problem|refused|denied)\b",
-    rf"\b{_FAILS}(?: to)? (?:reserve|commit|obtain|get|acquire|map|provide|find|claim|secure|grow|resize|expand|enlarge)"
-    rf" (?:\S+ ){{0,4}}?(?:memory|v?ram|(?:object )?heap|address space)\b(?! (?:info|usage|use|size|stat|map|limit|at))",
+    (
+        rf"\b{_FAILS}(?: to)? (?:reserve|commit|obtain|get|acquire|map|provide|find|claim|secure|grow|resize|expand|extend"
+        rf"|enlarge|increase) (?:\S+ ){{0,4}}?(?:memory|v?ram|(?:object )?heap|address space|workspace|arena)\b"
+        rf"(?! (?:info|usage|use|size|stat|map|limit|at))"
+    ),
+    r"\bnot enough (?:room|space)\b.{0,60}\b(?:grow|allocat\w*|reserv\w*)\b",
     r"\b\w*alloc\w*(?:\([^)]{0,60}\))?:? return(?:ed|s) (?:NULL|nullptr|error 2|a null)\b",
     rf"\bbad[_ ]alloc(?:ation)?\b|{_WHAT}.{{0,60}}\b(?:could not|cannot|can't) be (?:allocated|reserved|obtained)\b",
 )
@@ -147,10 +177,13 @@ MEANS_ELSE = re.compile(
     r"|failed to alloc(?:ate)? .{0,400}\b(?:from device|on host): CUDA_ERROR_OUT_OF_MEMORY"  # they try again with less
     r"|Tried to allocate more than 1EB"  # torch was given a size that makes no sense
     r"|\bibv_\w+.{0,400}Cannot allocate memory"  # a limit on locked memory (ulimit -l)
-    r"|\bOutOfMemory: out of shared memory"  # a limit of a database
+    r"|(?:exceed\w*|too much|out of(?: resources?:)?|insufficient|not enough|require\w*)(?: \S+){0,5}?"
+    r" (?:shared|constant|texture) mem(?:ory)?\b(?! \(shm|.{0,400}(?:shm|torch_|dataloader))(?<!workers are out of shared memory)"
+    r"|\b(?:shared|constant|texture) memory\b(?: \S+){0,5}? (?:exceed\w*|too large)"  # limits of kernels and databases
     r"|\bJava(?:Script)? heap\b|\bGC overhead limit\b|\bunable to create (?:new )?native thread"  # limits of Java
     r"|\bstatic TLS block\b|\bnegative \w* ?size\b|\ballocat\w+ -\d{3}"
     r"|\bhas no attribute\b|\bcannot import name\b|\bis not defined\b"
+    r"|\balloc\w*\b.{0,160}(?:\b\d+ != \d+|\bmismatch)"
     r"|\balloc\w*\b.{0,120}: (?:invalid (?:argument|device|value)|operation not (?:permitted|supported))"
     r"|\b(?:memory|oom\w*)s?(?: \w+){0,2}[\"']? ?[:=] ?[\"']?(?:0|false|no|none|off|null)\b|\boom[ _-]?(?:score|adj)"
     r"|\boom[ _-]?kill(?:er)?[ _-]?disable|\bmetaspace\b|\bdirect buffer memory\b|\bfallocate\b|\bexceeds \d+% of\b"
