@@ -82,7 +82,7 @@ _ON_GPU = re.compile(
     r"|DEVICE[_ -]?MEMORY|optix|\bvk[A-Z]\w+|VkResult|Pxg|\.cu\b|\bcu[A-Z]\w* failed|\bresource[_ ]?exhausted"
     r"|\bOOM when allocating tensor|\bDst tensor|KV cache|cache blocks|mem-fraction|memory object|CL_MEM_OBJECT"
     r"|\bexecutable batch size|\(allocated so far|^out of memory (?:while trying to allocate|on)"
-    r"|\bout of memory to allocate \d|\bMPS\b|\bgraphics memory"
+    r"|\bout of memory to allocate \d|\bMPS\b|graphics|\bfor (?:the |this |your )?(?:device|card|accelerator)s?\b"
     r"|\bAscend|\bGE module\b|\bmem_dynamic_allocator|\bpooled_storage_manager",
     re.IGNORECASE,
 )
@@ -134,7 +134,7 @@ def what_ran_out(output: str) -> OomMatch | None:
         return None
     lines = without_code(clean(output))
     for number in range(len(lines) - 1, -1, -1):
-        if _tries_again(lines[number]):
+        if _tries_again(*lines[number : number + 2]):
             return None
         if _says_so(lines[number]) or _says_so_with(lines[number], lines[number + 1 : number + 2]):
             if is_another_error(lines[number + 1 :]) or _STICKY.search("\n".join(lines[:number])):
@@ -181,9 +181,9 @@ def _goes_on(line: str) -> bool:
     return words.LEAVES_OUT.search(line) is not None or words.TRIES_AGAIN.search(line) is not None
 
 
-def _tries_again(line: str) -> bool:
-    """Tell whether a line reports that memory ran out and that the program does without it."""
-    return words.TRIES_AGAIN.search(line) is not None and _has_the_words(line)
+def _tries_again(line: str, following: str = "") -> bool:
+    """Tell whether a line reports that memory ran out, and it or the next one that the program does without it."""
+    return any(words.TRIES_AGAIN.search(text) for text in (line, following)) and _has_the_words(line)
 
 
 def _says_so(line: str) -> bool:
@@ -192,6 +192,7 @@ def _says_so(line: str) -> bool:
 
 
 def _has_the_words(line: str) -> bool:
+    line = words.ADDRESS.sub("", line) if "://" in line else line
     if not _may_say_so(line) or words.MEANS_ELSE.search(line):
         return False
     exception = EXCEPTION.search(line)

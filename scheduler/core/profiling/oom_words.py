@@ -14,80 +14,84 @@ OF_MEMORY = (
     "memory", "alloc", "oom", "exhausted", "ram", "errno 12", "nomem", "no_mem", "shm", "tensor", "batch size", "kv",
     "torch_", "worker", "heap", "mem ", "memalign", "mumps", "curesult", "cuda error", "hip error", "paging file",
     "gpu", "too large", "too big", "storage", "reserve", "workspace", "enough room",
+    " gb", "gib", " mb", "mib", "bytes", "buffer",
 )  # fmt: skip
 OF_FAILURE = (
     "out", "not", "n't", "no ", "insuff", "low on", "fail", "unable", "error", "err", "bad", "kill", "enough", "oom",
     "less", "larger", "status", "exceed", "exhausted", "need", "requ", "fit", "over", "lack", "short", "full", "small",
     "nomem", "no_mem", "returned", "too ", "deplet", "reach", "hit", "more", "only", "inadequate", "impossible",
-    "problem", "beyond", "above", "refus", "den", "used up",
+    "problem", "beyond", "above", "refus", "den", "used up", "used all", "consumed all", "through",
 )  # fmt: skip
 """Words of which each rule needs at least one of both kinds, in lower case. Most lines have none and are not examined
 further."""
 
-KIND = (
+_KIND = (
     r"(?:(?:gpu|device|cuda|hip|host|system|video|graphics|cpu|main|physical|virtual|pinned|free|available|allocatable"
     r"|process|hbm|total|the|your|its|any|all|this|unified|working|usable|internal|application|contiguous|remaining"
-    r"|more|real|swap|local|dedicated|card|accelerator|node|machine|runtime|gfx|onboard|sufficient|enough)(?:'s)?[ _-]?)*"
+    r"|more|real|swap|local|dedicated|card|accelerator|node|machine|runtime|gfx|onboard|sufficient|enough)"
+    r"(?:'s)?[ _-]?)*"
 )
 """What kind of memory it is: words before the noun. Kernels have shared, constant and texture memory: that is none."""
 _NOT_THAT = r"(?! (?:slots?|cells?|registers?|banks?|bandwidth|ports?|leaks?|info|stat|usage stat|address|bars?)\w*\b)"
-MEMORY = rf"(?:memory|v?ram\b|\bmem\b){_NOT_THAT}"
+_MEMORY = rf"(?:memory|v?ram\b|\bmem\b){_NOT_THAT}"
 _HEAP = r"(?:memory|v?ram|heaps?|swap)(?: space| pools?| arenas?)?"
 _AMOUNT = r"\d[\d.,]*\s?(?:bytes|[KMGT]i?B?)\b"
 _BOUND = r"(?:limits?|budgets?|quotas?|cap|capacity|thresholds?|ceiling|maximum|pools?|arenas?)"
 _OF_ALL = r"(?:amount of |amounts of |space in |room in |of |space on )?"
 
 SHORTAGE: Sequence[str] = (
-    rf"(?<![a-z0-9_])out[ _-]of[ _-]{KIND}(?:(?:and|or) (?:shared )?{KIND})?{MEMORY}(?![a-z_]*(?:=|\())",
-    rf"outof{KIND}memory",
+    rf"(?<![a-z0-9_])out[ _-]of[ _-]{_KIND}(?:(?:and|or) (?:shared )?{_KIND})?{_MEMORY}(?![a-z_]*(?:=|\())",
+    rf"outof{_KIND}memory",
     r"(?-i:(?:OUT_OF|NOT_ENOUGH|INSUFFICIENT|LOW)_(?:[A-Z]+_)?MEM(?:ORY)?(?![A-Z])|MEM(?:ORY)?_?LIMIT(?:_EXCEEDED)?\b)",
     (
         r"(?-i:(?:NotEnough|Insufficient)(?:[A-Z][a-z]+){0,2}Memory|Memory(?:[A-Z][a-z]+){0,2}(?:Exceeded|Exhausted)"
         r"|BadAlloc|MemoryAllocation(?:Error|Fail\w*)|MemoryError\()"
     ),
-    rf"\b(?:not|n't|never|no longer) (?:\w+ ){{0,3}}(?:enough|sufficient|adequate)\s{_OF_ALL}{KIND}{MEMORY}",
+    rf"\b(?:not?|n't|never|no longer) (?:\w+ ){{0,3}}(?:enough|sufficient|adequate)\s{_OF_ALL}{_KIND}{_MEMORY}",
     (
-        rf"\b(?:insufficient|inadequate|too little|too low|low on(?: resource:)?|lack(?:s|ing|ed)?(?: of)?|short(?:age)? (?:of|on))\s"
-        rf"{_OF_ALL}{KIND}{MEMORY}"
+        rf"\b(?:insufficient|inadequate|too little|too low|low on(?: resource:)?|lack(?:s|ing|ed)?(?: of)?"
+        rf"|short(?:age)? (?:of|on))\s"
+        rf"{_OF_ALL}{_KIND}{_MEMORY}"
     ),
-    rf"\b(?:no (?:more |further )?(?:available|free|usable|remaining)|no more)\s{KIND}{MEMORY}",
-    rf"\bmake sure (?:you have|there is) enough {KIND}{MEMORY}",
-    rf"\bno {KIND}{MEMORY} (?:is |was )?(?:left|available|remaining)\b|\b{MEMORY} (?:ran|runs?) out\b",
+    rf"\b(?:no (?:more |further )?(?:available|free|usable|remaining)|no more)\s{_KIND}{_MEMORY}",
+    rf"\bmake sure (?:you have|there is) enough {_KIND}{_MEMORY}",
+    rf"\bno {_KIND}{_MEMORY} (?:is |was )?(?:left|available|remaining|in|on)\b|\b{_MEMORY} (?:ran|runs?) out\b",
     (
-        rf"\b{MEMORY}(?: (?:\w+ )?(?:space|pool|arena|size|resources?|capacity))? (?:is |are |was |were )?(?:currently )?"
-        rf"(?:not (?:\w+ )?(?:enough|sufficient|adequate)|insufficient|inadequate|full\b|used up|too (?:small|low)|depleted)"
+        rf"\b{_MEMORY}(?: (?:\w+ )?(?:space|pool|arena|size|resources?|capacity))? (?:is |are |was |were )?"
+        rf"(?:currently )?(?:not (?:\w+ )?(?:enough|sufficient|adequate)|insufficient|inadequate|full\b|used up"
+        rf"|too (?:small|low)|depleted)"
     ),
     (
         rf"\b{_HEAP} (?:is |are |was |were |has been )?exhaust(?:ed|ion)\b|\b(?:exhaust(?:ed|s|ing)?|deplet(?:ed|es)"
-        rf"|used (?:up )?all|consumed all|ran through)(?: of)?(?: all)?(?: of)? {KIND}{MEMORY}|out of heap\b"
+        rf"|used (?:up )?all|consumed all|ran through)(?: of)?(?: all)?(?: of)? {_KIND}{_MEMORY}|out of heap\b"
     ),
     (
-        rf"(?:\bnot|n't|\bnever|\btoo \w+) (?:.{{0,40}}\b)?(?:to )?fit\b (?:(?:with)?in|on)(?:to)? {KIND}"
-        rf"(?:{MEMORY}|(?:gpu|device|card|accelerator)s?\b)"
+        rf"(?:\bnot|n't|\bnever|\btoo \w+) (?:.{{0,40}}\b)?(?:to )?fit\b (?:(?:with)?in|on)(?:to)? {_KIND}"
+        rf"(?:{_MEMORY}|(?:gpu|device|card|accelerator)s?\b)"
     ),
-    rf"\btoo (?:large|big|much|many)\b(?: \S+){{0,4}}? (?:for|to fit) {KIND}(?:{MEMORY}|(?:gpu|device|card)s?\b)",
-    rf"\bexceed(?:s|ed|ing)? (?:\S+ ){{0,4}}?{KIND}{MEMORY}",
-    rf"\b{MEMORY}(?: \S+){{0,4}}? (?:was |is |has been |would )?exceed(?:s|ed|ing)?\b",
+    rf"\btoo (?:large|big|much|many)\b(?: \S+){{0,4}}? (?:for|to fit) {_KIND}(?:{_MEMORY}|(?:gpu|device|card)s?\b)",
+    rf"\bexceed(?:s|ed|ing)? (?:\S+ ){{0,4}}?{_KIND}{_MEMORY}",
+    rf"\b{_MEMORY}(?: \S+){{0,4}}? (?:was |is |has been |would )?exceed(?:s|ed|ing)?\b",
     (
-        rf"\b(?:over|above|beyond|past|hit(?:s|ting)?|reach(?:ed|es|ing)?|surpass(?:ed|es)) (?:\S+ ){{0,3}}?{KIND}{MEMORY} "
-        rf"(?:\w+ )?{_BOUND}\b"
+        rf"\b(?:over|above|beyond|past|hit(?:s|ting)?|reach(?:ed|es|ing)?|surpass(?:ed|es)) "
+        rf"(?:\S+ ){{0,3}}?{_KIND}{_MEMORY} (?:\w+ )?{_BOUND}\b"
     ),
-    rf"\b{MEMORY} (?:\w+ )?{_BOUND}(?: \S+){{0,4}}? (?:hit|reached|exceeded|exhausted|surpassed|violated)\b",
+    rf"\b{_MEMORY} (?:\w+ )?{_BOUND}(?: \S+){{0,4}}? (?:hit|reached|exceeded|exhausted|surpassed|violated)\b",
     r"\bv?mem \d+\w* exceed(?:s|ed) limit|paging file is too small|\bnot enough storage is available",
     (
         rf"\b(?:requires?|needs?|requir(?:ed|ing)|need(?:ed|ing)|requested|wants|demands)\b.{{0,60}}?"
-        rf"(?:\b{MEMORY}|{_AMOUNT}).{{0,60}}?(?:\bbut\b|\bonly\b|\bthan\b|>).{{0,60}}?"
+        rf"(?:\b{_MEMORY}|{_AMOUNT}).{{0,60}}?(?:\bbut\b|\bonly\b|\bthan\b|>).{{0,60}}?"
         rf"\b(?:available|free|left|remaining|has|have|had|exists?)\b"
     ),
-    rf"\b(?:requires?|needs?|requested|wants) more {KIND}{MEMORY}",
+    rf"\b(?:requires?|needs?|requested|wants) more {_KIND}{_MEMORY}",
     (
-        rf"\b(?:required|requested|needed|necessary|estimated) {KIND}{MEMORY}.{{0,60}}?"
+        rf"\b(?:required|requested|needed|necessary|estimated) {_KIND}{_MEMORY}.{{0,60}}?"
         rf"\b(?:larger|greater|bigger|more|higher|exceeds?)\b"
     ),
     r"\bkill(?:ed|s|ing)?\b.{0,60}\b(?:memory|oom)\b|\boom[ _-]?kill",
-    rf"\b(?:{MEMORY}) (?:\w+ ){{0,3}}too high\b.{{0,40}}\b(?:abort|kill|exit|stop|terminat)\w*",
+    rf"\b(?:{_MEMORY}) (?:\w+ ){{0,3}}too high\b.{{0,40}}\b(?:abort|kill|exit|stop|terminat)\w*",
     r"\b(?:error|exception|failed|fatal|status)\b.{0,60}\boom\b|\boom (?:error|occurred|detected|encountered|happened)",
-    rf"\bresource[_ ]?exhausted\w*\W.{{0,80}}(?:\ballocat|\breserv|{MEMORY}|\bhbm\b)",
+    rf"\bresource[_ ]?exhausted\w*\W.{{0,80}}(?:\ballocat|\breserv|{_MEMORY}|\bhbm\b)",
 )
 """Lack of memory, in the words of any program."""
 
@@ -106,15 +110,16 @@ _NO_REASON = r"(?!: (?:an? |invalid|unspecified|no (?:cuda|kernel)|driver|initia
 
 REFUSED: Sequence[str] = (
     (
-        rf"\b{_FAILS}(?: (?:to|in|while|when|during|for|with))?[ :]{{1,2}}(?:\w+[ :]{{1,2}}){{0,2}}{_ALLOCATES}\b.{{0,80}}?"
-        rf"{_WHAT}"
+        rf"\b{_FAILS}(?: (?:to|in|while|when|during|for|with))?[ :]{{1,2}}"
+        rf"(?:\w+[ :]{{1,2}}){{0,2}}{_ALLOCATES}\b.{{0,80}}?{_WHAT}"
     ),
     rf"\b{_ALLOCATES}\b.{{0,80}}?\b{_WHAT}.{{0,40}}?\b{_FAILED}\b",
     rf"\b(?:{_WHAT}|object)\b.{{0,20}}\balloc\w* (?:error|fail\w*)\b",
     rf"\b{_ALLOCATES} of size \d+ failed\b|\b\w*alloc\w*memory\w* failed\b",
     rf"\balloc\w*[ -](?:fail|err)\w*.{{0,80}}?{_WHAT}",
     (
-        r"\b(?:\w*[mc]alloc(?:Async|Managed|Host|Pitch)?|cu\w{0,20}alloc\w{0,20}|\w*memalign|VirtualAlloc)(?:\(\S{0,20}\))? "
+        r"\b(?:\w*[mc]alloc(?:Async|Managed|Host|Pitch)?|cu\w{0,20}alloc\w{0,20}|\w*memalign|VirtualAlloc)"
+        r"(?:\(\S{0,20}\))? "
         rf"(?:has )?(?:failed|failure|error){_NO_REASON}"
     ),
     rf"\b(?:attempt(?:ed|ing|s)?|tr(?:ied|ying|ies)) to {_ALLOCATES}\b.{{0,80}}\b(?:greater|larger|bigger|more) than\b",
@@ -127,7 +132,8 @@ REFUSED: Sequence[str] = (
     r"\bfail(?:ed)? to allocate(?: again)?(?:[.!](?=\s|$)|\s*$)",
     r"\bmemory (?:allocation|request|exhaustion) (?:error|failure|failed|problem|refused|denied)\b",
     (
-        rf"\b{_FAILS}(?: to)? (?:reserve|commit|obtain|get|acquire|map|provide|find|claim|secure|grow|resize|expand|extend"
+        rf"\b{_FAILS}(?: to)? (?:reserve|commit|obtain|get|acquire|map|provide|find|claim|secure|grow|resize"
+        rf"|expand|extend"
         rf"|enlarge|increase) (?:\S+ ){{0,4}}?(?:memory|v?ram|(?:object )?heap|address space|workspace|arena)\b"
         rf"(?! (?:info|usage|use|size|stat|map|limit|at))"
     ),
@@ -139,6 +145,7 @@ REFUSED: Sequence[str] = (
 
 CODES: Sequence[str] = (
     r"\b[A-Z_]{2,40}_ALLOC(?:ATION|ATOR)?_(?:FAIL(?:ED|URE)|ERR(?:OR)?)\b|\b(?:cuda|hip)ErrorMemoryAllocation\b",
+    r"\b(?:CL_)?MEM_OBJECT_ALLOC",
     r"\brocblas_status_memory_error\b|\b(?:[A-Z]+_)*E?NO_?MEM(?:ORY)?\b|\[Errno 12\]|\b(?:os )?err(?:no|or)\W{1,3}12\b",
     r"\b(?:CUresult|(?:CUDA|HIP)(?: driver| runtime)? error)(?: error| code)?\W{1,3}(?:result=|code )?2\b(?![.\d])",
     r"(?:^|[\s.|\]])_?\w{0,30}MemoryError(?::|\s*$)",
@@ -178,7 +185,8 @@ MEANS_ELSE = re.compile(
     r"|Tried to allocate more than 1EB"  # torch was given a size that makes no sense
     r"|\bibv_\w+.{0,400}Cannot allocate memory"  # a limit on locked memory (ulimit -l)
     r"|(?:exceed\w*|too much|out of(?: resources?:)?|insufficient|not enough|require\w*)(?: \S+){0,5}?"
-    r" (?:shared|constant|texture) mem(?:ory)?\b(?! \(shm|.{0,400}(?:shm|torch_|dataloader))(?<!workers are out of shared memory)"
+    r" (?:shared|constant|texture) mem(?:ory)?\b(?! \(shm|.{0,400}(?:shm|torch_|dataloader))(?<!workers are out of"
+    r" shared memory)"
     r"|\b(?:shared|constant|texture) memory\b(?: \S+){0,5}? (?:exceed\w*|too large)"  # limits of kernels and databases
     r"|\bJava(?:Script)? heap\b|\bGC overhead limit\b|\bunable to create (?:new )?native thread"  # limits of Java
     r"|\bstatic TLS block\b|\bnegative \w* ?size\b|\ballocat\w+ -\d{3}"
@@ -195,7 +203,7 @@ MEANS_ELSE = re.compile(
 LEAVES_OUT = re.compile(r"\bskipp(?:ing|ed)\b|\bcontinuing\b", re.IGNORECASE)
 """Words by which a program tells that it leaves something out for lack of memory."""
 TRIES_AGAIN = re.compile(
-    r"\bretrying\b|\bwill (?:re)?try\b|\bfall(?:ing|s)? ?back\b|\btrying again\b"
+    r"\bretrying\b|\bwill (?:re|keep )?try(?:ing)?\b|\bfall(?:ing|s)? ?back\b|\btrying again\b"
     r"|\b(?:attempting|trying) to (?:free|recover|continue|reclaim)\b"
     r"|[,;:.(-] ?(?:so |now )?(?:switching|disabling|reducing|lowering|halving|offloading|spilling|using) "
     r"(?!(?:a )?(?:smaller|lower|fewer|less).{0,60}\b(?:may|might|can|could|should|helps?)\b)",

@@ -85,6 +85,9 @@ class TestFollowingErrors:
             "RuntimeError: Engine core initialization failed. See root cause above.",
             "RuntimeError: DataLoader worker (pid(s) 3216) exited unexpectedly",
             "KeyboardInterrupt",
+            "RuleException:\nCalledProcessError in line 62 of Snakefile:",
+            "java.net.SocketException: Connection reset",
+            "0. Poco::Exception::Exception(std::string const&, int) @ 0x18cd2050",
             "  File \"t.py\", line 3, in __del__\nAttributeError: 'Model' object has no attribute 'model'",
         ],
     )
@@ -132,6 +135,10 @@ class TestProgramsThatGoOn:
     def test_a_refusal_before_a_second_try_is_no_out_of_memory(self, then: str) -> None:
         assert what_ran_out(f"{self.REFUSED}{then}\n") is None
         assert what_ran_out(f"{self.REFUSED}{then}\n{self.REFUSED}") is not None, "the second try failed too"
+
+    def test_a_refusal_is_no_out_of_memory_if_the_next_line_reports_a_second_try(self) -> None:
+        assert what_ran_out(f"{self.REFUSED}Will keep trying for 10 seconds...\nepoch 1\n") is None
+        assert what_ran_out(f"{self.REFUSED}epoch 1\n") is not None
 
     def test_a_refusal_beside_a_part_that_was_left_out_is_an_out_of_memory(self) -> None:
         assert what_ran_out(f"{self.REFUSED}Skipping tactic: error allocating 15485030400-byte buffer\n") is not None
@@ -219,12 +226,35 @@ class TestPresentation:
         ("OSError: [Errno 12] Impossible d'allouer de la mémoire", "host"),
         ("bash: fork: 无法分配内存", "host"),
         ("RuntimeError: 显存不足", "gpu"),
+        ("solver: memory is not sufficient", "host"),
+        ("renderer: the scene is too large for the device", "gpu"),
+        ("job exceeded its requested memory", "host"),
+        ("process is over its 16 GiB memory limit", "host"),
+        ("the matrix needs 40 GB but only 12 GB are available", "host"),
+        ("required GPU memory 9.1 GiB is larger than what is there", "gpu"),
+        ("loader: used all of the available VRAM", "gpu"),
+        ("kernel: ran through all memory", "host"),
+        ("ERROR_NOT_ENOUGH_MEMORY", "host"),
+        ("panicked at InsufficientDeviceMemory", "gpu"),
+        ("The node was low on resource: memory.", "host"),
+        ("gap: cannot extend the workspace any more!", "host"),
+        ("failed to create buffer of 734003200 bytes", "host"),
+        ("pool: not enough room to grow", "host"),
+        ("clEnqueueNDRangeKernel failed: MEM_OBJECT_ALLOCATION_FAILURE", "gpu"),
+        ("no enough memory", "host"),
     ],
 )
 def test_general_words_for_a_lack_of_memory_are_recognised_in_any_program(words: str, part: str) -> None:
     found = what_ran_out(words)
     assert found is not None
     assert found.part == part
+
+
+def test_words_without_a_kind_of_memory_are_about_the_gpu_of_the_lines_before() -> None:
+    log = "loading\n" * 10
+    assert what_ran_out(f"using CUDA device 0\n{log}out of memory") == OomMatch("gpu")
+    assert what_ran_out(f"{log}out of memory") == OomMatch("host")
+    assert what_ran_out(f"using CUDA device 0\n{log}std::bad_alloc") == OomMatch("host")
 
 
 @pytest.mark.parametrize(
@@ -244,6 +274,13 @@ def test_general_words_for_a_lack_of_memory_are_recognised_in_any_program(words:
         "java.lang.OutOfMemoryError: Metaspace",
         "the report found no more memory leaks; error in line 4",
         "error: this key does not fit in the lock",
+        "error: the run failed, see https://example.org/out-of-memory",
+        "error: the kernel exceeds the limit of shared memory",
+        "job 17 exceeded MEM usage soft limit",
+        "error: out of resource: shared memory",
+        '{"oomKilled": false, "error": "no such file"}',
+        "Cannot allocate memory for the interpreter: conv.cc:191 input->dims->size != 4 (0 != 4)",
+        "table allocation failed: not enough memory, switching to the disk",
     ],
 )
 def test_words_that_resemble_a_lack_of_memory_are_none(words: str) -> None:
