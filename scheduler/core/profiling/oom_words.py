@@ -31,7 +31,7 @@ _KIND = (
     r"|more|real|swap|local|dedicated|card|accelerator|node|machine|runtime|gfx|onboard|sufficient|enough)"
     r"(?:'s)?[ _-]?)*"
 )
-"""What kind of memory it is: words before the noun. Kernels have shared, constant and texture memory: that is none."""
+"""Words before the noun that say which memory it is. Shared, constant and texture memory of kernels is not meant."""
 _NOT_THAT = r"(?! (?:slots?|cells?|registers?|banks?|bandwidth|ports?|leaks?|info|stat|usage stat|address|bars?)\w*\b)"
 _MEMORY = rf"(?:memory|v?ram\b|\bmem\b){_NOT_THAT}"
 _HEAP = r"(?:memory|v?ram|heaps?|swap)(?: space| pools?| arenas?)?"
