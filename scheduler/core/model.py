@@ -300,6 +300,9 @@ class WaitTicket:
     bare: tuple[int, ...] = ()
     """The bytes without margin with which it starts, on each of its GPUs, or on the host if it needs none; empty:
     its request has no margin."""
+    last: float = 0.0
+    """The time at which its run last started something, in seconds since the epoch; 0: not since its scheduler
+    began."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from scheduler.core.events import Event, Exited, Observed, Started, Submitted
 from scheduler.core.leases import NO_UNNAMED, HeldLease, Lease, UnnamedShim
 from scheduler.core.model import Device, DeviceBudget, Job, Placement, Purpose, Terms, Waiter, WaitTicket, Warn
 from scheduler.core.placement.refusal import Refusal
+from scheduler.core.reporting.published_forecast import PublishedForecast
 from scheduler.core.site_policy import SitePolicy
 from scheduler.values import dataclass, field
 
@@ -315,6 +316,9 @@ class LeaseRegistry(Protocol):
 
     def leave(self) -> None:
         """Withdraw this run's wait ticket."""
+
+    def publish(self, forecast: PublishedForecast | None) -> None:
+        """Tell other schedulers what their forecasts need of this run; None: it has nothing to do."""
 
     @property
     def uid(self) -> int:

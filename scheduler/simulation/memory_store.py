@@ -14,6 +14,7 @@ from scheduler.core.ports import Arrivals, Key
 from scheduler.core.profiling import task_class
 from scheduler.core.profiling.profile_index import Observation
 from scheduler.core.profiling.task_class import TaskClass
+from scheduler.core.reporting.published_forecast import PublishedForecast
 from scheduler.core.site_policy import SitePolicy
 from scheduler.core.tasks import command
 from scheduler.core.tasks.after import NothingEarlier, whole_run
@@ -73,6 +74,9 @@ class MemoryLeaseRegistry:
     def leave(self) -> None:
         """Withdraw what this run waits for."""
         self._machine.waiters.pop(self._run, None)
+
+    def publish(self, forecast: PublishedForecast | None) -> None:
+        """Do nothing, because a simulated run has no forecast that others read."""
 
     def house(self) -> SitePolicy:
         """Return no site policy, because a simulated machine has no administrator."""

@@ -20,8 +20,9 @@ from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Event, Exited
 from scheduler.core.model import Device, Profiling, Spec, Terms
 from scheduler.core.profiling.profile_index import ProfileIndex
-from scheduler.core.reporting.eta import MachineSnapshot, forecast
+from scheduler.core.reporting.eta import forecast
 from scheduler.core.reporting.forecast import Forecast
+from scheduler.core.reporting.schedule import MachineSnapshot
 from scheduler.simulation.interference import MODELS
 from scheduler.simulation.machine import SimulatedMachine
 from scheduler.simulation.memory_store import MemoryRunStore

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from scheduler.core.attempts.throughput import Throughput
 from scheduler.core.model import State
 from scheduler.core.ports import Key, Sample
-from scheduler.core.reporting.eta import UNKNOWN, MachineSnapshot, forecast
+from scheduler.core.reporting.eta import UNKNOWN, forecasts
 from scheduler.core.reporting.forecast import Forecast
+from scheduler.core.reporting.schedule import MachineSnapshot
 from scheduler.runtime import clock
 from scheduler.runtime.paths import replace_file
+from scheduler.store.machine import published_forecasts
 from scheduler.store.machine.lease_directory import find_directory
 from scheduler.store.machine.lease_records import living
 from scheduler.values import replace
@@ -40,8 +42,9 @@ class EtaUpdater:
         self._used: dict[Key, Mapping[str, int]] = {}
         self._progress: dict[Key, tuple[float, Throughput]] = {}
         self._due = time.monotonic() + FIRST
-        self._known_then = -1
-        """The number of known durations when the ETA was last unknown; -1 if it was known."""
+        self._began = clock.now()
+        self._unknown_then: tuple[int, int] | None = None
+        """The numbers of known durations and of changes when the ETA was last unknown; None if it was known."""
 
     def see(self, sample: Sample) -> None:
         """Note the memory use and the progress of a living attempt."""
@@ -56,21 +59,24 @@ class EtaUpdater:
         """Estimate again if that is due, in about 20 ms; return the seconds until the next estimate."""
         began = time.monotonic()
         if began >= self._due:
-            if self._count_known() != self._known_then:
+            if self._unknown_then is None or self._count() != self._unknown_then:
                 self._estimate()
             now = time.monotonic()
             self._due = now + min(LONGEST_REST, max(REST, (now - began) / SHARE))
         return self._due - began
 
-    def _count_known(self) -> int:
-        """Return a number that grows with each duration that becomes known."""
+    def _count(self) -> tuple[int, int]:
+        """Return the number of durations that became known, and the number of changes of the run."""
+        brain = self._session.brain
         measured = sum(throughput.seconds is not None for _, throughput in self._progress.values())
-        return self._session.brain.task_table.counts[State.SUCCEEDED] + measured
+        return brain.task_table.counts[State.SUCCEEDED] + measured, brain.changes
 
     def _estimate(self) -> None:
-        self.forecast = forecast(self._session.brain, self._snapshot(), self._ports.world.now())
-        self._known_then = self._count_known() if self.forecast.why == UNKNOWN else -1
+        """Estimate the course of the run, and publish what the forecasts of other schedulers need."""
+        self.forecast, published = forecasts(self._session.brain, self._snapshot(), self._ports.world.now())
+        self._unknown_then = self._count() if self.forecast.why == UNKNOWN else None
         self._write(json.dumps(self.forecast.to_dict()))
+        self._ports.leases.publish(published)
 
     def _snapshot(self) -> MachineSnapshot:
         """Return the state of the machine, and forget attempts that have ended."""
@@ -84,11 +90,16 @@ class EtaUpdater:
         }
         own = (self._ports.leases.uid, self._session.meta["token"])
         used_by = self._ports.watcher.used_by
-        leases = living(find_directory(self._session.settings.leases or None))
+        directory = find_directory(self._session.settings.leases or None)
+        leases = living(directory)
         others = [replace(one, used=used_by(one.shim, one.name)) for one in leases if (one.uid, one.run) != own]
         history = self._session.history
         overhead = (history.kept - history.spent) / history.ended if history.ended else 0.0
-        return MachineSnapshot(self._session.devices.snapshot(), others, self._used, progress, overhead)
+        since = max((attempt.placed for attempt in history.living.values()), default=self._began)
+        return MachineSnapshot(
+            self._session.devices.snapshot(), others, self._used, progress, overhead, own[0],
+            published_forecasts.others(directory, *own), since,
+        )  # fmt: skip
 
     def _write(self, text: str) -> None:
         """Replace the run's forecast file; ignore a failure, because the file is only a view."""

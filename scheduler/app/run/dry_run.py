@@ -23,8 +23,9 @@ from scheduler.core.events import Observed, Submitted
 from scheduler.core.model import UNFINISHED, Decision, DeviceBudget, Job, Machine, State, Terms
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.queue.start_gate import StartGate
-from scheduler.core.reporting.eta import MachineSnapshot, count_guessed, forecast
+from scheduler.core.reporting.eta import count_guessed, forecast
 from scheduler.core.reporting.forecast import Forecast
+from scheduler.core.reporting.schedule import MachineSnapshot
 from scheduler.core.tasks import command
 from scheduler.core.tasks.after import whole_run
 from scheduler.core.tasks.list_dependencies import ListDependencies

@@ -70,7 +70,10 @@ class Contenders:
         self._leases = machine.leases
         self._own = [placement.reservation for placement in own]
         self._now = machine.now
-        self._last = machine.turn.last
+        self._last: dict[int, float] = {self._me: machine.turn.last}
+        """The time of the last start that each user's waiting runs report; its lease may have ended since."""
+        for waiter in machine.waiters:
+            self._last[waiter.uid] = max(self._last.get(waiter.uid, 0.0), min(waiter.ticket.last, machine.now))
 
     def named(self, decision: Decision) -> Decision:
         """Return a pass's decision, completed by the waiters for which it kept capacity or drained devices."""
@@ -79,7 +82,7 @@ class Contenders:
     def take(self, placement: Placement) -> None:
         """Count a placement of this run as held from now on."""
         self._own.append(placement.reservation)
-        self._last = self._now
+        self._last[self._me] = self._now
 
     def give_way(self, task: int, rooms: Mapping[str, DeviceCapacity], host: DeviceCapacity | None) -> bool:
         """Keep capacity for all waiters that come before a task, each once in a pass; return whether there are any."""
@@ -99,7 +102,7 @@ class Contenders:
 
     def _usage(self, uid: int, ticket: WaitTicket) -> UsageRank:
         held, newest = _usage(uid, ticket, self._leases, self._own if uid == self._me else ())
-        return held, max(newest, self._last) if uid == self._me else newest
+        return held, max(newest, self._last.get(uid, 0.0))
 
     def _keep_room(self, waiter: Waiter, rooms: Mapping[str, DeviceCapacity], host: DeviceCapacity | None) -> None:
         ticket = waiter.ticket
@@ -381,7 +384,7 @@ class TurnTracker:
         self._ahead = frozenset(
             waiter.run for waiter in waiters if waiter.ticket.waited > waited and waiter.uid not in after
         )
-        return replace(wait, waited=waited, closed=self._is_closed(waited))
+        return replace(wait, waited=waited, closed=self._is_closed(waited), last=self._placed)
 
     def _still(self, now: float, decision: Decision) -> WaitTicket | None:
         """Return the ticket of a task that something else prevents from starting for a moment.

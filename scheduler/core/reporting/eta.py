@@ -3,7 +3,8 @@
 Each living attempt ends after its remaining duration. At each end the waiting tasks are placed by rank where they fit,
 by the rules that decide a real start (`placement.fit`), with the present reservations. No task is started and no state
 changes. The number of attempts to place a task is bounded, so that an estimate takes a few milliseconds for a queue of
-any length; the time for the rest follows from the work done until then.
+any length; the time for the rest follows from the work done until then. Other schedulers publish when their attempts
+end and what their tasks wait for (`published_forecast`), so their tasks take their turns in the schedule.
 """
 
 from __future__ import annotations
@@ -13,23 +14,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count, islice
 from math import inf, sqrt
+from operator import itemgetter
 
 from scheduler import units
 from scheduler.core.brain import Brain
 from scheduler.core.leases import Lease
 from scheduler.core.lifecycle import TaskState
-from scheduler.core.model import HOST, LIVING, DeviceBudget, EstimateSource, Machine, Placement, Purpose, State, Terms
+from scheduler.core.model import HOST, LIVING, NO_TASK, EstimateSource, Machine, Placement, Purpose, State, Terms
 from scheduler.core.placement import fit, slot_pass
 from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, capacities, is_called
 from scheduler.core.placement.refusal import Reason
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, gpus_of
-from scheduler.core.ports import Key
 from scheduler.core.profiling import estimator
 from scheduler.core.queue.start_gate import StartGate
 from scheduler.core.queue.task_group import TOGETHER, Asked
 from scheduler.core.reporting.durations import MOST_PROFILES, Duration, DurationIndex, remaining
 from scheduler.core.reporting.forecast import IDLE, ExpectedTask, Forecast, TimeSpan
-from scheduler.values import dataclass, field, replace
+from scheduler.core.reporting.other_runs import FairTurns, bounded
+from scheduler.core.reporting.published_forecast import MOST_DEMANDS, MOST_ENDS, PublishedForecast, WaitingDemand
+from scheduler.core.reporting.schedule import MachineSnapshot, PlannedAttempt, QueuedTask, WaitingGroup
+from scheduler.values import replace
 
 MOST_TASKS = 200
 """The number of waiting tasks that are placed one by one; the time for the others follows from the work done until
@@ -49,79 +53,22 @@ ALL_HELD = "unknown: all unfinished tasks are held"
 UNKNOWN = "unknown until a similar task has finished"
 
 
-@dataclass(frozen=True, slots=True)
-class MachineSnapshot:
-    """The state of the machine and of living attempts, as far as the Brain does not contain it."""
-
-    budgets: Sequence[DeviceBudget]
-    leases: Sequence[Lease] = ()
-    """The leases of other schedulers."""
-    used: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
-    """The bytes that each living attempt uses, by device."""
-    progress: Mapping[Key, tuple[float, float]] = field(default_factory=dict)
-    """The epochs that each living attempt has completed, and its seconds per epoch."""
-    overhead: float = 0.0
-    """The seconds for which a device is reserved before a task starts and after it has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class _WaitingGroup:
-    """Equal waiting tasks: their request, and how long each takes."""
-
-    need: ResourceRequest
-    seconds: float
-    deviation: float
-    """Standard deviation of the duration, in seconds."""
-    terms: Terms
-    least_bytes: int
-    """The fewest bytes that it requests on a GPU; 0 on the host."""
-    least_load: float
-    shape: int
-    """A number that is equal for all groups with equal requests."""
-
-
-@dataclass(frozen=True, slots=True)
-class _QueuedTask:
-    """A waiting task at its place in the queue."""
-
-    task: int
-    rank: int
-    group: _WaitingGroup
-    bypassed: int
-    """The number of later tasks that have started before it so far."""
-
-
-@dataclass(frozen=True, slots=True)
-class _PlannedAttempt:
-    """An attempt in the schedule: a living one of any scheduler, or one that was placed."""
-
-    start: float | None
-    """Its start in the schedule; None: it is already alive."""
-    end: float
-    reserved: Mapping[str, int]
-    load: Mapping[str, float]
-    used: Mapping[str, int]
-    """The bytes that it uses now."""
-    deviation: float = 0.0
-    """Standard deviation of its duration, in seconds."""
-    weight: int = 1
-    """The number of GPUs that it occupies, at least 1."""
-
-
 class EtaEstimate:
     """One estimate of the course of a run. It reads the Brain and changes nothing."""
 
     def __init__(self, brain: Brain, snapshot: MachineSnapshot, now: float, most_tasks: int, most_tries: int) -> None:
         self._brain, self._rules, self._snapshot = brain, brain.rules, snapshot
         self._now = self._at = now
-        self._most_tasks, self._tries_left = most_tasks, most_tries
+        self._most_tasks = most_tasks
         self._gate = StartGate()
         self.durations = DurationIndex(brain.profiles, _epoch_times(brain, snapshot), _elapsed_times(brain, now))
-        self._attempts: dict[int, _PlannedAttempt] = {}
-        self._running: list[tuple[float, int, _PlannedAttempt]] = []
+        self._attempts: dict[int, PlannedAttempt] = {}
+        self._ends: dict[tuple[int, int], float] = {}
+        """The ends of this run's living attempts, as far as something is known about them."""
+        self._running: list[tuple[float, int, PlannedAttempt]] = []
         """A heap of the attempts by their ends, each with a unique number."""
         self._numbers = count()
-        self._groups: dict[Asked, _WaitingGroup] = {}
+        self._groups: dict[Asked, WaitingGroup] = {}
         self._shapes: dict[tuple[ResourceRequest, str], int] = {}
         self._typical: dict[str, int] = {}
         self._placed_ranks: list[int] = []
@@ -131,8 +78,12 @@ class EtaEstimate:
         durations were wrong in one direction."""
         devices = [budget.device for budget in snapshot.budgets]
         self._has_gpus, self._has_slots = any(d.is_gpu for d in devices), any(d.is_slot for d in devices)
+        others = () if self._has_slots else snapshot.others
+        self._turns = FairTurns(snapshot.uid, snapshot.since, others, has_gpus=self._has_gpus)
+        self._tries_left = most_tries * (2 if self._turns.others else 1)
         self._rooms = self._take_stock()
         self._gpus = [room for room in self._rooms.values() if room.device.is_gpu]
+        self._queue = list(self._waiting()) if self._count_waiting() else []
 
     # ---- the machine ----
 
@@ -140,9 +91,13 @@ class EtaEstimate:
         """Return the capacity of each device beside living attempts, and note when these end."""
         snapshot = self._snapshot
         placements = [self._add_living(task, task.placement) for task in self._brain.living() if task.placement]
+        ends = {(one.run, *key): end for one in snapshot.others for key, end in one.ends.items()}
         for lease in snapshot.leases:
-            if lease.ends:
-                self._run(_PlannedAttempt(None, max(self._now, lease.ends), lease.reserved, lease.load, lease.used))
+            end = ends.get((lease.run, lease.task, lease.attempt), 0.0) or self._end_of(lease)
+            attempt = PlannedAttempt(None, end, lease.reserved, lease.load, lease.used, uid=lease.uid, run=lease.run)
+            self._turns.hold(attempt, lease.since)
+            if end < inf:
+                self._run(attempt)
         machine = Machine(self._now, tuple(snapshot.budgets), tuple(snapshot.leases), snapshot.used)
         rooms = capacities(machine, placements, self._rules)
         for room in rooms.values():
@@ -151,28 +106,38 @@ class EtaEstimate:
                 room.shut = None
         return rooms
 
+    def _end_of(self, lease: Lease) -> float:
+        """Return when a lease ends by the duration that was expected when it was taken; inf if that is unknown."""
+        return self._now + remaining(lease.expected, self._now - lease.since) if lease.expected else inf
+
     def _add_living(self, task: TaskState, placement: Placement) -> Placement:
         """Add a living attempt; return its placement as expected once its memory is known."""
         terms, used = self._brain.terms[task.terms], self._snapshot.used.get((task.id, task.attempts), {})
         seconds, deviation = self._remaining(task, terms)
         expected = replace(placement, reservation=self._expected_reservation(placement))
-        attempt = _PlannedAttempt(
-            None, self._now + seconds, expected.reservation, expected.load, used, deviation, _weight(terms)
-        )
+        attempt = PlannedAttempt(
+            None, self._now + seconds, expected.reservation, expected.load, used, deviation, _weight(terms),
+            self._snapshot.uid,
+        )  # fmt: skip
         self._attempts[task.id] = attempt
+        if self._is_known(task, terms):
+            self._ends[task.id, task.attempts] = attempt.end
+        self._turns.hold(attempt, task.started_at)
         self._run(attempt)
         self._add_work(seconds, deviation, attempt.weight)
         return expected
 
-    def _run(self, attempt: _PlannedAttempt) -> None:
+    def _run(self, attempt: PlannedAttempt) -> None:
         heappush(self._running, (attempt.end, next(self._numbers), attempt))
 
     def _look_at(self, at: float) -> None:
         """Try to place tasks at this time too, if it is to come."""
         if self._at < at < inf:
-            self._run(_PlannedAttempt(at, at, {}, {}, {}))
+            moment = PlannedAttempt(at, at, {}, {}, {})
+            self._turns.hold(moment, 0.0)
+            self._run(moment)
 
-    def _release(self, attempt: _PlannedAttempt) -> None:
+    def _release(self, attempt: PlannedAttempt) -> None:
         """Return what an ended attempt had reserved."""
         for key, reserved in attempt.reserved.items():
             room = self._rooms.get(key)
@@ -180,8 +145,9 @@ class EtaEstimate:
                 room.bytes += max(reserved, attempt.used.get(key, 0))
                 room.load += attempt.load.get(key, 0.0)
                 room.residents -= 1
-                room.ours -= 1
+                room.ours -= not attempt.run
                 room.taken_alone = room.taken_alone and room.residents > 0
+        self._turns.release(attempt)
 
     # ---- what tasks need, and how long they take ----
 
@@ -229,10 +195,17 @@ class EtaEstimate:
         seconds = max(0.01, min(seconds, inf if terms.timeout is None else terms.timeout - elapsed))
         return seconds, min(seconds, whole * spread)
 
-    def _describe(self, asked: Asked, task: int) -> _WaitingGroup:
+    def _is_known(self, task: TaskState, terms: Terms) -> bool:
+        """Tell whether something is known about how long a living attempt lasts."""
+        if (task.id, task.attempts) in self._snapshot.progress:
+            return True
+        return self.durations.expect(self._brain.task_table.kind(task.id), terms.epochs) is not None
+
+    def _describe(self, asked: Asked, task: int) -> WaitingGroup:
         brain, terms = self._brain, self._brain.terms[asked[0]]
         need = self._assumed(brain.need(task, gpus_of(terms, self._has_gpus)))
-        seconds, spread = self.durations.expect(asked[1], terms.epochs) or Duration(1.0, 0.0)
+        known = self.durations.expect(asked[1], terms.epochs)
+        seconds, spread = known or Duration(1.0, 0.0)
         deviation = seconds * spread
         if need.purpose is Purpose.PROBE and terms.epochs:
             seconds += seconds * min(1.0, self._rules.profile_epochs / terms.epochs)
@@ -240,7 +213,7 @@ class EtaEstimate:
         least = min((ask.bytes or 0 for ask in need.gpus), default=0)
         load = fit.load_asked(need.busy, self._rules) if need.gpus else 0.0
         shape = self._shapes.setdefault((need, terms.device), len(self._shapes))
-        return _WaitingGroup(need, seconds, deviation, terms, least, load, shape)
+        return WaitingGroup(need, seconds, deviation, terms, least, load, shape, known is not None)
 
     # ---- all the work that is left ----
 
@@ -270,8 +243,7 @@ class EtaEstimate:
 
     def forecast(self) -> Forecast:
         """Return the likely course, until nothing is left, nothing more fits, or enough tasks were placed."""
-        waiting = 0 if self._brain.draining else self._brain.task_table.counts[State.WAITING]
-        queue = list(self._waiting()) if waiting else []
+        waiting, queue = self._count_waiting(), [*self._queue]
         if waiting:
             self._add_waiting_work()
         all_queued = len(queue) == waiting
@@ -279,7 +251,7 @@ class EtaEstimate:
         for at in {self._brain.dependencies.begins(task) for task in blocked}:
             self._look_at(at)
         self._start(queue)
-        while self._running and self._tries_left > 0 and (all_queued or queue):
+        while self._running and self._tries_left > 0 and (queue or (blocked and all_queued)):
             self._at = self._running[0][0]
             while self._running and self._running[0][0] <= self._at:
                 self._release(heappop(self._running)[2])
@@ -292,9 +264,35 @@ class EtaEstimate:
         if queue and all_queued and not self._running:
             stuck = units.count(len(queue), "waiting task")
             return Forecast(self._now, None, f"unknown: {stuck} cannot start beside what is in use now", tasks)
-        return Forecast(self._now, self._end(beyond=bool(self._running) or not all_queued), "", tasks)
+        beyond = bool(self._running and (queue or blocked)) or not all_queued
+        return Forecast(self._now, self._end(beyond=beyond), "", tasks)
 
-    def _waiting(self) -> Iterator[_QueuedTask]:
+    def published(self) -> PublishedForecast:
+        """Return what other schedulers need for their forecasts: living attempts and waiting tasks of this run."""
+        soonest = sorted(self._ends.items(), key=itemgetter(1))[:MOST_ENDS]
+        keys = tuple(budget.device.key for budget in self._snapshot.budgets if not budget.device.is_slot)
+        closed = self._has_slots or self._gate.look(self._rules, self._now).refusal is not None
+        return PublishedForecast(
+            self._snapshot.uid, "", self._snapshot.since, keys, self._rules.jobs, dict(soonest),
+            () if closed else self._demands(),
+        )  # fmt: skip
+
+    def _demands(self) -> tuple[WaitingDemand, ...]:
+        """Return the waiting tasks by their requests, in the order of the queue."""
+        numbers = {asked: len(group) for asked, group in islice(self._brain.wait_queue.grouped(), MOST_GROUPS)}
+        shapes: dict[int, list[tuple[int, WaitingGroup]]] = {}
+        for asked, group in self._groups.items():
+            if number := numbers.get(asked, 0):
+                shapes.setdefault(group.shape, []).append((number, group))
+        demands = [_demand(alike) for alike in shapes.values()]
+        if demands and (beyond := self._count_waiting() - sum(demand.tasks for demand in demands)) > 0:
+            demands[-1] = replace(demands[-1], tasks=demands[-1].tasks + beyond)
+        return bounded(demands, MOST_DEMANDS)
+
+    def _count_waiting(self) -> int:
+        return 0 if self._brain.draining else self._brain.task_table.counts[State.WAITING]
+
+    def _waiting(self) -> Iterator[QueuedTask]:
         """Yield the best-ranked waiting tasks with their groups."""
         line = self._brain.wait_queue
         cursor = line.walk()
@@ -305,7 +303,7 @@ class EtaEstimate:
             place, asked = cursor.first
             if asked not in self._groups:
                 self._groups[asked] = self._describe(asked, task)
-            yield _QueuedTask(task, rank, self._groups[asked], line.bypassed(task, place))
+            yield QueuedTask(task, rank, self._groups[asked], line.bypassed(task, place))
             cursor.take()
 
     def _blocked(self) -> list[int]:
@@ -313,7 +311,7 @@ class EtaEstimate:
         blocked = () if self._brain.draining else self._brain.task_table.in_state(State.BLOCKED)
         return list(islice(blocked, self._most_tasks))
 
-    def _freed(self, blocked: list[int]) -> list[_QueuedTask]:
+    def _freed(self, blocked: list[int]) -> list[QueuedTask]:
         """Return the blocked tasks whose parents have all ended by now in the schedule, and whose time has come, and
         take them off the list.
 
@@ -328,25 +326,29 @@ class EtaEstimate:
         blocked[:] = [task for task in blocked if task not in freed]
         return [self._queued_later(task) for task in freed]
 
-    def _queued_later(self, task: int) -> _QueuedTask:
+    def _queued_later(self, task: int) -> QueuedTask:
         asked = (self._brain.task_table.terms(task), self._brain.kind_of(task), TOGETHER)
         if asked not in self._groups:
             self._groups[asked] = self._describe(asked, task)
-        return _QueuedTask(task, self._most_tasks + task, self._groups[asked], 0)
+        return QueuedTask(task, self._most_tasks + task, self._groups[asked], 0)
 
-    def _start(self, queue: list[_QueuedTask]) -> None:
-        """Place every waiting task that fits now, by rank, while the run may start tasks."""
+    def _start(self, queue: list[QueuedTask]) -> None:
+        """Place every waiting task that fits now, of this run and of others, in turn."""
         gate = self._gate.look(self._rules, self._at)
         if gate.refusal is not None:
             self._look_at(gate.until if queue else inf)
-            return
-        failed: set[int] = set()
-        placed: set[int] = set()
         for room in self._rooms.values():
             room.closed = False
-        most_bytes, most_load = self._most_free()
+        own = self._own_starts(queue) if gate.refusal is None else iter(())
+        self._turns.start(own, self._place_other, self._at)
+
+    def _own_starts(self, queue: list[QueuedTask]) -> Iterator[None]:
+        """Place this run's tasks that fit now, by rank; yield after each, and take them off the queue at the end."""
+        failed: set[int] = set()
+        placed: set[int] = set()
         living = sum(attempt.end > self._at for attempt in self._attempts.values())
         left = inf if self._rules.jobs is None else self._rules.jobs - living
+        most_bytes, most_load = self._most_free()
         for queued in queue:
             group = queued.group
             if len(placed) >= left or self._tries_left <= 0 or len(failed) == len(self._shapes):
@@ -361,11 +363,47 @@ class EtaEstimate:
             else:
                 self._take(queued, placement)
                 placed.add(queued.task)
+                yield
             most_bytes, most_load = self._most_free()
         if placed:
             queue[:] = [queued for queued in queue if queued.task not in placed]
 
-    def _close_if_bypassed(self, queued: _QueuedTask) -> None:
+    def _place_other(self, demand: WaitingDemand, run: PublishedForecast) -> bool:
+        """Place a task of another run where it fits now; return False if it does not."""
+        need = demand.need
+        load = fit.load_asked(need.busy, self._rules) if need.gpus else 0.0
+        least = min((ask.bytes or 0 for ask in need.gpus), default=0)
+        most_bytes, most_load = self._most_free()
+        if self._tries_left <= 0 or (need.gpus and (least > most_bytes or load > most_load + ENOUGH)):
+            return False
+        self._tries_left -= 1
+        here = [room for room in self._gpus if not run.devices or room.device.key in run.devices]
+        if len(here) < len(need.gpus) or (not need.gpus and HOST not in self._rooms):
+            return False  # it waits for what this run knows nothing of
+        gpus = sorted(_called(here, demand.device), key=lambda room: (-room.load, -room.bytes))
+        tried = fit.fit(NO_TASK, 1, need, gpus if need.gpus else (), self._rooms.get(HOST), self._rules)
+        if not isinstance(tried, Placement):
+            return False
+        fit.take(self._rooms, tried)
+        for key in tried.reservation:
+            self._rooms[key].ours -= 1
+        seconds = self._typical_seconds() if demand.seconds is None else demand.seconds
+        end = self._at + max(seconds, 0.01)
+        self._add_placed(
+            PlannedAttempt(self._at, end, tried.reservation, tried.load, {}, uid=run.uid, run=run.run), self._at
+        )
+        return True
+
+    def _typical_seconds(self) -> float:
+        """Return the mean duration of this run's waiting tasks, for tasks of others of which nothing is known."""
+        groups = self._groups.values()
+        return sum(group.seconds for group in groups) / len(groups) if groups else 0.0
+
+    def _add_placed(self, attempt: PlannedAttempt, since: float) -> None:
+        self._turns.hold(attempt, since)
+        self._run(attempt)
+
+    def _close_if_bypassed(self, queued: QueuedTask) -> None:
         """Close the devices of a task that was bypassed too often, if it will fit once their leases have ended."""
         since_now = len(self._placed_ranks) - bisect_right(self._placed_ranks, queued.rank)
         if since_now + queued.bypassed < self._rules.bypass_limit:
@@ -397,7 +435,7 @@ class EtaEstimate:
             ),
         )
 
-    def _fit(self, task: int, group: _WaitingGroup) -> Placement | None:
+    def _fit(self, task: int, group: WaitingGroup) -> Placement | None:
         self._tries_left -= 1
         rooms, rules, need = self._rooms, self._rules, group.need
         if self._has_slots:
@@ -408,14 +446,16 @@ class EtaEstimate:
             tried = fit.fit(task, 1, need, gpus, rooms.get(HOST), rules)
         return tried if isinstance(tried, Placement) else None
 
-    def _take(self, queued: _QueuedTask, placement: Placement) -> None:
+    def _take(self, queued: QueuedTask, placement: Placement) -> None:
         fit.take(self._rooms, placement)
         insort(self._placed_ranks, queued.rank)
         group = queued.group
         end, weight = self._at + group.seconds, _weight(group.terms)
-        attempt = _PlannedAttempt(self._at, end, placement.reservation, placement.load, {}, group.deviation, weight)
+        attempt = PlannedAttempt(
+            self._at, end, placement.reservation, placement.load, {}, group.deviation, weight, self._snapshot.uid
+        )
         self._attempts[queued.task] = attempt
-        self._run(attempt)
+        self._add_placed(attempt, self._at)
 
     # ---- the moments ----
 
@@ -430,12 +470,12 @@ class EtaEstimate:
             over, own = max(over, self._at + max(0.0, self._work - done) / rate), 0.0
         return self._span(over, sqrt((self._spread() * (over - self._now)) ** 2 + own**2))
 
-    def _done(self, attempt: _PlannedAttempt) -> float:
+    def _done(self, attempt: PlannedAttempt) -> float:
         """Return the work that an attempt has done until the time that the schedule has reached."""
         start = self._now if attempt.start is None else attempt.start
         return attempt.weight * max(0.0, min(attempt.end, self._at) - start)
 
-    def _expected_task(self, attempt: _PlannedAttempt) -> ExpectedTask:
+    def _expected_task(self, attempt: PlannedAttempt) -> ExpectedTask:
         start, devices = attempt.start, tuple(attempt.reserved)
         if start is None:
             return ExpectedTask(None, self._span(attempt.end, attempt.deviation), devices)
@@ -450,6 +490,15 @@ class EtaEstimate:
         ahead = max(likely - self._now, 1e-6)
         off = max(least, QUANTILE * deviation / ahead)
         return TimeSpan(likely, self._now + ahead / (1 + off), self._now + ahead * (1 + off))
+
+
+def _demand(alike: Sequence[tuple[int, WaitingGroup]]) -> WaitingDemand:
+    """Return groups with equal requests as one; each comes with its number of tasks."""
+    known = [(number, group.seconds) for number, group in alike if group.is_known]
+    tasks, first = sum(number for number, _ in alike), alike[0][1]
+    counted = sum(number for number, _ in known)
+    seconds = sum(number * each for number, each in known) / counted if counted else None
+    return WaitingDemand(tasks, seconds, first.need, first.terms.device)
 
 
 def _weight(terms: Terms) -> int:
@@ -469,12 +518,20 @@ def forecast(
     brain: Brain, snapshot: MachineSnapshot, now: float, most_tasks: int = MOST_TASKS, most_tries: int = MOST_TRIES
 ) -> Forecast:
     """Return the forecast of a run, without an end if a duration is unknown. The Brain is not changed."""
+    return forecasts(brain, snapshot, now, most_tasks, most_tries)[0]
+
+
+def forecasts(
+    brain: Brain, snapshot: MachineSnapshot, now: float, most_tasks: int = MOST_TASKS, most_tries: int = MOST_TRIES
+) -> tuple[Forecast, PublishedForecast | None]:
+    """Return the forecast of a run, and what other schedulers need for theirs; None: it has nothing to do."""
     if not any(brain.task_table.counts[state] for state in (*LIVING, State.WAITING, State.BLOCKED)):
-        return Forecast(now, None, ALL_HELD if brain.task_table.counts[State.HELD] else IDLE)
+        return Forecast(now, None, ALL_HELD if brain.task_table.counts[State.HELD] else IDLE), None
     estimate = EtaEstimate(brain, snapshot, now, most_tasks, most_tries)
+    published = estimate.published()
     if any(estimate.durations.expect(number, epochs) is None for number, epochs in _classes(brain)):
-        return Forecast(now, None, UNKNOWN)
-    return estimate.forecast()
+        return Forecast(now, None, UNKNOWN), published
+    return estimate.forecast(), published
 
 
 def count_guessed(brain: Brain) -> int:

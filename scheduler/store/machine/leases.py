@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from scheduler.core.leases import HeldLease, Lease
 from scheduler.core.model import Placement, Waiter, WaitTicket
+from scheduler.core.reporting.published_forecast import PublishedForecast
 from scheduler.core.site_policy import SitePolicy
 from scheduler.errors import LeaseError
 from scheduler.runtime import threads
@@ -25,6 +26,7 @@ from scheduler.store.machine.lease_directory import open_trusted, owned_by
 from scheduler.store.machine.lease_records import BY_SHIM, LASTING, LEASES, namespace, stem, to_block
 from scheduler.store.machine.locked_files import holder
 from scheduler.store.machine.mutex import Mutex
+from scheduler.store.machine.published_forecasts import PublishedForecastFile
 from scheduler.store.machine.records import RecordDirectory
 from scheduler.store.machine.site_config import SiteConfigReader
 from scheduler.store.machine.wait_tickets import Tickets
@@ -76,6 +78,7 @@ class FileLeaseRegistry:
         self._looked_at = -math.inf
         """The time at which the directory was last checked outside its mutex."""
         self._tickets = Tickets(self.uid, run)
+        self._forecast = PublishedForecastFile(self.uid, run)
         self._site_reader = SiteConfigReader(self.uid)
         self._site = self._site_reader.now()
 
@@ -86,10 +89,26 @@ class FileLeaseRegistry:
     def close(self) -> None:
         """Close the directory."""
         self._tickets.forget(self._records)
+        self._forecast.forget(self._records)
         for one in (self._own or {}).values():
             if one.fd >= 0:
                 os.close(one.fd)
         os.close(self._fd)
+
+    def publish(self, forecast: PublishedForecast | None) -> None:
+        """Tell other schedulers when this run's attempts end and what its tasks wait for; None: it has nothing to do.
+
+        If that cannot be written, only their forecasts are less exact.
+        """
+        if forecast is None:
+            self._forecast.leave(self._fd)
+            return
+        with contextlib.suppress(OSError, LeaseError):
+            if not self._forecast.needs_mutex:
+                self._forecast.rewrite(forecast)
+                return
+            with self.deciding():
+                self._forecast.make(self._records, forecast)
 
     # ---- the mutex ----
 

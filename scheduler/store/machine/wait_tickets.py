@@ -16,7 +16,7 @@ from scheduler.runtime.shim import pack_block
 from scheduler.store.machine.records import RecordDirectory, RecordFile, RecordKind, amount, read_all, size
 from scheduler.values import replace
 
-VERSION = 1
+VERSION = 2
 
 
 def to_dict(ticket: WaitTicket, now: float) -> dict[str, Any]:
@@ -32,6 +32,7 @@ def to_dict(ticket: WaitTicket, now: float) -> dict[str, Any]:
         "alone": ticket.alone,
         "closed": ticket.closed,
         "bare": ticket.bare,
+        "last": round(ticket.last, 3),
         "since": now - ticket.waited,
         "looked": now,
     }
@@ -50,6 +51,7 @@ def from_dict(said: Mapping[str, Any], now: float) -> WaitTicket:
         waited=amount(now - float(said["since"])),
         closed=bool(said["closed"]),
         bare=tuple(size(bytes_) for bytes_ in said["bare"]),
+        last=amount(said["last"]),
     )
 
 

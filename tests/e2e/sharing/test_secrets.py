@@ -75,8 +75,8 @@ def test_no_view_shows_a_secret_or_an_escape_sequence(home: Home, words: tuple[s
 def test_device_names_of_other_users_are_shown_without_escape_sequences(home: Home, words: tuple[str, ...]) -> None:
     folder = os.open(home.leases, os.O_RDONLY | os.O_DIRECTORY)
     lease = {"version": 1, "shim": 0, "boot": "", "bytes": {f"card{ESCAPES}": 1 << 30}, "load": {}}
-    ticket = {"version": 1, "task": 1, "devices": [f"card{ESCAPES}"], "gpus": [], "host": 0, "cores": 0, "busy": 0}
-    said = {**ticket, "alone": False, "closed": False, "since": 0, "looked": 1e9}
+    ticket = {"version": 2, "task": 1, "devices": [f"card{ESCAPES}"], "gpus": [], "host": 0, "cores": 0, "busy": 0}
+    said = {**ticket, "alone": False, "closed": False, "bare": [], "last": 0, "since": 0, "looked": 1e9}
     held = [
         make_locked(folder, f"{os.getuid()}.9-f.1.1.{os.urandom(8).hex()}", pack_block(lease)),
         make_locked(folder, f"ticket.{os.getuid()}.9-f.{os.urandom(8).hex()}", pack_block(said)),

@@ -14,9 +14,11 @@ import pytest
 from scheduler.app.run.options import RunOptions
 from scheduler.core.events import FORMATS
 from scheduler.core.model import HOST, EstimateSource, Placement, Purpose, Terms, WaitTicket
+from scheduler.core.placement.request import MemoryRequest, ResourceRequest
 from scheduler.core.ports import Answer, Request
 from scheduler.core.profiling.profile_index import Observation
 from scheduler.core.profiling.task_class import TaskClass
+from scheduler.core.reporting.published_forecast import PublishedForecast, WaitingDemand
 from scheduler.core.tasks.fields import RowForm, pack_terms
 from scheduler.inputs.csv_reader import CsvMark
 from scheduler.inputs.follow import FollowMark
@@ -136,16 +138,33 @@ def test_leases_have_format_1(tmp_path: Path) -> None:
     registry.close()
 
 
-def test_wait_tickets_have_format_1(tmp_path: Path) -> None:
+def test_wait_tickets_have_format_2(tmp_path: Path) -> None:
     registry = FileLeaseRegistry(tmp_path / "leases", "1-a", "a boot")
-    ticket = WaitTicket(3, ("GPU-a", HOST), (GIB, None), 5, 1.5, 0.5, alone=True, waited=9.0, closed=True, bare=(7,))
+    ticket = WaitTicket(
+        3, ("GPU-a", HOST), (GIB, None), 5, 1.5, 0.5, alone=True, waited=9.0, closed=True, bare=(7,), last=1e9
+    )
     with registry.deciding() as transaction:
         transaction.wait(ticket)
     said = record(tmp_path / "leases")
     assert said.pop("looked") - said.pop("since") == pytest.approx(9.0)
     assert said == {
-        "version": 1, "task": 3, "devices": ["GPU-a", HOST], "gpus": [GIB, None], "host": 5, "cores": 1.5,
-        "busy": 0.5, "alone": True, "closed": True, "bare": [7],
+        "version": 2, "task": 3, "devices": ["GPU-a", HOST], "gpus": [GIB, None], "host": 5, "cores": 1.5,
+        "busy": 0.5, "alone": True, "closed": True, "bare": [7], "last": 1e9,
+    }  # fmt: skip
+    registry.close()
+
+
+def test_published_forecasts_have_format_1(tmp_path: Path) -> None:
+    registry = FileLeaseRegistry(tmp_path / "leases", "1-a", "a boot")
+    need = ResourceRequest(MemoryRequest(5, 4), 1.5, EstimateSource.PROFILE, (MemoryRequest(GIB, 7),), 0.5, alone=True)
+    waiting = (WaitingDemand(9, 60.0, need, "0"), WaitingDemand(1, None, need))
+    registry.publish(PublishedForecast(os.getuid(), "1-a", 1e9, ("GPU-a",), 4, {(3, 1): 1e9 + 5}, waiting))
+    each = {"gpus": [[GIB, 7]], "host": [5, 4], "cores": 1.5, "busy": 0.5, "alone": True}
+    assert record(tmp_path / "leases") == {
+        "version": 1, "since": 1e9, "devices": ["GPU-a"], "jobs": 4, "ends": {"3.1": 1e9 + 5},
+        "waiting": [
+            {"tasks": 9, "seconds": 60.0, **each, "device": "0"}, {"tasks": 1, "seconds": None, **each, "device": ""},
+        ],
     }  # fmt: skip
     registry.close()
 

@@ -29,7 +29,7 @@ def leases(tmp_path: Path) -> Path:
 
 def said(**what: Any) -> bytes:
     """Return a ticket's record with some fields replaced, as an attacker would."""
-    plain = {**asdict(TICKET), "version": 1, "since": 0.0, "looked": 0.0}
+    plain = {**asdict(TICKET), "version": 2, "since": 0.0, "looked": 0.0}
     return pack_block({**plain, **what})
 
 
@@ -77,8 +77,9 @@ class TestTickets:
     @pytest.mark.parametrize(
         "block",
         [
-            b"", b"nonsense", pack_block({"version": 1}), pack_block({"version": 99}), said(since=-math.inf),
-            said(since=math.nan), said(since=-1e300), said(cores=math.inf), said(host=10**400), said(gpus=[1 << 61]),
+            b"", b"nonsense", pack_block({"version": 2}), pack_block({"version": 99}), said(since=-math.inf),
+            said(since=math.nan), said(since=-1e300), said(last=math.nan),
+            said(cores=math.inf), said(host=10**400), said(gpus=[1 << 61]),
         ],
     )  # fmt: skip
     def test_an_invalid_ticket_does_not_count(self, leases: Path, block: bytes) -> None:

@@ -24,7 +24,8 @@ def waiter(memory: int | None, waited: float = 10.0, uid: int = BEN, run: str = 
     """Return a waiter that wants so many GiB on GPU 0."""
     closed, idle, alone = bool(said.get("closed")), float(str(said.get("idle", 0.0))), bool(said.get("alone"))
     bytes_ = None if memory is None else memory * GIB
-    ticket = WaitTicket(1, ("GPU-0",), (bytes_,), 0, alone=alone, waited=waited, closed=closed)
+    last = float(str(said.get("last", 0.0)))
+    ticket = WaitTicket(1, ("GPU-0",), (bytes_,), 0, alone=alone, waited=waited, closed=closed, last=last)
     return Waiter(f"ticket.{uid}.{run}", uid, run, ticket, idle, bool(said.get("passed_up")))
 
 
@@ -55,6 +56,20 @@ class TestNextUser:
         assert placed(decision) == [1]
         assert decision.fitting == ("ticket.2000.9-b",)
         assert "of run 9 of" in decision.refusals[0].text
+
+    def test_among_users_who_hold_nothing_the_one_who_started_something_last_is_last(self) -> None:
+        for theirs, fits in ((10.0, ("ticket.2000.9-b",)), (70.0, ())):
+            seen = scene(waiter(16, waited=1.0, last=theirs), turn=Turn(1, 9.0, last=40.0))
+            assert packer(1, "16GiB").decide(replace(seen, now=100.0)).fitting == fits
+
+    def test_a_user_is_last_if_any_run_of_that_user_started_something_last(self) -> None:
+        waiters = waiter(16, waited=1.0, last=10.0), waiter(16, waited=1.0, last=70.0, run="8-a")
+        seen = scene(*waiters, turn=Turn(1, 9.0, last=40.0))
+        assert packer(1, "16GiB").decide(replace(seen, now=100.0)).fitting == ()
+
+    def test_a_start_in_the_future_is_not_believed(self) -> None:
+        seen = scene(waiter(16, waited=20.0, last=1e9), turn=Turn(1, 9.0, last=100.0))
+        assert packer(1, "16GiB").decide(replace(seen, now=100.0)).fitting == ("ticket.2000.9-b",), "it came first"
 
     def test_a_task_that_waited_longest_takes_its_capacity_first(self) -> None:
         decision = packer().decide(scene(waiter(12, waited=5.0), turn=Turn(task=1, waited=9.0)))

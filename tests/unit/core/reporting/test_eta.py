@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from scheduler.core.causes import DependencyStep
 from scheduler.core.events import Depended, Limited
 from scheduler.core.leases import Lease
-from scheduler.core.reporting.eta import ALL_HELD, UNKNOWN, MachineSnapshot, forecast
+from scheduler.core.model import EstimateSource
+from scheduler.core.placement.request import MemoryRequest, ResourceRequest
+from scheduler.core.reporting.eta import ALL_HELD, UNKNOWN, forecast, forecasts
 from scheduler.core.reporting.forecast import Forecast
+from scheduler.core.reporting.published_forecast import PublishedForecast, WaitingDemand
+from scheduler.core.reporting.schedule import MachineSnapshot
 from scheduler.units import GIB
 from tests.support import builders as b
 
@@ -226,3 +232,105 @@ class TestDependencies:
         assert (third.start.likely, fourth.start.likely) == (second.end.likely, third.end.likely)
         assert found.end is not None
         assert found.end.likely == fourth.end.likely
+
+
+def demand(tasks: int, seconds: float | None, memory: int = GIB, cores: float = 1.0) -> WaitingDemand:
+    need = ResourceRequest(MemoryRequest(memory, memory), cores, EstimateSource.DECLARED)
+    return WaitingDemand(tasks, seconds, need)
+
+
+class TestOtherRuns:
+    """A machine with one core, on which two runs of one user or of two have one task at a time."""
+
+    USER, OTHER = 1000, 2000
+
+    def estimated(self, left: int, *others: PublishedForecast, theirs: Sequence[Lease] = ()) -> tuple[float, Forecast]:
+        """Return the time and the forecast of a run with waiting tasks of 60 s, beside other runs."""
+        run = learning(b.jobs(left + 3, seconds=60.0, memory="1GiB"), b.host(cores=1))
+        snapshot = under_way(run, 2)
+        now = run.machine.now
+        snapshot = replace(snapshot, uid=self.USER, others=others, leases=theirs, since=now)
+        return now, forecast(run.brain, snapshot, now)
+
+    def starts(self, now: float, found: Forecast) -> list[float]:
+        return [round(one.start.likely - now) for _, one in sorted(found.tasks.items()) if one.start is not None]
+
+    def test_runs_of_one_user_start_tasks_in_turn(self) -> None:
+        now, found = self.estimated(3, PublishedForecast(self.USER, "9-z", 0.0, waiting=(demand(2, 100.0),)))
+        assert self.starts(now, found) == [160, 320, 380], "after 60 s theirs is next, then one of each in turn"
+
+    def test_a_user_with_less_is_next(self) -> None:
+        lease = b.lease_of({"host": 8 * GIB}, uid=self.USER, run="8-y", task=1, attempt=1)
+        theirs = PublishedForecast(self.OTHER, "9-z", 0.0, waiting=(demand(3, 100.0),))
+        now, found = self.estimated(1, theirs, theirs=[lease])
+        assert self.starts(now, found) == [360], "this user holds memory elsewhere all the time"
+
+    def test_the_end_of_a_lease_is_known_from_its_scheduler(self) -> None:
+        lease = b.lease_of({"host": 22 * GIB}, uid=self.OTHER, run="9-z", task=4, attempt=1)
+        run = learning(b.jobs(6, seconds=60.0, memory="3GiB"), b.host(cores=1))
+        snapshot = under_way(run, 2)
+        now = run.machine.now
+        snapshot = replace(snapshot, leases=[lease])
+        assert forecast(run.brain, snapshot, now).end is None, "nothing is known about the lease"
+        known = PublishedForecast(self.OTHER, "9-z", ends={(4, 1): now + 500})
+        assert self.starts(now, forecast(run.brain, replace(snapshot, others=[known]), now))[0] == 500
+
+    def test_a_lease_that_is_late_takes_a_quarter_longer(self) -> None:
+        run = learning(b.jobs(6, seconds=60.0, memory="3GiB"), b.host(cores=1))
+        snapshot = under_way(run, 2)
+        now = run.machine.now
+        lease = b.lease_of({"host": 22 * GIB}, uid=self.OTHER, run="9-z", since=now - 400, expected=100.0)
+        assert self.starts(now, forecast(run.brain, replace(snapshot, leases=[lease]), now))[0] == 100
+
+    def test_tasks_of_unknown_duration_are_assumed_to_last_as_long_as_those_of_this_run(self) -> None:
+        now, found = self.estimated(1, PublishedForecast(self.USER, "9-z", 0.0, waiting=(demand(1, None),)))
+        assert self.starts(now, found) == [120]
+
+    def test_a_run_with_a_limit_of_tasks_starts_no_more(self) -> None:
+        run = learning(b.jobs(32, seconds=60.0, memory="1GiB"), b.host(cores=4))
+        snapshot, now = under_way(run, 4), run.machine.now
+        for_all = PublishedForecast(self.OTHER, "9-z", 0.0, waiting=(demand(100, 60.0),))
+        ends = [
+            forecast(run.brain, replace(snapshot, uid=self.USER, others=[one]), now).end
+            for one in (for_all, replace(for_all, jobs=1))
+        ]
+        assert ends[0] is not None
+        assert ends[1] is not None
+        assert ends[1].likely < ends[0].likely
+
+    def test_a_run_publishes_what_others_need(self) -> None:
+        jobs = [*b.jobs(6, seconds=60.0, memory="1GiB"), *b.jobs(3, filename="big.py", memory="20GiB")]
+        run = learning(jobs, b.host(cores=2), num=20, jobs=3)
+        snapshot = under_way(run, 2)
+        now = run.machine.now
+        snapshot = replace(snapshot, uid=self.USER, since=now)
+        said = forecasts(run.brain, snapshot, now)[1]
+        assert said is not None
+        assert (said.uid, said.since, said.jobs, said.devices) == (self.USER, now, 3, ("host",))
+        assert {key: end - now for key, end in said.ends.items()} == pytest.approx(
+            {(3, 1): 60.0, (4, 1): 60.0}, rel=0.1
+        )
+        assert [one.tasks for one in said.waiting] == [2, 3]
+        assert [one.need.host.bytes for one in said.waiting] == [GIB, 20 * GIB]
+        assert said.waiting[0].seconds == pytest.approx(60.0, rel=0.1)
+
+    def test_a_run_publishes_its_waiting_tasks_before_any_duration_is_known(self) -> None:
+        run = learning(b.jobs(20, seconds=60.0))
+        found, said = forecasts(run.brain, under_way(run, 0), run.machine.now)
+        assert found.why == UNKNOWN
+        assert said is not None
+        assert said.ends == {}
+        assert [(one.tasks, one.seconds) for one in said.waiting] == [(18, None)]
+
+    def test_a_paused_run_publishes_no_waiting_tasks(self) -> None:
+        run = learning(b.jobs(8, 100, memory="1GiB"))
+        snapshot = under_way(run, 2)
+        b.tell(run.brain, Limited(paused=True))
+        said = forecasts(run.brain, snapshot, run.machine.now)[1]
+        assert said is not None
+        assert said.waiting == ()
+        assert said.ends
+
+    def test_a_run_with_nothing_to_do_publishes_nothing(self) -> None:
+        run = learning(b.jobs(2, seconds=60.0)).run()
+        assert forecasts(run.brain, MachineSnapshot(()), run.machine.now)[1] is None

@@ -1,0 +1,108 @@
+"""The turns of other runs in a schedule: their waiting tasks start among this run's, by the rules of fair share.
+
+Next is the waiting user who holds least; among equals the one whose newest start is the oldest, then the run that
+has waited longest (`core/queue/fair_share`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from scheduler.core.model import HOST
+from scheduler.core.reporting.published_forecast import PublishedForecast, WaitingDemand
+from scheduler.core.reporting.schedule import PlannedAttempt
+
+MOST_RUNS = 16
+"""The number of other runs whose waiting tasks are scheduled, those that wait longest first."""
+
+Place = Callable[[WaitingDemand, PublishedForecast], bool]
+"""A function that places one task of a demand where it fits now, and tells whether it could."""
+
+
+class OtherRun:
+    """The waiting tasks of another run in a schedule."""
+
+    def __init__(self, said: PublishedForecast) -> None:
+        self.said = said
+        self.uid, self.since = said.uid, said.since
+        self._left = [demand.tasks for demand in said.waiting]
+
+    @property
+    def waits(self) -> bool:
+        """True if tasks are left."""
+        return any(self._left)
+
+    def starts(self, place: Place, living: Mapping[str, int]) -> Iterator[None]:
+        """Place its tasks where they fit now, in the order of its queue; yield after each."""
+        for position, demand in enumerate(self.said.waiting):
+            while self._left[position] > 0:
+                if self.said.jobs is not None and living.get(self.said.run, 0) >= self.said.jobs:
+                    return
+                if not place(demand, self.said):
+                    break
+                self._left[position] -= 1
+                yield
+
+
+class FairTurns:
+    """Whose task is next in a schedule, among this run and other runs."""
+
+    def __init__(self, uid: int, since: float, said: Iterable[PublishedForecast], *, has_gpus: bool) -> None:
+        """Begin with what others have published; `since`: when this run last started a task."""
+        waiting = sorted((one for one in said if one.waiting), key=lambda one: one.since)
+        self.others = [OtherRun(one) for one in waiting[:MOST_RUNS]]
+        self.living: Counter[str] = Counter()
+        """The number of living attempts by run."""
+        self._uid, self._since = uid, since
+        self._has_gpus = has_gpus
+        self._held: defaultdict[int, int] = defaultdict(int)
+        self._newest: defaultdict[int, float] = defaultdict(float)
+
+    def hold(self, attempt: PlannedAttempt, since: float) -> None:
+        """Count an attempt that began at this time as held by its user."""
+        self._held[attempt.uid] += self._bytes(attempt.reserved)
+        self._newest[attempt.uid] = max(since, self._newest[attempt.uid])
+        self.living[attempt.run] += 1
+
+    def release(self, attempt: PlannedAttempt) -> None:
+        """Count an attempt as held no more."""
+        self._held[attempt.uid] -= self._bytes(attempt.reserved)
+        self.living[attempt.run] -= 1
+
+    def _bytes(self, reserved: Mapping[str, int]) -> int:
+        return sum(bytes_ for key, bytes_ in reserved.items() if (key != HOST) == self._has_gpus)
+
+    def start(self, own: Iterator[None], place: Place, at: float) -> None:
+        """Start tasks of all runs in turn, until nothing more fits.
+
+        `own` places one of this run's tasks at each step.
+        """
+        starts: dict[OtherRun | None, Iterator[None]] = {
+            other: other.starts(place, self.living) for other in self.others if other.waits
+        }
+        starts[None] = own
+        while starts:
+            turn = min(starts, key=self._rank)
+            try:
+                next(starts[turn])
+            except StopIteration:
+                del starts[turn]
+                continue
+            if turn is None:
+                self._since = at
+            else:
+                turn.since = at
+
+    def _rank(self, other: OtherRun | None) -> tuple[int, float, float]:
+        uid, since = (self._uid, self._since) if other is None else (other.uid, other.since)
+        return self._held[uid], self._newest[uid], since
+
+
+def bounded(demands: Sequence[WaitingDemand], most: int) -> tuple[WaitingDemand, ...]:
+    """Return the first demands; the last one of them gets the tasks of all that follow."""
+    if len(demands) <= most or not most:
+        return tuple(demands[:most])
+    last = demands[most - 1]
+    rest = sum(demand.tasks for demand in demands[most:])
+    return (*demands[: most - 1], WaitingDemand(last.tasks + rest, last.seconds, last.need, last.device))
