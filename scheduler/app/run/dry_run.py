@@ -23,7 +23,7 @@ from scheduler.core.events import Observed, Submitted
 from scheduler.core.model import UNFINISHED, Decision, DeviceBudget, Job, Machine, State, Terms
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.queue.start_gate import StartGate
-from scheduler.core.reporting.eta import count_guessed, forecast
+from scheduler.core.reporting.eta import forecast
 from scheduler.core.reporting.forecast import Forecast
 from scheduler.core.reporting.schedule import MachineSnapshot
 from scheduler.core.tasks import command
@@ -187,7 +187,7 @@ def _show(plan: Plan, hints: Sequence[str], out: TextIO, *, as_json: bool) -> No
 
 
 def _timeline(plan: Plan) -> tuple[list[dry_run.PlannedBar], Forecast, int]:
-    now, guessed = time.time(), count_guessed(plan.brain)
+    now, guessed = time.time(), _count_guessed(plan.brain)
     told = forecast(plan.brain, MachineSnapshot(plan.budgets), now, MOST_TASKS, MOST_TRIES)
     rows = {task: (job.spec.row, job.name) for task, job in plan.jobs.items()}
     labels = {budget.device.key: budget.device.label for budget in plan.budgets}
@@ -215,3 +215,12 @@ def _columns(out: TextIO) -> int:
         return os.get_terminal_size(out.fileno()).columns or 80
     except (OSError, ValueError):
         return 100
+
+
+def _count_guessed(brain: Brain) -> int:
+    """Return the number of waiting tasks whose duration is taken from other task classes."""
+    return sum(
+        len(group)
+        for (terms, number, _), group in brain.wait_queue.grouped()
+        if not brain.profiles.expected(number, brain.terms[terms].epochs)
+    )

@@ -30,8 +30,8 @@ from scheduler.core.queue.start_gate import StartGate
 from scheduler.core.queue.task_group import TOGETHER, Asked
 from scheduler.core.reporting.durations import MOST_PROFILES, Duration, DurationIndex, remaining
 from scheduler.core.reporting.forecast import IDLE, ExpectedTask, Forecast, TimeSpan
-from scheduler.core.reporting.other_runs import FairTurns, bounded
-from scheduler.core.reporting.published_forecast import MOST_DEMANDS, MOST_ENDS, PublishedForecast, WaitingDemand
+from scheduler.core.reporting.other_runs import FairTurns, demands
+from scheduler.core.reporting.published_forecast import MOST_ENDS, PublishedForecast, WaitingDemand
 from scheduler.core.reporting.schedule import MachineSnapshot, PlannedAttempt, QueuedTask, WaitingGroup
 from scheduler.values import replace
 
@@ -122,8 +122,7 @@ class EtaEstimate:
         self._attempts[task.id] = attempt
         if self._is_known(task, terms):
             self._ends[task.id, task.attempts] = attempt.end
-        self._turns.hold(attempt, task.started_at)
-        self._run(attempt)
+        self._add(attempt, task.started_at)
         self._add_work(seconds, deviation, attempt.weight)
         return expected
 
@@ -134,8 +133,7 @@ class EtaEstimate:
         """Try to place tasks at this time too, if it is to come."""
         if self._at < at < inf:
             moment = PlannedAttempt(at, at, {}, {}, {})
-            self._turns.hold(moment, 0.0)
-            self._run(moment)
+            self._add(moment, 0.0)
 
     def _release(self, attempt: PlannedAttempt) -> None:
         """Return what an ended attempt had reserved."""
@@ -271,23 +269,12 @@ class EtaEstimate:
         """Return what other schedulers need for their forecasts: living attempts and waiting tasks of this run."""
         soonest = sorted(self._ends.items(), key=itemgetter(1))[:MOST_ENDS]
         keys = tuple(budget.device.key for budget in self._snapshot.budgets if not budget.device.is_slot)
+        numbers = {asked: len(group) for asked, group in islice(self._brain.wait_queue.grouped(), MOST_GROUPS)}
         closed = self._has_slots or self._gate.look(self._rules, self._now).refusal is not None
         return PublishedForecast(
             self._snapshot.uid, "", self._snapshot.since, keys, self._rules.jobs, dict(soonest),
-            () if closed else self._demands(),
+            () if closed else demands(self._groups, numbers, self._count_waiting()),
         )  # fmt: skip
-
-    def _demands(self) -> tuple[WaitingDemand, ...]:
-        """Return the waiting tasks by their requests, in the order of the queue."""
-        numbers = {asked: len(group) for asked, group in islice(self._brain.wait_queue.grouped(), MOST_GROUPS)}
-        shapes: dict[int, list[tuple[int, WaitingGroup]]] = {}
-        for asked, group in self._groups.items():
-            if number := numbers.get(asked, 0):
-                shapes.setdefault(group.shape, []).append((number, group))
-        demands = [_demand(alike) for alike in shapes.values()]
-        if demands and (beyond := self._count_waiting() - sum(demand.tasks for demand in demands)) > 0:
-            demands[-1] = replace(demands[-1], tasks=demands[-1].tasks + beyond)
-        return bounded(demands, MOST_DEMANDS)
 
     def _count_waiting(self) -> int:
         return 0 if self._brain.draining else self._brain.task_table.counts[State.WAITING]
@@ -301,9 +288,7 @@ class EtaEstimate:
             if task is None:
                 return
             place, asked = cursor.first
-            if asked not in self._groups:
-                self._groups[asked] = self._describe(asked, task)
-            yield QueuedTask(task, rank, self._groups[asked], line.bypassed(task, place))
+            yield QueuedTask(task, rank, self._group(asked, task), line.bypassed(task, place))
             cursor.take()
 
     def _blocked(self) -> list[int]:
@@ -328,9 +313,12 @@ class EtaEstimate:
 
     def _queued_later(self, task: int) -> QueuedTask:
         asked = (self._brain.task_table.terms(task), self._brain.kind_of(task), TOGETHER)
+        return QueuedTask(task, self._most_tasks + task, self._group(asked, task), 0)
+
+    def _group(self, asked: Asked, task: int) -> WaitingGroup:
         if asked not in self._groups:
             self._groups[asked] = self._describe(asked, task)
-        return QueuedTask(task, self._most_tasks + task, self._groups[asked], 0)
+        return self._groups[asked]
 
     def _start(self, queue: list[QueuedTask]) -> None:
         """Place every waiting task that fits now, of this run and of others, in turn."""
@@ -389,9 +377,8 @@ class EtaEstimate:
             self._rooms[key].ours -= 1
         seconds = self._typical_seconds() if demand.seconds is None else demand.seconds
         end = self._at + max(seconds, 0.01)
-        self._add_placed(
-            PlannedAttempt(self._at, end, tried.reservation, tried.load, {}, uid=run.uid, run=run.run), self._at
-        )
+        attempt = PlannedAttempt(self._at, end, tried.reservation, tried.load, {}, uid=run.uid, run=run.run)
+        self._add(attempt, self._at)
         return True
 
     def _typical_seconds(self) -> float:
@@ -399,7 +386,8 @@ class EtaEstimate:
         groups = self._groups.values()
         return sum(group.seconds for group in groups) / len(groups) if groups else 0.0
 
-    def _add_placed(self, attempt: PlannedAttempt, since: float) -> None:
+    def _add(self, attempt: PlannedAttempt, since: float) -> None:
+        """Add an attempt that holds its reservation since then."""
         self._turns.hold(attempt, since)
         self._run(attempt)
 
@@ -455,7 +443,7 @@ class EtaEstimate:
             self._at, end, placement.reservation, placement.load, {}, group.deviation, weight, self._snapshot.uid
         )
         self._attempts[queued.task] = attempt
-        self._add_placed(attempt, self._at)
+        self._add(attempt, self._at)
 
     # ---- the moments ----
 
@@ -492,15 +480,6 @@ class EtaEstimate:
         return TimeSpan(likely, self._now + ahead / (1 + off), self._now + ahead * (1 + off))
 
 
-def _demand(alike: Sequence[tuple[int, WaitingGroup]]) -> WaitingDemand:
-    """Return groups with equal requests as one; each comes with its number of tasks."""
-    known = [(number, group.seconds) for number, group in alike if group.is_known]
-    tasks, first = sum(number for number, _ in alike), alike[0][1]
-    counted = sum(number for number, _ in known)
-    seconds = sum(number * each for number, each in known) / counted if counted else None
-    return WaitingDemand(tasks, seconds, first.need, first.terms.device)
-
-
 def _weight(terms: Terms) -> int:
     """Return the number of GPUs that a task occupies, at least 1."""
     return max(1, terms.gpus or 1)
@@ -532,15 +511,6 @@ def forecasts(
     if any(estimate.durations.expect(number, epochs) is None for number, epochs in _classes(brain)):
         return Forecast(now, None, UNKNOWN), published
     return estimate.forecast(), published
-
-
-def count_guessed(brain: Brain) -> int:
-    """Return the number of waiting tasks whose duration is taken from other task classes."""
-    return sum(
-        len(group)
-        for (terms, number, _), group in brain.wait_queue.grouped()
-        if not brain.profiles.expected(number, brain.terms[terms].epochs)
-    )
 
 
 def _classes(brain: Brain) -> set[tuple[int, int | None]]:

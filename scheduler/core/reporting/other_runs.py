@@ -10,8 +10,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from scheduler.core.model import HOST
-from scheduler.core.reporting.published_forecast import PublishedForecast, WaitingDemand
-from scheduler.core.reporting.schedule import PlannedAttempt
+from scheduler.core.queue.task_group import Asked
+from scheduler.core.reporting.published_forecast import MOST_DEMANDS, PublishedForecast, WaitingDemand
+from scheduler.core.reporting.schedule import PlannedAttempt, WaitingGroup
+from scheduler.values import replace
 
 MOST_RUNS = 16
 """The number of other runs whose waiting tasks are scheduled, those that wait longest first."""
@@ -99,10 +101,36 @@ class FairTurns:
         return self._held[uid], self._newest[uid], since
 
 
+def demands(
+    groups: Mapping[Asked, WaitingGroup], numbers: Mapping[Asked, int], waiting: int
+) -> tuple[WaitingDemand, ...]:
+    """Return waiting tasks by their requests, in the order of the queue.
+
+    `groups` are the first groups in it, `numbers` their numbers of tasks, and `waiting` is the number of all tasks.
+    """
+    shapes: dict[int, list[tuple[int, WaitingGroup]]] = {}
+    for asked, group in groups.items():
+        if number := numbers.get(asked, 0):
+            shapes.setdefault(group.shape, []).append((number, group))
+    found = [_demand(alike) for alike in shapes.values()]
+    beyond = waiting - sum(demand.tasks for demand in found)
+    if found and beyond > 0:
+        found[-1] = replace(found[-1], tasks=found[-1].tasks + beyond)
+    return bounded(found, MOST_DEMANDS)
+
+
+def _demand(alike: Sequence[tuple[int, WaitingGroup]]) -> WaitingDemand:
+    """Return groups with equal requests as one; each comes with its number of tasks."""
+    known = [(number, group.seconds) for number, group in alike if group.is_known]
+    tasks, first = sum(number for number, _ in alike), alike[0][1]
+    counted = sum(number for number, _ in known)
+    seconds = sum(number * each for number, each in known) / counted if counted else None
+    return WaitingDemand(tasks, seconds, first.need, first.terms.device)
+
+
 def bounded(demands: Sequence[WaitingDemand], most: int) -> tuple[WaitingDemand, ...]:
     """Return the first demands; the last one of them gets the tasks of all that follow."""
     if len(demands) <= most or not most:
         return tuple(demands[:most])
-    last = demands[most - 1]
-    rest = sum(demand.tasks for demand in demands[most:])
-    return (*demands[: most - 1], WaitingDemand(last.tasks + rest, last.seconds, last.need, last.device))
+    tasks = sum(demand.tasks for demand in demands[most - 1 :])
+    return (*demands[: most - 1], replace(demands[most - 1], tasks=tasks))

@@ -1,4 +1,4 @@
-"""What a run tells other schedulers for their forecasts: when its attempts end, and what its tasks wait for."""
+"""The part of a run's forecast that other schedulers read: when its attempts end, and what its tasks request."""
 
 from __future__ import annotations
 

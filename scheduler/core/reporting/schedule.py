@@ -28,7 +28,7 @@ class MachineSnapshot:
     uid: int = -1
     """The user of this run."""
     others: Sequence[PublishedForecast] = ()
-    """What other schedulers have published for this forecast."""
+    """The forecasts that other schedulers have published."""
     since: float = 0.0
     """The time at which this run last started a task, or began."""
 
