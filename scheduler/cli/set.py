@@ -36,8 +36,8 @@ def main(argv: list[str]) -> int:
 def _parser() -> Parser:
     made = request_flags.parser(
         "set",
-        "Change the fields of waiting tasks, or the limits of a run. Running tasks are not affected.\n"
-        "An empty value removes one: after --memory '' the memory is learned again.",
+        "Change the fields of waiting tasks, or the limits of a run. Of running tasks only --priority and --retries\n"
+        "change. An empty value removes one: after --memory '' the memory is learned again.",
         "scheduler set 17-40 --priority -5\n         scheduler set r12 -j 8 --devices 0-2",
     )
     tasks = made.add_argument_group("task fields (of waiting and held tasks, and of those that will be tried again)")

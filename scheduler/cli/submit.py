@@ -77,14 +77,19 @@ def send(source: str, rows: Rows, python: Python, settings: Settings, queue: str
         accepted = submit(form, cells, python, settings, queue)
     except InputError as exc:
         raise _named(exc, source) from exc
-    for sentence in (*warnings, *accepted.hints):
-        sys.stderr.write(f"hint:   {sentence}\n")
+    print_hints((*warnings, *accepted.hints))
     if as_json:
         facts = {"format": 1, "run": accepted.run, "queue": queue, "tasks": accepted.tasks}
         sys.stdout.write(json.dumps(facts) + "\n")
     else:
         sys.stdout.write(f"{ranges(accepted.tasks)}\n" if accepted.tasks else "")
     return 0
+
+
+def print_hints(hints: Iterable[str]) -> None:
+    """Print hints about a submission on standard error."""
+    for sentence in hints:
+        sys.stderr.write(f"hint:   {sentence}\n")
 
 
 def chosen_python(settings: Settings) -> Python:

@@ -188,7 +188,7 @@ def _check(args: argparse.Namespace, gpus: schedule_gpus.ScheduleGpus, may: Sequ
 def _view_wrapper(args: argparse.Namespace) -> Callable[[RunSession, int], Callable[[View], View]]:
     def dressed(session: RunSession, task: int) -> Callable[[View], View]:
         def made(inner: View) -> View:
-            files, waits = exec.files(session, task), exec.waits_for(session)
+            files, waits = exec.files(session, task), exec.holders(session)
             view = schedule_messages.ClassicView(inner, files, waits, session.brain.state)
             view.indices = {device.key: device.index for device in session.devices.discover()}
             view.forced = ",".join(map(str, args.forced_gpu or ()))

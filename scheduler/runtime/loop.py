@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from scheduler.core.attempts.attempt_publisher import AttemptPublisher
 from scheduler.core.attempts.attempt_tracker import AttemptTracker
@@ -15,7 +15,7 @@ from scheduler.core.causes import Action
 from scheduler.core.control import requests as control_requests
 from scheduler.core.control import why as control_why
 from scheduler.core.control.messages import why
-from scheduler.core.control.request_kinds import CONTROLS, ENDINGS, RunRequest
+from scheduler.core.control.request_kinds import CONTROLS, ENDINGS, NOW, RunRequest
 from scheduler.core.control.start_clock import StartClock
 from scheduler.core.events import (
     Asked,
@@ -239,6 +239,7 @@ class Loop:
         budgets, wall = self.ports.devices.snapshot(), self.ports.world.wall()
         granted = control_requests.grant(self.brain, request, budgets, self.ports.run_store.number_of, wall)
         self._settle(granted.events)
+        self._kill(request.tasks if NOW in request.said else ())
         self.ports.answer(request, granted.answers)
         for sentence in control_requests.sentences(request, granted.answers):
             self.ports.view.say(sentence)
@@ -275,12 +276,12 @@ class Loop:
             fresh = tuple(t.id for t in self.brain.living() if not t.asked)
             events += [Asked(Action.STOP, fresh)] if fresh else []
             if request.what == RunRequest.KILL:
-                self._kill_all()
+                self._kill(task.id for task in self.brain.living())
         return events
 
-    def _kill_all(self) -> None:
-        for task in self.brain.living():
-            self.ports.engine.stop(task.id, task.attempts, kill=True)
+    def _kill(self, tasks: Iterable[int]) -> None:
+        for number in tasks:
+            self._stop(number, kill=True)
 
     # ---- acting ----
 
@@ -297,11 +298,11 @@ class Loop:
                 for number in event.tasks:
                     self._stop(number)
 
-    def _stop(self, number: int) -> None:
+    def _stop(self, number: int, *, kill: bool = False) -> None:
         """End a living task."""
         task = self.brain.task(number)
         if task is not None and task.placement is not None:
-            self.ports.engine.stop(number, task.attempts)
+            self.ports.engine.stop(number, task.attempts, kill=kill)
 
     def _rewrite_leases(self) -> None:
         """Bring leases up to date, and create missing ones again.

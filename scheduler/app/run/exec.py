@@ -1,25 +1,28 @@
-"""`exec`: one task as a run of its own; its output goes to this terminal."""
+"""`exec` as a run of its own: one task, whose output goes to this terminal.
+
+`app/queue/exec_client` does the same for a task of the queue, with the functions at the end of this module.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scheduler.app.run import run_loop, start
-from scheduler.app.run.options import RunOptions
-from scheduler.app.run.task_list import TaskList
 from scheduler.core.attempts.launch_spec import APART
 from scheduler.core.model import LIVING, State
 from scheduler.core.placement.refusal import Refusal
 from scheduler.errors import SchedulerError
+from scheduler.runtime.paths import RunPaths
 from scheduler.runtime.settings import Settings
 from scheduler.values import dataclass
 
 if TYPE_CHECKING:
+    from scheduler.app.run.options import RunOptions
     from scheduler.app.run.session import RunSession
+    from scheduler.app.run.task_list import TaskList
     from scheduler.core.ports import View
 
 QUIT = 3
@@ -68,6 +71,8 @@ def run(
     view_for: Callable[[RunSession, int], Callable[[View], View]],
 ) -> ExecResult:
     """Accept a task and run it to its end; remove the run if the task never started."""
+    from scheduler.app.run import run_loop, start  # a client of the queue does not need all of it
+
     session = start.begin(listing, options, settings, python)
     assert session is not None, "a list of one command has one task"
     (task,) = session.brain.task_table
@@ -100,44 +105,60 @@ def _result(session: RunSession, task: int, signal: int) -> ExecResult:
     return ExecResult(session.number, task, state, code, signal, began, ended, log)
 
 
-def waits_for(session: RunSession) -> Callable[[Refusal], str]:
+def exec_view(session: RunSession, task: int) -> Callable[[View], View]:
+    """Return a function that wraps the view of `exec` around another view."""
+    from scheduler.ui.terminal.exec_view import ExecView
+
+    return lambda inner: ExecView(inner, files(session, task), holders(session), session.brain.state)
+
+
+def holders(session: RunSession) -> Callable[[Refusal], str]:
     """Return a function that says which leases hold what the task waits for, and for about how long."""
+    labels = {device.key: device.label for device in session.devices.discover()}
+    return waits_for(session.settings, session.meta["token"], labels)
+
+
+def files(session: RunSession, task: int) -> Callable[[int, int], dict[Path, int]]:
+    """Return a function that maps an attempt's output files to the standard streams to copy them to."""
+    spec = session.store.job(task).spec
+    return output_files(session.places, spec.stdout, spec.stderr)
+
+
+# ---- for a run of its own and for a task of the queue ----
+
+
+def waits_for(settings: Settings, token: str, labels: Mapping[str, str]) -> Callable[[Refusal], str]:
+    """Return a function that says which leases hold what a task waits for, and for about how long.
+
+    `token` is that of its run, `labels` the names of the run's devices by their keys.
+    """
     from scheduler.app.observe.lease_holders import others_before
     from scheduler.store.machine.lease_directory import find_directory
     from scheduler.store.machine.lease_records import living
     from scheduler.ui.verbs.lease_holders import waiting_words
 
-    keys = {device.label: device.key for device in session.devices.discover()}
+    keys = {label: key for key, label in labels.items()}
     keys["host RAM"] = keys.get("host", "host")
 
     def words(refusal: Refusal) -> str:
         if not refusal.device:
             return ""
         key = keys.get(refusal.device, refusal.device)
-        leases = living(find_directory(session.settings.leases or None))
+        leases = living(find_directory(settings.leases or None))
         found = [lease for lease in leases if key in lease.reserved]
-        before = others_before(session.settings, session.meta["token"], key)
-        return waiting_words(refusal.device, found, before)
+        return waiting_words(refusal.device, found, others_before(settings, token, key))
 
     return words
 
 
-def exec_view(session: RunSession, task: int) -> Callable[[View], View]:
-    """Return a function that wraps the view of `exec` around another view."""
-    from scheduler.ui.terminal.exec_view import ExecView
-
-    return lambda inner: ExecView(inner, files(session, task), waits_for(session), session.brain.state)
-
-
-def files(session: RunSession, task: int) -> Callable[[int, int], dict[Path, int]]:
+def output_files(places: RunPaths, stdout: str, stderr: str) -> Callable[[int, int], dict[Path, int]]:
     """Return a function that maps an attempt's output files to the standard streams to copy them to.
 
-    Output that the task's row sends to a file of its own is not copied.
+    Output that the fields Stdout and Stderr of the task send to files of its own is not copied.
     """
-    spec = session.store.job(task).spec
-    out = {} if spec.stdout else {session.places.task_log: 1}
-    if spec.stdout and not spec.stderr:
-        out = {session.places.task_log: 2}
-    if spec.stderr == APART:
-        out[session.places.task_errors] = 2
+    out = {} if stdout else {places.task_log: 1}
+    if stdout and not stderr:
+        out = {places.task_log: 2}
+    if stderr == APART:
+        out[places.task_errors] = 2
     return lambda number, attempt: {path(number, attempt): fd for path, fd in out.items()}

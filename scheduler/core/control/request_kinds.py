@@ -10,6 +10,10 @@ UNSTARTED = frozenset({State.WAITING, State.BLOCKED, State.HELD, State.INTERRUPT
 """The states of tasks that have no attempt now and may still get one."""
 
 
+NOW = "now"
+"""The word in a request to cancel running tasks that kills them at once, without stop signal and grace."""
+
+
 class RunRequest(StrEnum):
     """The requests to a run that change no single task, by signals and by commands."""
 

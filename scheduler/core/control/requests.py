@@ -22,6 +22,8 @@ PAUSE, UNPAUSE, SAVE, WINDOW = "pause", "unpause", "save", "--window"
 """The limits of a run that a request can change. `pause` has the time of its end, or 0; `save` asks the running
 resumable tasks to save and come back."""
 
+WHILE_RUNNING = frozenset({"Priority", "Retries"})
+"""The fields that can be changed while a task runs, because they count at its end or beside other tasks."""
 MOST_SAID = 8
 """The largest number of answers to one request that are printed in the log of the run."""
 
@@ -62,7 +64,7 @@ def grant(
     tasks, unknown = _meant(brain, verb, request.tasks)
     if not tasks and not unknown:
         return GrantedRequest(answers=(Answer((), False, verb.nothing),))
-    states = verb.fits | LIVING if verb is Verb.SET and {*request.said} == {"Priority"} else verb.fits
+    states = verb.fits | LIVING if verb is Verb.SET and {*request.said} <= WHILE_RUNNING else verb.fits
     fits = [task for task in tasks if brain.state(task) in states]
     others = sorted({*tasks} - {*fits})
     answers = [Answer((task,), False, "is not a task of this run") for task in unknown]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -207,6 +208,11 @@ class Refusal:
             "task": self.task, "reason": self.reason, "device": self.device, "wanted": self.wanted, "room": self.room,
             "total": self.total, "text": self.text,
         }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Refusal:
+        """Return what `to_dict` wrote; raise KeyError, TypeError or ValueError for anything else."""
+        return cls(**{**data, "reason": Reason(data["reason"])})
 
 
 def too_many_jobs(task: int, jobs: int | None) -> Refusal:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.gpu_home import PATIENCE, GpuHome
-from tests.support.killing import Home, Started, is_alive, kill, state_of
+from tests.support.killing import Home, Started, children, is_alive, kill, state_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -27,6 +27,7 @@ PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
     made = Home(tmp_path)
+    made.env["SCHEDULER_QUEUE_IDLE"] = "1h"
     yield made
     made.end()
 
@@ -34,6 +35,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 @pytest.fixture
 def one_gpu(tmp_path: Path) -> Iterator[GpuHome]:
     made = GpuHome(tmp_path, gpus=1)
+    made.env["SCHEDULER_QUEUE_IDLE"] = "1h"
     yield made
     made.end()
 
@@ -43,8 +45,13 @@ def sh(script: str) -> tuple[str, ...]:
 
 
 def waiting(home: Home) -> int:
-    """Return the number of wait tickets."""
+    """Return the number of wait tickets: one for each scheduler whose tasks wait."""
     return len([*home.leases.glob("ticket.*")])
+
+
+def queued(home: Home) -> int:
+    """Return the number of tasks that wait in the queue."""
+    return home.states("queue").count("waiting")
 
 
 class TestOneJob:
@@ -52,6 +59,16 @@ class TestOneJob:
         done = home.call("exec", *sh("echo out; echo err >&2; exit 7"), code=7)
         assert done.stdout == "out\n"
         assert done.stderr.splitlines()[0] == "err"
+
+    def test_exec_with_devices_of_its_own_passes_on_its_output_and_exit_code(self, home: Home) -> None:
+        done = home.call("exec", "--devices", "host", *sh("echo out; echo err >&2; exit 7"), code=7)
+        assert (done.stdout, done.stderr.splitlines()[0]) == ("out\n", "err")
+        assert not [*home.state.glob("queues/queue")]
+
+    def test_exec_in_a_shell_with_chosen_gpus_is_a_run_of_its_own(self, home: Home) -> None:
+        home.env["CUDA_VISIBLE_DEVICES"] = "0"
+        home.call("exec", "--", "true", code=0)
+        assert not [*home.state.glob("queues/queue")]
 
     def test_exec_keeps_the_order_of_lines_where_both_streams_are_one(self, home: Home) -> None:
         done = home.call("exec", *sh("for i in 1 2 3; do echo o$i; echo e$i >&2; done"), stderr=subprocess.STDOUT)
@@ -118,6 +135,104 @@ class TestOneJob:
         assert (told["run"], told["tasks"]) == (1, [0])
 
 
+class TestSignals:
+    """Signals to an `exec` whose task runs in the queue."""
+
+    STUBBORN = "trap 'echo told' TERM; touch began; while [ ! -e go ]; do sleep 0.05; done; exit 5"
+
+    def begin(self, home: Home, script: str, *flags: str) -> Started:
+        process = home.start("exec", *flags, *sh(script), **PIPES)
+        wait_until((home.root / "began").exists, PATIENCE)
+        return process
+
+    def said(self, process: Started, words: str) -> None:
+        """Wait until `exec` has said something."""
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert words in line
+
+    def test_the_first_ctrl_c_lets_the_task_finish_and_passes_its_exit_code_on(self, home: Home) -> None:
+        with self.begin(home, self.STUBBORN) as process:
+            process.send_signal(signal.SIGINT)
+            self.said(process, "task 0 runs to its end and is not tried again")
+            (home.root / "go").touch()
+            assert process.wait(PATIENCE) == 5
+        assert home.states("queue") == ["failed"]
+
+    def test_the_second_ctrl_c_stops_the_task_and_the_third_kills_it(self, home: Home) -> None:
+        with self.begin(home, self.STUBBORN, "--grace", "1h") as process:
+            process.send_signal(signal.SIGINT)
+            self.said(process, "runs to its end")
+            process.send_signal(signal.SIGINT)
+            self.said(process, "stopping task 0: stop signal, grace, then KILL")
+            assert process.stdout is not None
+            assert process.stdout.readline() == "told\n"
+            process.send_signal(signal.SIGINT)
+            self.said(process, "killing task 0 now")
+            assert process.wait(PATIENCE) == 130
+        assert home.states("queue") == ["cancelled"]
+
+    def test_the_second_ctrl_c_kills_a_stubborn_task_after_its_grace(self, home: Home) -> None:
+        with self.begin(home, self.STUBBORN, "--grace", "300ms") as process:
+            for _ in range(2):
+                process.send_signal(signal.SIGINT)
+                assert process.stderr is not None
+                process.stderr.readline()
+            assert process.wait(PATIENCE) == 130
+
+    def test_a_task_that_fails_after_ctrl_c_is_not_tried_again(self, home: Home) -> None:
+        with self.begin(home, self.STUBBORN, "--retries", "3") as process:
+            process.send_signal(signal.SIGINT)
+            self.said(process, "is not tried again")
+            (home.root / "go").touch()
+            assert process.wait(PATIENCE) == 5
+        (task,) = home.tasks("queue")
+        assert (task["state"], task["attempts"]) == ("failed", 1)
+
+    def test_term_stops_the_task(self, home: Home) -> None:
+        with self.begin(home, "touch began; sleep 600") as process:
+            process.terminate()
+            assert process.wait(PATIENCE) == 143
+        assert home.states("queue") == ["cancelled"]
+
+    def test_quit_leaves_the_task_in_the_queue(self, home: Home) -> None:
+        with self.begin(home, self.STUBBORN) as process:
+            process.send_signal(signal.SIGQUIT)
+            assert process.wait(PATIENCE) == 131
+        (home.root / "go").touch()
+        wait_until(lambda: home.states("queue") == ["failed"], PATIENCE, pause=0.05)
+
+    def test_a_closed_terminal_does_not_end_exec(self, home: Home) -> None:
+        with self.begin(home, self.STUBBORN) as process:
+            process.send_signal(signal.SIGHUP)
+            (home.root / "go").touch()
+            assert process.wait(PATIENCE) == 5
+
+    def test_exec_starts_a_killed_scheduler_of_the_queue_again(self, home: Home) -> None:
+        with (
+            self.begin(home, self.STUBBORN) as process,
+            home.start("exec", "--after", "0", *sh("echo no"), **PIPES) as child,
+            home.start("exec", "--after", "ended:0", *sh("echo yes"), **PIPES) as other,
+        ):
+            wait_until(lambda: home.states("queue").count("blocked") == 2, PATIENCE)
+            kill(home.scheduler())
+            (home.root / "go").touch()
+            assert [one.wait(PATIENCE) for one in (process, child, other)] == [5, 1, 0]
+            assert other.stdout is not None
+            assert other.stdout.read() == "yes\n"
+
+    def test_a_stopped_queue_tells_the_waiting_exec_where_its_task_stays(self, home: Home) -> None:
+        with (
+            self.begin(home, self.STUBBORN) as process,
+            home.start("exec", "--after", "0", *sh("true"), **PIPES) as one,
+        ):
+            wait_until(lambda: home.states("queue").count("blocked") == 1, PATIENCE)
+            home.call("stop", "queue", code=0)
+            (home.root / "go").touch()
+            assert process.wait(PATIENCE) == 5
+            assert one.wait(PATIENCE) == 1
+
+
 class TestBadInput:
     @pytest.mark.parametrize(
         ("words", "sentence"),
@@ -129,9 +244,8 @@ class TestBadInput:
             (("--", "nothere"), "'nothere' is not a program on PATH"),
             (("--", "./nothere"), "does not exist"),
             (("--memory", "8", "--", "true"), "--memory: "),
-            (("--device", "7", "--", "true"), "--device 7: there is no device '7' in this run; there is: host"),
-            (("--gpus", "2", "--", "true"), "--gpus 2: needs 2 GPUs; this machine has none"),
-            (("--memory", "900GiB", "--", "true"), "--memory 900GiB: needs 900.0GiB; the largest device (host) has"),
+            (("--devices", "7", "--", "true"), "--devices 7: "),
+            (("--max-load", "2", "--device", "7", "--", "true"), "--device 7: there is no device '7' in this run"),
             (("--json", "--", "true"), "--json goes with -d"),
             (("--thread-percentage", "50", "--", "true"), "unrecognized arguments: --thread-percentage"),
         ],
@@ -144,11 +258,32 @@ class TestBadInput:
         assert done.stderr.count("\n") == 1
         assert not [*home.state.glob("runs/*")]
 
+    @pytest.mark.parametrize(
+        ("words", "sentence"),
+        [
+            (("--device", "7"), "--device: there is no device '7' in this run; there is: host"),
+            (("--gpus", "2"), "--gpus: needs 2 GPUs; this machine has none"),
+            (("--memory", "900GiB"), "--memory: needs 900.0GiB; the largest device (host) has"),
+            (("--after", "perp"), "--after: no task has the name 'perp'"),
+        ],
+    )
+    def test_exec_refuses_what_the_queue_cannot_take_and_uses_no_id(
+        self, home: Home, words: tuple[str, ...], sentence: str
+    ) -> None:
+        done = home.call("exec", *words, "--", "true", code=2)
+        assert sentence in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert home.call("exec", "-d", "--", "true", code=0).stdout == "0\n"
+
     def test_exec_refuses_an_argument_that_is_not_utf_8(self, home: Home) -> None:
         with home.start("exec", "--", "echo", os.fsdecode(b"\xff"), **PIPES) as process:
             _, said = process.communicate(timeout=60)
         assert process.returncode == 2
         assert "is not UTF-8" in said
+
+
+OWN = ("--devices", "0,host")
+"""A flag that makes `exec` a run of its own, with a scheduler of its own."""
 
 
 def hold(home: GpuHome, *flags: str, until: str = "go") -> Started:
@@ -159,8 +294,15 @@ def hold(home: GpuHome, *flags: str, until: str = "go") -> Started:
 
 
 def join_queue(home: GpuHome, number: int, *flags: str, stderr: int = subprocess.DEVNULL) -> Started:
-    """Start the next job that waits for the GPU; it records when it has it."""
+    """Start the next job of the queue that waits for the GPU; it records when it has it."""
     process = home.start("exec", *flags, *sh(f"echo {number} >>order"), stderr=stderr)
+    wait_until(lambda: queued(home) >= number, PATIENCE)
+    return process
+
+
+def wait_beside(home: GpuHome, number: int, *flags: str) -> Started:
+    """Start the next job that waits for the GPU as a run of its own; it records when it has it."""
+    process = home.start("exec", *OWN, *flags, *sh(f"echo {number} >>order"))
     wait_until(lambda: waiting(home) >= number, PATIENCE)
     return process
 
@@ -198,15 +340,32 @@ class TestQueue:
             one_gpu.go()
             assert [process.wait(2 * PATIENCE) for process in (first, *waiters)] == [0] * 6
         assert (one_gpu.root / "order").read_text().split() == ["1", "2", "3", "4", "5"]
+        wait_until(lambda: [*one_gpu.leases.iterdir()] == [], PATIENCE)
+
+    def test_five_jobs_with_devices_of_their_own_start_in_their_order(self, one_gpu: GpuHome) -> None:
+        with hold(one_gpu, *OWN) as first:
+            waiters = [wait_beside(one_gpu, number, "--exclusive", "yes") for number in (1, 2, 3, 4, 5)]
+            one_gpu.go()
+            assert [process.wait(2 * PATIENCE) for process in (first, *waiters)] == [0] * 6
+        assert (one_gpu.root / "order").read_text().split() == ["1", "2", "3", "4", "5"]
         assert [*one_gpu.leases.iterdir()] == []
+
+    def test_waiting_jobs_have_no_scheduler_of_their_own(self, one_gpu: GpuHome) -> None:
+        with hold(one_gpu) as first:
+            waiters = [join_queue(one_gpu, number, "--exclusive", "yes") for number in (1, 2, 3)]
+            assert [path.name for path in (one_gpu.state / "runs").iterdir()] == ["1"]
+            assert [children(process.pid) for process in waiters] == [[], [], []]
+            assert waiting(one_gpu) == 1
+            one_gpu.go()
+            assert [process.wait(2 * PATIENCE) for process in (first, *waiters)] == [0] * 4
 
     def test_a_list_waits_in_one_queue_with_jobs(self, one_gpu: GpuHome) -> None:
         (one_gpu.root / "jobs.csv").write_text("Command,Exclusive\nsh -c 'echo list >>order',yes\n")
-        with hold(one_gpu) as first:
-            before = join_queue(one_gpu, 1, "--exclusive", "yes")
+        with hold(one_gpu, *OWN) as first:
+            before = wait_beside(one_gpu, 1, "--exclusive", "yes")
             run = one_gpu.start("run", "jobs.csv")
             wait_until(lambda: waiting(one_gpu) == 2, PATIENCE)
-            after = join_queue(one_gpu, 3, "--exclusive", "yes")
+            after = wait_beside(one_gpu, 3, "--exclusive", "yes")
             one_gpu.go()
             codes = [process.wait(2 * PATIENCE) for process in (first, before, run, after)]
         assert codes == [0, 0, 0, 0]
@@ -234,8 +393,18 @@ class TestQueue:
             assert first.wait(PATIENCE) == 0
         assert 1.0 < lease["ends"] - lease["since"] < 60.0
 
-    def test_ctrl_c_removes_a_waiting_job(self, one_gpu: GpuHome) -> None:
+    def test_ctrl_c_cancels_a_waiting_job(self, one_gpu: GpuHome) -> None:
         with hold(one_gpu) as first, join_queue(one_gpu, 1) as waiter:
+            waiter.send_signal(signal.SIGINT)
+            assert waiter.wait(PATIENCE) == 130
+            assert one_gpu.states("queue") == ["running", "cancelled"]
+            wait_until(lambda: waiting(one_gpu) == 0, PATIENCE)
+            one_gpu.go()
+            assert first.wait(PATIENCE) == 0
+        assert not (one_gpu.root / "order").exists()
+
+    def test_ctrl_c_removes_a_waiting_job_with_devices_of_its_own(self, one_gpu: GpuHome) -> None:
+        with hold(one_gpu, *OWN) as first, wait_beside(one_gpu, 1) as waiter:
             waiter.send_signal(signal.SIGINT)
             assert waiter.wait(PATIENCE) == 130
             assert [path.name for path in (one_gpu.state / "runs").iterdir()] == ["1"]
@@ -245,9 +414,9 @@ class TestQueue:
         assert not (one_gpu.root / "order").exists()
 
     def test_a_stopped_waiter_does_not_delay_the_next_one(self, one_gpu: GpuHome) -> None:
-        with hold(one_gpu) as first, join_queue(one_gpu, 1, "--exclusive", "yes") as stopped:
+        with hold(one_gpu, *OWN) as first, wait_beside(one_gpu, 1, "--exclusive", "yes") as stopped:
             stop_between_looks(one_gpu, stopped)
-            with join_queue(one_gpu, 2, "--exclusive", "yes") as after:
+            with wait_beside(one_gpu, 2, "--exclusive", "yes") as after:
                 one_gpu.go()
                 assert (first.wait(PATIENCE), after.wait(PATIENCE)) == (0, 0)
                 stopped.send_signal(signal.SIGCONT)
@@ -256,9 +425,9 @@ class TestQueue:
 
     def test_the_second_ctrl_c_never_frees_a_gpu_that_is_still_in_use(self, one_gpu: GpuHome) -> None:
         stubborn = "trap '' TERM INT; touch has-go; until [ -e go ]; do sleep 0.01; done; echo 0 >>order"
-        with one_gpu.start("exec", "--grace", "1h", *sh(stubborn)) as first:
+        with one_gpu.start("exec", *OWN, "--grace", "1h", *sh(stubborn)) as first:
             wait_until((one_gpu.root / "has-go").exists, PATIENCE)
-            with join_queue(one_gpu, 1, "--exclusive", "yes") as waiter:
+            with wait_beside(one_gpu, 1, "--exclusive", "yes") as waiter:
                 for words in ("nothing more is started", "stopping 1 running"):
                     first.send_signal(signal.SIGINT)
                     wait_until(lambda words=words: words in one_gpu.log(), PATIENCE)
@@ -271,7 +440,7 @@ class TestQueue:
         assert (one_gpu.root / "order").read_text().split() == ["0", "1"]
 
     def test_a_killed_holder_frees_its_gpu_when_its_task_ends_and_not_before(self, one_gpu: GpuHome) -> None:
-        with hold(one_gpu) as first, join_queue(one_gpu, 1, "--exclusive", "yes") as waiter:
+        with hold(one_gpu, *OWN) as first, wait_beside(one_gpu, 1, "--exclusive", "yes") as waiter:
             kill(first.pid)
             first.wait(PATIENCE)
             assert [path.name for path in one_gpu.leases.glob("[0-9]*")] != []
@@ -295,7 +464,7 @@ class TestStatus:
         assert (lease["run"], lease["task"], [*lease["reserved"]]) == ("1", 0, ["GPU 0", "host"])
         assert lease["used"]["host"] > 0
         assert lease["since"] > 0
-        assert [(one["run"], one["task"], one["devices"]) for one in facts["waiting"]] == [("2", 1, ["GPU 0"])]
+        assert [(one["run"], one["task"], one["devices"]) for one in facts["waiting"]] == [("1", 1, ["GPU 0"])]
         assert "user  run  task  device" in said
         assert "secret-name" not in said
 

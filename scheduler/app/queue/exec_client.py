@@ -1,0 +1,241 @@
+"""`exec` as a client of the standing queue: a task's output here, its exit code, and signals as requests."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import time
+from collections.abc import Mapping, Sequence
+
+from scheduler.app.queue.submit import AcceptedSubmission
+from scheduler.app.run.exec import ExecResult, output_files, waits_for
+from scheduler.core.control.request_kinds import NOW, RunRequest, Verb
+from scheduler.core.events import Asked, Depended, Event, Exited, Refused, Skipped, Started
+from scheduler.core.model import UNFINISHED, Placement, State
+from scheduler.core.placement.refusal import Refusal
+from scheduler.core.ports import Request
+from scheduler.errors import StateError
+from scheduler.runtime.event_sources import SignalReader
+from scheduler.runtime.paths import StatePaths, find_places
+from scheduler.runtime.settings import Settings
+from scheduler.store.machine.locked_files import is_locked
+from scheduler.store.run import requests
+from scheduler.store.run.catalog import RunCatalog
+from scheduler.store.run.journal_reader import JournalReader
+from scheduler.ui.terminal.exec_view import ExecView
+
+PAUSES = (0.01, 0.1)
+"""The shortest and longest pause, in seconds, between two looks at the journal."""
+REASONS = (0.3, 30.0)
+"""The shortest and longest pause, in seconds, between two questions why the task waits."""
+PATIENCE = 1.0
+"""Seconds to wait for an answer why the task waits."""
+
+
+def follow(accepted: AcceptedSubmission, queue: str, fields: Mapping[str, str], settings: Settings) -> int:
+    """Pass on the output of the only accepted task until it has ended, and return its exit code.
+
+    `fields` are the task's fields by their columns. Signals are requests about the task: the queue goes on.
+    """
+    with contextlib.closing(ExecClient(find_places(settings.state or None), accepted, queue, fields, settings)) as made:
+        return made.follow()
+
+
+class _NoView:
+    """A view that shows nothing: the log of the queue has what it would show."""
+
+    def show(self, event: Event, at: float) -> None:
+        """Ignore an event."""
+
+    def say(self, sentence: str) -> None:
+        """Ignore a sentence."""
+
+    def waits(self, refusals: Sequence[Refusal]) -> None:
+        """Ignore refusals."""
+
+    def hang_up(self) -> None:
+        """Ignore that the terminal is closed."""
+
+
+class ExecClient:
+    """The process in front of one task of a queue. It reads the journal, and asks the queue's scheduler by requests."""
+
+    def __init__(
+        self,
+        home: StatePaths,
+        accepted: AcceptedSubmission,
+        queue: str,
+        fields: Mapping[str, str],
+        settings: Settings,
+    ) -> None:
+        """Handle signals from now on: they concern the task, which is accepted."""
+        self._signals = SignalReader()
+        self._home = home
+        self._queue = queue
+        self._settings = settings
+        (self._task,) = accepted.tasks
+        self._info = RunCatalog(home).info(accepted.run)
+        self._journal = JournalReader.read(self._info.places.journal)
+        self._seen = self._journal.reach()[1]
+        self._state = State.WAITING
+        self._ended: Exited | None = None
+        self._is_running = False
+        self._goes_on = True
+        """False after the first Ctrl-C: the task is not tried again."""
+        self._due, self._pause = time.monotonic() + REASONS[0], REASONS[0]
+        """The time of the next question why the task waits, and the pause after it."""
+        labels = self._reader_labels()
+        files = output_files(self._info.places, fields.get("Stdout", ""), fields.get("Stderr", ""))
+        waits = waits_for(settings, self._info.meta["token"], labels)
+        self._view = ExecView(_NoView(), files, waits, lambda task: self._state)
+
+    def _reader_labels(self) -> dict[str, str]:
+        import json
+
+        labels: dict[str, str] = json.loads(self._info.meta.get("labels", "{}"))
+        return labels
+
+    def close(self) -> None:
+        """Restore the caller's signal handlers, and close the journal."""
+        self._signals.close()
+        self._journal.close()
+
+    def follow(self) -> int:
+        """Return the exit code once the task has ended, or once a signal ended the wait."""
+        self._take([one.event for one in self._journal.task_events(self._task) if one.seq <= self._seen])
+        pause = PAUSES[0]
+        while self._state in UNFINISHED:
+            for word in self._signals.collect():
+                if self._obey(word):
+                    return 128 + self._signals.last
+            alive = is_locked(self._info.places.root)
+            if self._look():
+                pause = PAUSES[0]
+            elif not alive and not self._start_again():
+                return self._result().exit_code
+            else:
+                self._explain()
+                select.select([self._signals], [], [], pause)
+                pause = min(2 * pause, PAUSES[1])
+        return self._result().exit_code
+
+    def _result(self) -> ExecResult:
+        last, code = self._ended, None
+        if last is not None:
+            code = last.code if last.signal is None else 128 + last.signal
+        signal = 0 if self._goes_on else self._signals.last
+        return ExecResult(self._info.number, self._task, self._state, code, signal)
+
+    # ---- what happened ----
+
+    def _look(self) -> bool:
+        """Take in what was recorded since the last look; return whether there was anything."""
+        new = list(self._journal.events(self._seen))
+        if new:
+            self._seen = new[-1].seq
+            self._take([one.event for one in new])
+        return bool(new)
+
+    def _take(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, Placement | Started | Exited | Refused):
+                if event.task == self._task:
+                    self._taken(event)
+            elif isinstance(event, Asked | Depended | Skipped) and (not event.tasks or self._task in event.tasks):
+                self._read_state()
+
+    def _taken(self, event: Placement | Started | Exited | Refused) -> None:
+        """Take in an event of the task itself. Its placement is in the journal before it starts."""
+        self._is_running = isinstance(event, Placement | Started)
+        if isinstance(event, Exited):
+            self._ended = event
+        if not self._is_running:
+            self._read_state()
+        self._view.show(event, 0.0)
+        if isinstance(event, Exited) and self._state in UNFINISHED and not self._goes_on:
+            self._ask(Verb.CANCEL)
+
+    def _read_state(self) -> None:
+        """Read the task's state from the whole journal, as the rules about new attempts are those of the scheduler."""
+        from scheduler.app.observe.wait import state_of
+
+        self._state = state_of(self._info, self._task)
+
+    def _start_again(self) -> bool:
+        """Start the queue's scheduler, which was killed; return False where it was stopped, so that nothing starts."""
+        from scheduler.app.observe.run_reader import RunReader
+        from scheduler.app.queue.standing_queue import ensure_started
+
+        with contextlib.closing(RunReader(self._info, only_states=True)) as reader:
+            self._state = reader.brain.state(self._task)
+            if reader.brain.draining:
+                runs = "runs on" if self._is_running else "waits"
+                self._view.tell(
+                    f"the queue was stopped, and task {self._task} {runs}: scheduler resume r{self._info.number} "
+                    "continues it"
+                )
+                return False
+        if self._state in UNFINISHED:
+            ensure_started(self._home, self._queue, self._settings)
+        return True
+
+    # ---- why it waits ----
+
+    def _explain(self) -> None:
+        """Print why the task waits, from time to time, if that has changed."""
+        if self._is_running or time.monotonic() < self._due:
+            return
+        path = requests.post(self._info.places, Request(RunRequest.WHY, (self._task,)))
+        answers = requests.fetch(self._info.places, path, PATIENCE)
+        if answers is None:
+            path.unlink(missing_ok=True)
+        for answer in answers or ():
+            with contextlib.suppress(KeyError, TypeError, ValueError):
+                self._view.waits([Refusal.from_dict(answer.facts["refusal"])])
+        self._pause = min(2 * self._pause, REASONS[1])
+        self._due = time.monotonic() + self._pause
+
+    # ---- signals ----
+
+    def _obey(self, word: RunRequest) -> bool:
+        """Carry out what a signal asks for; return whether this process ends by it."""
+        if word == RunRequest.HANGUP:
+            self._view.hang_up()
+            return False
+        task = self._task
+        if word == RunRequest.LEAVE:
+            self._view.tell(f"left: task {task} stays in the queue (scheduler logs {task} -f, scheduler cancel {task})")
+            return True
+        self._look()  # it may have started since
+        self._goes_on = False
+        if not self._is_running:
+            self._ask(Verb.CANCEL)
+        elif word == RunRequest.DRAIN:
+            self._ask(Verb.SET, {"Retries": "0"})
+            self._view.tell(
+                f"task {task} runs to its end and is not tried again (Ctrl-C or INT again stops it, Ctrl-\\ or QUIT "
+                "leaves it running)"
+            )
+        else:
+            self._stop_it(now=word == RunRequest.KILL)
+        return False
+
+    def _stop_it(self, *, now: bool) -> None:
+        if now:
+            self._view.tell(f"killing task {self._task} now")
+        else:
+            self._view.tell(
+                f"stopping task {self._task}: stop signal, grace, then KILL (once more kills it now; it counts as "
+                "cancelled)"
+            )
+        self._ask(Verb.CANCEL, {NOW: "yes"} if now else {})
+
+    def _ask(self, what: Verb, said: Mapping[str, str] | None = None) -> None:
+        """Ask the queue's scheduler, or its next one, to change the task."""
+        from scheduler.app.control.run_requests import ask
+        from scheduler.app.control.targets import Target
+
+        try:
+            ask(Target(self._info, (self._task,)), what, said)
+        except StateError as exc:
+            self._view.tell(str(exc))
