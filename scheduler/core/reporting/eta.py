@@ -332,8 +332,7 @@ class EtaEstimate:
 
     def _own_starts(self, queue: list[QueuedTask]) -> Iterator[None]:
         """Place this run's tasks that fit now, by rank; yield after each, and take them off the queue at the end."""
-        failed: set[int] = set()
-        placed: set[int] = set()
+        failed, placed = set[int](), set[int]()
         living = sum(attempt.end > self._at for attempt in self._attempts.values())
         left = inf if self._rules.jobs is None else self._rules.jobs - living
         most_bytes, most_load = self._most_free()
@@ -504,13 +503,14 @@ def forecasts(
     brain: Brain, snapshot: MachineSnapshot, now: float, most_tasks: int = MOST_TASKS, most_tries: int = MOST_TRIES
 ) -> tuple[Forecast, PublishedForecast | None]:
     """Return the forecast of a run, and what other schedulers need for theirs; None: it has nothing to do."""
+    held = brain.task_table.counts[State.HELD]
     if not any(brain.task_table.counts[state] for state in (*LIVING, State.WAITING, State.BLOCKED)):
-        return Forecast(now, None, ALL_HELD if brain.task_table.counts[State.HELD] else IDLE), None
+        return Forecast(now, None, ALL_HELD if held else IDLE, held=held), None
     estimate = EtaEstimate(brain, snapshot, now, most_tasks, most_tries)
     published = estimate.published()
     if any(estimate.durations.expect(number, epochs) is None for number, epochs in _classes(brain)):
-        return Forecast(now, None, UNKNOWN), published
-    return estimate.forecast(), published
+        return Forecast(now, None, UNKNOWN, held=held), published
+    return replace(estimate.forecast(), held=held), published
 
 
 def _classes(brain: Brain) -> set[tuple[int, int | None]]:

@@ -63,6 +63,8 @@ class Forecast:
     why: str = ""
     tasks: Mapping[int, ExpectedTask] = field(default_factory=dict)
     """The running tasks and the next ones to start."""
+    held: int = 0
+    """The number of held tasks, which it leaves out."""
 
     @property
     def is_idle(self) -> bool:
@@ -78,7 +80,7 @@ class Forecast:
 
     def run_to_dict(self) -> dict[str, Any]:
         """Return the forecast of the run alone as JSON values."""
-        return {"at": self.at, "end": self.end and self.end.to_dict(), "why": self.why}
+        return {"at": self.at, "end": self.end and self.end.to_dict(), "why": self.why, "held": self.held}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the forecast as JSON values."""
@@ -88,4 +90,4 @@ class Forecast:
     def from_dict(cls, data: Mapping[str, Any]) -> Forecast:
         """Return the forecast that `to_dict` wrote."""
         tasks = {int(task): ExpectedTask.from_dict(expected) for task, expected in data["tasks"].items()}
-        return cls(data["at"], data["end"] and TimeSpan.from_dict(data["end"]), data["why"], tasks)
+        return cls(data["at"], data["end"] and TimeSpan.from_dict(data["end"]), data["why"], tasks, data["held"])

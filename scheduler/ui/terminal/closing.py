@@ -35,9 +35,13 @@ def lines(totals: RunTotals, rows: Callable[[], Iterable[dict[str, Any]]], run: 
 
 
 def _unfinished(totals: RunTotals, run: int) -> list[str]:
-    """Return how many tasks an interrupted run leaves unfinished, and how to continue it."""
+    """Return how many tasks an interrupted run leaves unfinished, the held ones apart, and how to continue it."""
     left = sum(totals.states.get(state, 0) for state in UNFINISHED)
-    return [f"       {count(left, 'task')} unfinished: scheduler resume r{run} continues the run"] if left else []
+    held = totals.states.get(State.HELD, 0)
+    apart = f", {held:,} of them held" if held else ""
+    return (
+        [f"       {count(left, 'task')} unfinished{apart}: scheduler resume r{run} continues the run"] if left else []
+    )
 
 
 def _row_table(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler.core.local_time import clock_time
 from scheduler.core.model import State
+from scheduler.units import count
 
 if TYPE_CHECKING:
     from scheduler.core.reporting.forecast import ExpectedTask, Forecast, TimeSpan
@@ -36,10 +37,11 @@ def about(span: TimeSpan, now: float) -> str:
     return f"about {likely}" if early == late == likely else f"about {likely} ({early} to {late})"
 
 
-def left(end: TimeSpan, now: float) -> str:
-    """Return the remaining time, with its bounds: `about 12m left (10m to 15m)`."""
+def left(end: TimeSpan, now: float, held: int = 0) -> str:
+    """Return the remaining time, with its bounds: `about 12m left (10m to 15m)`, and the number of held tasks."""
     likely, _, bounds = about(end, now).partition(" (")
-    return f"{likely} left" + (f" ({bounds}" if bounds else "")
+    apart = f" without {count(held, 'held task')}" if held else ""
+    return f"{likely} left" + (f" ({bounds}" if bounds else "") + apart
 
 
 def of_run(forecast: Forecast | None, now: float) -> str:
@@ -48,7 +50,7 @@ def of_run(forecast: Forecast | None, now: float) -> str:
         return ""
     if forecast.is_idle:
         return "idle: no task waits or runs"
-    return left(forecast.end, now) if forecast.end is not None else f"time left {forecast.why}"
+    return left(forecast.end, now, forecast.held) if forecast.end is not None else f"time left {forecast.why}"
 
 
 def of_pause(facts: Mapping[str, Any], now: float) -> str:

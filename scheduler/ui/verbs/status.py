@@ -121,9 +121,10 @@ def _status(run: Mapping[str, Any]) -> str:
     if run["elsewhere"]:
         return f"unfinished: belongs to {clean(run['elsewhere'])}"
     if run["alive"]:
-        now, end = time.time(), (run.get("expected") or {}).get("end")
+        now, expected = time.time(), run.get("expected") or {}
         what = of_pause(run, now) or "running"
-        return f"{what}, {left(TimeSpan.from_dict(end), now)}" if end else what
+        end = expected.get("end")
+        return f"{what}, {left(TimeSpan.from_dict(end), now, expected['held'])}" if end else what
     return scheduler_ended(run["number"], run.get("state") or "")
 
 

@@ -53,6 +53,29 @@ def test_every_view_shows_the_time_left(home: Home) -> None:
     assert listed(home)["run"]["expected"] is None
 
 
+def test_held_tasks_are_left_out_of_the_time_left_and_counted_apart(home: Home) -> None:
+    home.write("more.csv", "Command,Hold", ["sleep 0.1", ""], [UNTIL, ""], ["sleep 0.2", ""], *[["sleep 60", "1"]] * 2)
+    home.call("run", "-d", "more.csv", "-j", "1", code=0)
+    assert wait_until(lambda: home.states("2")[1] == "running", 60)
+
+    def said() -> dict[str, Any]:
+        return json.loads(home.call("list", "r2", "--json", code=0).stdout)
+
+    found = wait_until(lambda: (one := said())["run"]["expected"] and one["run"]["expected"]["end"] and one, 60)
+    assert found["run"]["expected"]["held"] == 2
+    assert [task["expected"] is None for task in found["tasks"]] == [True, False, False, True, True]
+    apart = " without 2 held tasks"
+    assert apart in home.call("list", "r2", code=0).stdout.splitlines()[0]
+    assert apart in home.call("status", code=0).stdout
+    assert apart in home.call("why", "--run", "r2", code=0).stdout.splitlines()[1]
+    assert "2 held" in home.call("top", "r2", "--plain", code=0).stdout
+    (home.root / "go").touch()
+    wait_until(lambda: home.states("2") == ["succeeded"] * 3 + ["held"] * 2, 60)
+    home.call("stop", "r2", code=0)
+    wait_until(lambda: not (home.state / "runs/2/forecast.json").exists(), 60)
+    assert "2 tasks unfinished, 2 of them held: scheduler resume r2" in home.log(2)
+
+
 def test_run_without_a_scheduler_has_no_forecast(home: Home) -> None:
     wait_until((home.state / "runs/1/forecast.json").exists, 60)
     os.kill(home.scheduler(), signal.SIGKILL)

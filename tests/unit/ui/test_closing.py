@@ -71,7 +71,7 @@ def test_total_lines_leave_out_what_rounds_to_nothing() -> None:
 
 def test_closing_lines_count_unfinished_tasks_and_name_resume() -> None:
     left = closing.lines(totals(succeeded=50, waiting=2, interrupted=1, held=1), list, 7)[-1]
-    assert left == "       4 tasks unfinished: scheduler resume r7 continues the run"
+    assert left == "       4 tasks unfinished, 1 of them held: scheduler resume r7 continues the run"
     assert closing.lines(totals(succeeded=50, waiting=1), list, 7)[-1].strip().startswith("1 task unfinished: ")
     assert not any("unfinished" in line for line in closing.lines(totals(succeeded=50), list, 7))
 

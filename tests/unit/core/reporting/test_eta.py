@@ -110,6 +110,17 @@ class TestEnd:
         run.brain.apply(b.asked("hold", 1, 2))
         assert forecast(run.brain, MachineSnapshot(()), run.machine.now).why == ALL_HELD
 
+    def test_held_tasks_are_left_out_and_counted_apart(self) -> None:
+        run = learning(b.jobs(20, seconds=60.0))
+        snapshot, now = under_way(run, 4), run.machine.now
+        everything = forecast(run.brain, snapshot, now)
+        run.brain.apply(b.asked("hold", *range(11, 21)))
+        found = forecast(run.brain, snapshot, now)
+        assert (everything.held, found.held) == (0, 10)
+        assert everything.end is not None
+        assert found.end is not None
+        assert found.end.likely - now < 0.6 * (everything.end.likely - now)
+
     def test_jobs_limit_bounds_the_tasks_at_a_time(self) -> None:
         run = learning(b.jobs(20, seconds=60.0), b.host(cores=8), jobs=1)
         now, found = estimated(run, 2)
