@@ -14,6 +14,7 @@ from scheduler.app.run.options import RunOptions, check_counts, mps_word, run_na
 from scheduler.app.run.previous_runs import RerunOptions
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.task_list import TaskList, csv_listing
+from scheduler.core.model import GOOD_ENDS
 from scheduler.core.tasks import begin
 from scheduler.core.tasks.fields import BEGIN
 from scheduler.errors import UsageError
@@ -78,8 +79,8 @@ class Finished:
 
     @property
     def succeeded(self) -> bool:
-        """True if every task succeeded."""
-        return set(self.counts) <= {"succeeded", "skipped"}
+        """True if every task succeeded, apart from skipped and pruned ones."""
+        return GOOD_ENDS.issuperset(self.counts)
 
     def _reader(self) -> run_reader.RunReader:
         return run_reader.RunReader(run_facts.find_run(read_settings({"state": self.state}), f"r{self.number}"))
@@ -115,6 +116,8 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     skip_done: bool = False,
     keep_going: bool = False,
     max_failures: int | None = None,
+    stop_when: str = "",
+    keep_best: str = "",
     mps: bool | str = False,
     mps_fence: bool = True,
     verbose: bool = False,
@@ -123,17 +126,14 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
 
     A failed task is not an exception: look at `.succeeded` or `.frame`. `defaults` holds texts by column for rows that
     leave it empty. A file whose earlier run has not ended is refused, unless `new`; `skip_done` skips rows that
-    succeeded in an earlier run of it. `mps` is True, "auto" or "join". Signals are handled as on the command line, on
-    the main thread only, without a running event loop. The call blocks: use `asyncio.to_thread` in a coroutine.
+    succeeded in an earlier run of it. `stop_when` ("val_loss > 2 after 3, val_loss is nan") and `keep_best` ("1/3 by
+    val_acc at 3,9,27") stop tasks early by their metrics. `mps` is True, "auto" or "join". Signals are handled as on
+    the command line, on the main thread only, without a running event loop. The call blocks: use `asyncio.to_thread` in
+    a coroutine.
     """
-    flags = {
-        "num": None if num is None else str(num),
-        "order": order or None,
-        "buffer": buffer,
-        "max_load": str(max_load),
-        "python": python or None,
-        "my_columns": my_columns or None,
-    }
+    texts = {"order": order, "python": python, "my_columns": my_columns, "stop_when": stop_when, "keep_best": keep_best}
+    flags = {name: text or None for name, text in texts.items()}
+    flags |= {"num": None if num is None else str(num), "buffer": buffer, "max_load": str(max_load)}
     settings = read_settings({**flags, "state": state})
     check_counts(jobs_at_once=jobs_at_once, slots=slots, max_per_device=max_per_device, max_failures=max_failures)
     is_file = isinstance(jobs, (str, os.PathLike))

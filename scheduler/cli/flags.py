@@ -63,6 +63,12 @@ SETTINGS = {
         "metrics that are read from the output of tasks, the most important first (default: the usual names, such as "
         "loss and val_acc); off reads none",
     ),
+    "stop_when": SettingFlag(
+        "RULE", "stop a task early by its metrics: 'val_loss > 2 after 3', 'val_loss is nan'; several: once for each"
+    ),
+    "keep_best": SettingFlag(
+        "SHARE", "let only the best tasks go on: 1/3, with --by and --at (successive halving that waits for no task)"
+    ),
     "window": SettingFlag(
         "TIMES", "local times in which tasks may start: 20:00-07:00, or mon-fri 20:00-07:00,sat-sun 00:00-24:00"
     ),
@@ -75,7 +81,7 @@ SETTINGS = {
 DEVICE_SETTINGS = ("buffer", "max_load", "max_gpu_load", "unmanaged", "unmanaged_calm", "visible")
 LEARNING_SETTINGS = ("profile", "profile_epochs", "profile_id", "settle", "margin", "memory_args", "ignore_args")
 RUN_SETTINGS = (
-    "num", "order", "python", "log_max", "metrics", "my_columns", "window", "preempt_after",
+    "num", "order", "python", "log_max", "metrics", "stop_when", "keep_best", "my_columns", "window", "preempt_after",
     *DEVICE_SETTINGS, *LEARNING_SETTINGS,
 )  # fmt: skip
 
@@ -92,6 +98,32 @@ def add_settings(group: argparse._ActionsContainer, *names: str, **helps: str) -
     for name in names:
         flag = SETTINGS[name]
         group.add_argument(f"--{name.replace('_', '-')}", metavar=flag.metavar, help=helps.get(name, flag.help))
+
+
+def add_early_stop(group: argparse._ActionsContainer) -> None:
+    """Add the flags that stop tasks early by their metrics."""
+    rule, share = SETTINGS["stop_when"], SETTINGS["keep_best"]
+    group.add_argument("--stop-when", action="append", metavar=rule.metavar, help=rule.help)
+    group.add_argument("--keep-best", metavar=share.metavar, help=share.help)
+    group.add_argument(
+        "--by",
+        metavar="METRIC",
+        help="the metric of --keep-best; low values of losses and errors are the best ones, else high ones; min:METRIC "
+        "and max:METRIC say it",
+    )
+    group.add_argument("--at", metavar="STEPS", help="the steps (epochs) at which --keep-best compares: 3,9,27")
+
+
+def join_early_stop(args: argparse.Namespace) -> None:
+    """Make one text of each setting about early stops: of several rules, and of `--keep-best`, `--by` and `--at`."""
+    if args.stop_when is not None:
+        args.stop_when = ", ".join(args.stop_when)
+    for flag, word in (("--by", args.by), ("--at", args.at)):
+        if word is not None and args.keep_best is None:
+            raise UsageError(f"{flag} {word} has an effect only with --keep-best: add --keep-best 1/3")
+    if args.keep_best is not None:
+        words = [args.keep_best, *(["by", args.by] if args.by is not None else [])]
+        args.keep_best = " ".join([*words, *(["at", args.at] if args.at is not None else [])])
 
 
 def add_devices(group: argparse._ActionsContainer, *, slots: bool = False) -> None:

@@ -74,6 +74,7 @@ def _add_list(made: Parser) -> None:
 def add_run_flags(made: Parser) -> None:
     """Add the flags of a run that do not depend on the source of its tasks."""
     flags.add_settings(made, "num", "order", "python", "log_max", "metrics", "my_columns", "window", "preempt_after")
+    flags.add_early_stop(made.add_argument_group("early stop of tasks by their metrics"))
     made.add_argument("-j", "--jobs", metavar="N", help="maximum number of tasks of this run at once; 0: none yet")
     made.add_argument("--name", default="", help="a name for the run")
     made.add_argument("--plain", action="store_true", help="print lines, not the live view")
@@ -110,6 +111,7 @@ def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int
     args = parser(verb).parse_args(joined_mps(argv))
     if learn_only:
         _force_probes(args)
+    flags.join_early_stop(args)
     settings = settings_from(args, *SETTINGS)
     listing = _listing(args, template, settings, this_python(settings))
     rerun = RerunOptions() if learn_only else RerunOptions(args.new, args.skip_done)

@@ -21,6 +21,8 @@ from scheduler.core.events import (
     Observed,
     Peaked,
     Preempted,
+    Pruned,
+    Reached,
     Refused,
     Resized,
     Skipped,
@@ -126,10 +128,16 @@ class Brain(RunState):
         match event:
             case Preempted():
                 self._preempted(event)
+            case Reached():
+                self.pruning.reached(event)
+            case Pruned():
+                self._living(event.task, event.attempt, "pruned").asked = Action.PRUNE
+                self.pruning.stopped(event)
             case Arrived():
                 self.times.arrived(event.batch, self._at)
             case Limited():
-                self._set_limits(event)
+                self.rules = limited(self.rules, event)
+                self.capacity.follow(self.rules)
 
     def _preempted(self, event: Preempted) -> None:
         for number in event.tasks:
@@ -137,10 +145,6 @@ class Brain(RunState):
             task.asked, task.making_way_for = Action.SAVE, event.by
         if self.task_table.state(event.by) is State.WAITING:
             self.wait_queue.lift(event.by)
-
-    def _set_limits(self, event: Limited) -> None:
-        self.rules = limited(self.rules, event)
-        self.capacity.follow(self.rules)
 
     def _depended(self, event: Depended) -> None:
         self.dependencies.apply(event)
@@ -303,20 +307,14 @@ class Brain(RunState):
         if estimator.is_at_its_beginning(task, self.rules):
             self._note_beginning()
         self.capacity.go(task.placement)
-        self._free(task.placement.slot)
+        if slot := task.placement.slot:
+            self.freed.pop(slot, None)
+            self.freed[slot] = None
         task.placement = None
         del self._alive[task.id]
         self._learning.pop(task.id, None)
         task.asked = None
-        if to in UNFINISHED:
-            self._move(task, to, why)
-        else:
-            self._leave(task, to, why)
-
-    def _free(self, slot: str) -> None:
-        if slot:
-            self.freed.pop(slot, None)
-            self.freed[slot] = None
+        (self._move if to in UNFINISHED else self._leave)(task, to, why)
 
     def _learn(self, task: int, evidence: Observation) -> None:
         kind = self.task_table.kind(task)
@@ -359,6 +357,8 @@ class Brain(RunState):
             elif event.what is Action.CANCEL:
                 self._leave(task, State.CANCELLED, "cancelled")
             else:
+                if task.state is State.PRUNED:
+                    self.pruning.spare(number)
                 self._step(task, State.HELD if event.what is Action.HOLD else State.WAITING, event.what)
 
     def _step(self, task: TaskState, to: State, why: str) -> None:

@@ -78,6 +78,8 @@ class Action(StrEnum):
     SKIP = "skip"
     SAVE = "save"
     """Resumable tasks end, and wait for their next turn."""
+    PRUNE = "prune"
+    """The metrics of a task stop it early; no user can ask for it."""
 
 
 class DependencyStep(StrEnum):

@@ -10,6 +10,7 @@ from scheduler.values import dataclass, replace
 
 if TYPE_CHECKING:
     from scheduler.core.events import Limited
+    from scheduler.core.metrics.stop_rules import KeepBest, StopRule
 
 BATCHES = "batches"
 """The policy that goes by the older tool's procedure: `--profile sequential`."""
@@ -169,6 +170,10 @@ class SchedulingConfig:
     """Seconds within which such attempts fail: a longer attempt was not wrong from its first line."""
     max_failures: int | None = None
     """The number of failed tasks that stops the launching."""
+    stop_when: tuple[StopRule, ...] = ()
+    """The conditions on metrics under which a task is stopped early."""
+    keep_best: KeepBest | None = None
+    """Which share of the tasks goes on at some steps; None: all."""
     preempt: bool = False
     """True if every task may ask less urgent resumable ones to make room; else only tasks that say so."""
     preempt_after: float = 300.0

@@ -222,6 +222,28 @@ class Preempted:
 
 
 @dataclass(frozen=True, slots=True)
+class Reached:
+    """A step of `--keep-best` that a task has reached."""
+
+    kind: ClassVar[str] = "reached"
+    task: int
+    rung: float
+    """The step."""
+    value: float | None
+    """The best value of the metric up to this step; None: it had no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """A living attempt that its metrics stop early."""
+
+    kind: ClassVar[str] = "pruned"
+    task: int
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Halted:
     """The end of launching, while attempts go on: many tasks in a row failed alike, or too many tasks failed."""
 
@@ -252,6 +274,8 @@ Event = (
     | Depended
     | Observed
     | Preempted
+    | Reached
+    | Pruned
     | Halted
 )
 _Fields = tuple[tuple[str, object], ...]
@@ -291,6 +315,8 @@ FORMATS: dict[type[Event], _Fields] = {
     Depended: (("step", _REQUIRED), ("tasks", _REQUIRED), ("after", ()), ("ended", ()), ("parent", NO_TASK)),
     Observed: (("parents", _REQUIRED), ("state", _REQUIRED)),
     Preempted: (("by", _REQUIRED), ("tasks", _REQUIRED)),
+    Reached: (("task", _REQUIRED), ("rung", _REQUIRED), ("value", _REQUIRED)),
+    Pruned: (("task", _REQUIRED), ("attempt", _REQUIRED), ("reason", _REQUIRED)),
     Halted: (("why", _REQUIRED), ("task", _REQUIRED), ("attempt", _REQUIRED), ("number", _REQUIRED), ("line", "")),
 }  # fmt: skip
 """The fields of each event in the journal, with the defaults that are left out.

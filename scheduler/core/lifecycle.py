@@ -18,7 +18,9 @@ MOVES: dict[State, frozenset[State]] = {
     S.BLOCKED: frozenset({S.WAITING, S.HELD, S.CANCELLED, S.SKIPPED}),
     S.HELD: frozenset({S.WAITING, S.CANCELLED, S.SKIPPED}),
     S.PROBING: frozenset({S.WAITING, S.FAILED, S.CANCELLED, S.INTERRUPTED, S.OOM, S.TIMEOUT}),
-    S.RUNNING: frozenset({S.SUCCEEDED, S.FAILED, S.OOM, S.TIMEOUT, S.INTERRUPTED, S.CANCELLED, S.WAITING}),
+    S.RUNNING: frozenset({
+        S.SUCCEEDED, S.FAILED, S.OOM, S.TIMEOUT, S.INTERRUPTED, S.CANCELLED, S.PRUNED, S.WAITING,
+    }),
     S.INTERRUPTED: frozenset({S.WAITING, S.CANCELLED}),
     S.FAILED: frozenset({S.WAITING}),
     S.OOM: frozenset({S.WAITING}),
@@ -27,7 +29,8 @@ MOVES: dict[State, frozenset[State]] = {
     S.REFUSED: frozenset({S.WAITING}),
     S.SUCCEEDED: frozenset(),
     S.SKIPPED: frozenset({S.WAITING, S.BLOCKED}),
-}
+    S.PRUNED: frozenset({S.WAITING}),
+}  # fmt: skip
 """All allowed transitions; any other transition raises an error."""
 
 
@@ -52,7 +55,7 @@ class TaskState:
     short_turns: int = 0
     """The number of attempts in a row that asked for another turn soon after their start."""
     asked: Action | None = None
-    """The request for the living attempt: stop, save or cancel."""
+    """The request for the living attempt: stop, save, cancel or prune."""
     placement: Placement | None = None
     started_at: float = 0.0
     peak: dict[str, int] = field(default_factory=dict)
@@ -125,7 +128,7 @@ def count_exit(task: TaskState, event: Exited, rules: SchedulingConfig) -> None:
 def after_exit(task: TaskState, outcome: Outcome, terms: Terms, rules: SchedulingConfig) -> State:
     """Return the state that follows from an attempt's end; the task's counters already include that attempt.
 
-    A cancelled task is cancelled however it ends, except that it may have succeeded before.
+    A cancelled or pruned task is that however it ends, except that it may have succeeded before.
     """
     probing = task.placement is not None and task.placement.purpose is Purpose.PROBE
     if outcome is Outcome.SUCCEEDED and not probing:
@@ -142,4 +145,6 @@ def after_exit(task: TaskState, outcome: Outcome, terms: Terms, rules: Schedulin
         Outcome.AGAIN: S.FAILED if task.short_turns >= rules.max_short_turns else S.WAITING,
     }
     to = table[outcome]
+    if task.asked is Action.PRUNE:
+        return S.PRUNED
     return S.CANCELLED if task.asked is Action.CANCEL else to

@@ -51,11 +51,17 @@ class State(StrEnum):
     CANCELLED = "cancelled"
     REFUSED = "refused"
     SKIPPED = "skipped"
+    PRUNED = "pruned"
+    """It was stopped early by its metrics (`--stop-when`, `--keep-best`)."""
 
 
 LIVING = frozenset({State.PROBING, State.RUNNING})
 RETRIABLE = frozenset({State.FAILED, State.OOM, State.TIMEOUT, State.CANCELLED, State.REFUSED})
 """States of tasks that ended without success; `retry` moves such tasks back to the queue."""
+GOOD_ENDS = frozenset({State.SUCCEEDED, State.SKIPPED, State.PRUNED})
+"""States in which all tasks of a run that went well are at its end."""
+UNSUCCESSFUL = RETRIABLE | {State.PRUNED}
+"""States of tasks whose result others cannot use; `retry` moves a pruned task back only where it is named."""
 UNFINISHED = frozenset({State.WAITING, State.BLOCKED, State.HELD, State.PROBING, State.RUNNING, State.INTERRUPTED})
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Key = tuple[int, int]
 """A task and its attempt."""
+StepReading = tuple[str, float, float]
+"""The name of a metric, a value, and its step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,10 @@ class Sample:
     """The number of all epochs, if that is reported too."""
     metrics: Mapping[str, Sequence[float | None]] | None = None
     """The last values of its most important metrics; None: they have not changed."""
+    readings: Sequence[StepReading] = ()
+    """New values of the metrics by which tasks are stopped early, each with its step."""
+    ended: bool = False
+    """True if the attempt has ended, and only what it had written was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +97,9 @@ class Watched:
     """Where to sample one living attempt."""
 
     shim: int
-    files: tuple[str, ...] = ("", "", "", "", "")
-    """Its output, progress and result, the record of its metrics, and the names that are looked for."""
+    files: tuple[str, ...] = ("", "", "", "", "", "")
+    """Its output, progress and result, the record of its metrics, the names that are looked for, and those of the
+    metrics by which tasks are stopped early."""
     reservation: Mapping[str, int] = field(default_factory=dict)
     """The reservation on its GPUs, in the order in which it sees them, and on the host."""
     settled: bool = True

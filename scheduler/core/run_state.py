@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 
 from scheduler.core.attempts.backoff import Backoff
 from scheduler.core.attempts.early_abort import FailureTally
+from scheduler.core.attempts.pruning_table import PruningTable
 from scheduler.core.config import BATCHES, SchedulingConfig
 from scheduler.core.events import Exited, Halted
 from scheduler.core.lifecycle import TaskState
@@ -188,6 +190,13 @@ class RunState:
     def some_without_gpus(self) -> bool:
         """True if some tasks request no GPU on a machine with GPUs, or are known to use none."""
         return self._summary.look(self.terms).without_gpus or self.profiles.some_without_gpu
+
+    # ---- early stop ----
+
+    @cached_property
+    def pruning(self) -> PruningTable:
+        """The values by which tasks are stopped early; empty in most runs."""
+        return PruningTable()
 
     # ---- making room ----
 

@@ -27,11 +27,22 @@ class MetricReader:
     """The metrics and the epochs of one attempt, as far as its files were read."""
 
     def __init__(
-        self, log: str, progress: str = "", result: str = "", kept: str = "", names: str = "", *, writes: bool = True
+        self,
+        log: str,
+        progress: str = "",
+        result: str = "",
+        kept: str = "",
+        names: str = "",
+        watched: str = "",
+        *,
+        writes: bool = True,
     ) -> None:
-        """Prepare to read; what the file `kept` already contains is not read again. A view writes nothing to it."""
+        """Prepare to read; what the file `kept` already contains is not read again. A view writes nothing to it.
+
+        `watched` are the metrics whose values are told one by one.
+        """
         self._log, self._progress, self._result, self._kept = log, progress, result, kept
-        self._names = names
+        self._names, self._watched = names, watched
         self.first = tuple(names.split(",")) if names else ()
         """The metrics that the user named."""
         self._writes = writes
@@ -39,11 +50,13 @@ class MetricReader:
         self.changed = False
         """True if the last look found metrics or epochs."""
         self.record = self._load()
+        if watched:
+            self.record.watch(watched.split(","))
 
     @cached_property
     def _lines(self) -> LineReader:
         """The search of its output, made for the first output that was not read yet."""
-        return LineReader(self._names)
+        return LineReader(self._names, self._watched)
 
     def _load(self) -> MetricRecord:
         if self._kept:
@@ -139,6 +152,11 @@ class MetricReader:
                 return file.read(LARGEST_RESULT)
         except OSError:
             return b""
+
+    def news(self) -> list[tuple[str, float, float]]:
+        """Return the values of watched metrics since the last call, each with its step."""
+        news, self.record.news = self.record.news, []
+        return news
 
     def finish(self) -> None:
         """Keep the record as that of an attempt that has ended, and of which everything was read."""

@@ -10,6 +10,7 @@ from scheduler.core.attempts.early_abort import sentences
 from scheduler.core.attempts.happenings import WITHOUT_RECORD, is_on_disk, sort
 from scheduler.core.attempts.launch_spec import LaunchBuilder, TaskEnvironment
 from scheduler.core.attempts.probe_ids import ProbeIds
+from scheduler.core.attempts.pruning import PruningJudge
 from scheduler.core.brain import Brain
 from scheduler.core.causes import Action
 from scheduler.core.control import requests as control_requests
@@ -23,6 +24,7 @@ from scheduler.core.events import (
     Exited,
     Learned,
     Preempted,
+    Pruned,
     Refused,
     Resized,
     Started,
@@ -97,6 +99,7 @@ class Loop:
         self._launch_builder = LaunchBuilder(around, ports.devices, brain.rules.profile_epochs, ports.sharing)
         self.left_early = False
         self._tracker = AttemptTracker(brain, ports.world, ports.run_store, ports.devices, ports.sharing, around.python)
+        self._pruning = PruningJudge(brain)
         self._publisher = AttemptPublisher(brain, self._launch_builder, ports.watcher, ports.leases, ports.engine)
         self._probes = ProbeIds(ports.run_store, same_id=around.same_id)
         self._late: list[Happening] = []
@@ -132,7 +135,7 @@ class Loop:
             self._tracker.crowd.enter((task.id, task.attempts), task.placement.devices if task.placement else ())
             self.ports.leases.adopt(task.id, task.attempts)
             self.ports.engine.adopt(task.id, task.attempts)
-            if task.asked in (Action.CANCEL, Action.SAVE):
+            if task.asked in (Action.CANCEL, Action.SAVE, Action.PRUNE):
                 self._stop(task.id)  # the scheduler that was to do it may have died before it could
         self._follow_dependencies()
         look_ahead(self.brain, self.ports.run_store.kind)
@@ -185,6 +188,7 @@ class Loop:
         events: list[Event] = []
         for sample in samples:
             events += self._tracker.sampled(sample)
+            self._settle(self._pruning.sampled(sample))  # at once: the next sample is compared with it
         for happening in moves:
             if not isinstance(happening, Exited):
                 events.append(happening)
@@ -294,6 +298,8 @@ class Loop:
                 self._ended(event)
             case Resized():
                 self._publisher.resized(event)
+            case Pruned():
+                self._stop(event.task)
             case Preempted() | Asked(what=Action.STOP | Action.CANCEL | Action.SAVE):
                 for number in event.tasks:
                     self._stop(number)

@@ -61,6 +61,10 @@ class Settings:
     """Nothing is launched while less than this share, or fewer than this many bytes, of a disk of the run are free."""
     metrics: str = ""
     """The names of metrics in the output of tasks, separated by commas; empty: the usual ones; `off`: none."""
+    stop_when: str = ""
+    """The conditions under which a task is stopped early, such as `val_loss > 2 after 3`; empty: none."""
+    keep_best: str = ""
+    """Which tasks go on at some steps, such as `1/3 by val_acc at 3,9,27`; empty: all."""
     notify: str = ""
     """A command or a web hook that is called when a run ends, fails for the first time, or stops launching."""
     source: Mapping[str, str] = field(default_factory=dict)
@@ -169,6 +173,22 @@ def _window(text: str) -> str:
     return text.strip()
 
 
+def _stop_when(text: str) -> str:
+    if text.strip():
+        from scheduler.core.metrics.stop_rules import stop_rules  # only where there are rules
+
+        stop_rules(text)
+    return text.strip()
+
+
+def _keep_best(text: str) -> str:
+    if text.strip():
+        from scheduler.core.metrics.stop_rules import keep_best  # only where there is such a rule
+
+        keep_best(text)
+    return text.strip()
+
+
 def _notify(text: str) -> str:
     """Return a command as the words that the shell reads, or an address."""
     import shlex
@@ -210,6 +230,8 @@ READERS: dict[str, Any] = {
     "cgroup": _one_of("auto", "never"),
     "disk_min": _disk_min,
     "metrics": str,
+    "stop_when": _stop_when,
+    "keep_best": _keep_best,
     "notify": _notify,
 }
 

@@ -73,6 +73,19 @@ SETTINGS = {
     ),
     "preempt_after": ("time", "5m", "Time that such a task waits before it asks."),
     "queue_idle": ("time", "10m", "Time without anything to do after which the scheduler of a queue ends."),
+    "stop_when": (
+        "rules",
+        "–",
+        "Conditions under which a task is stopped early: `val_loss > 2 after 3, val_loss is nan`.",
+    ),
+    "keep_best": (
+        "rule",
+        "–",
+        (
+            "Tasks that go on at some steps, by successive halving: `1/3 by val_acc at 3,9,27`. `run` also has it as "
+            "`--keep-best 1/3 --by val_acc --at 3,9,27`."
+        ),
+    ),
     "metrics": (
         "names",
         "the usual ones",
@@ -110,6 +123,7 @@ STATES = {
     "timeout": "Reached its time limit and was stopped.",
     "interrupted": "Was stopped by the scheduler, a reboot or a lost shim; `resume` starts it again.",
     "cancelled": "Ended by `scheduler cancel`.",
+    "pruned": "Stopped early by its metrics (`--stop-when`, `--keep-best`); this is no failure.",
     "refused": "Needs more memory than any device here has.",
     "skipped": "Not run, because the same row succeeded in an earlier run of the list (`--skip-done`), or a task "
     "that it depends on ended without success.",

@@ -12,8 +12,15 @@ import pytest
 from tests.support.killing import Home
 
 HOWTO = Path(__file__).parents[2] / "docs/howto"
-SHOWN = ["queue.md", "other-queues.md", "dependencies.md", "tonight.md"]
+SHOWN = ["queue.md", "other-queues.md", "dependencies.md", "tonight.md", "stop-early.md"]
 """The pages whose console blocks are run from top to bottom; `…` stands for any text."""
+
+SWEEP = """\
+import sys, time
+for epoch in range(1, 10):
+    time.sleep(0.3)
+    print(f"epoch {epoch}/9 val_loss {float(sys.argv[2]) * epoch + 1 / epoch:.3f}", flush=True)
+"""
 
 PATH = "{prep.result.path}"
 
@@ -28,6 +35,8 @@ def home(tmp_path: Path) -> Iterator[Home]:
     made.write("pipeline.csv", "Name,Command,After", *((name, f"python {line}", after) for name, line, after in rows))
     result = "import json, os; json.dump({'path': 'data.bin'}, open(os.environ['SCHEDULER_RESULT'], 'w'))"
     (tmp_path / "prep.py").write_text(result)
+    made.write("lrs.csv", "lr", *("0.01", "0.03", "0.1", "1", "3"))
+    (tmp_path / "sweep.py").write_text(SWEEP)
     (tmp_path / "evaluate.py").write_text("")
     yield made
     made.end()

@@ -16,15 +16,18 @@ class AttemptMetrics:
 
     def __init__(self, info: RunInfo) -> None:
         self._places = info.places
-        self.names: str = json.loads(info.meta["settings"]).get("metrics", "")
+        settings = json.loads(info.meta["settings"])
+        self.names: str = settings.get("metrics", "")
         """The metrics that the user named, separated by commas; empty: the usual ones."""
+        self._watched = _watched(settings.get("stop_when", ""), settings.get("keep_best", ""))
 
     def files(self, task: int, attempt: int, *, living: bool = False) -> MetricReader:
         """Return a reader that continues where the run's sampler was at its last look."""
         places = self._places
         progress = places.progress(task, attempt) if living else ""
         kept, result = places.metrics(task, attempt), places.result(task, attempt)
-        return MetricReader(str(places.task_log(task, attempt)), progress, result, kept, self.names, writes=False)
+        log = str(places.task_log(task, attempt))
+        return MetricReader(log, progress, result, kept, self.names, self._watched, writes=False)
 
     def record(self, task: int, attempt: int) -> MetricRecord:
         """Return the metrics of an attempt so far."""
@@ -47,3 +50,12 @@ def columns(record: MetricRecord | None, row: dict[str, Any]) -> dict[str, Any]:
         return row
     more = {f"result.{name}": curve.last for name, curve in record.curves.items()}
     return {**row, **{name: value for name, value in more.items() if row.get(name) is None}}
+
+
+def _watched(stop_when: str, keep_best: str) -> str:
+    """Return the metrics by which the run stops tasks early, separated by commas."""
+    if not stop_when and not keep_best:
+        return ""
+    from scheduler.core.metrics.stop_rules import wanted  # most runs have no such rules
+
+    return wanted(stop_when, keep_best)

@@ -9,7 +9,7 @@ from contextlib import closing
 
 from scheduler.app.control.targets import Target
 from scheduler.app.observe.run_reader import RunReader
-from scheduler.core.model import LIVING, UNFINISHED, State
+from scheduler.core.model import GOOD_ENDS, LIVING, UNFINISHED, State
 from scheduler.core.reporting.run_history import RunHistory
 from scheduler.runtime.paths import open_plain
 from scheduler.store.machine.locked_files import is_locked
@@ -47,7 +47,7 @@ def wait_for(target: Target) -> WaitResult:
 
 
 def _exit_code(states: Mapping[int, State], history: RunHistory) -> int:
-    if all(state in (State.SUCCEEDED, State.SKIPPED) for state in states.values()):
+    if GOOD_ENDS.issuperset(states.values()):
         return 0
     task_history = history.tasks.get(next(iter(states))) if len(states) == 1 else None
     last = task_history.attempts[-1] if task_history is not None and task_history.attempts else None

@@ -11,7 +11,7 @@ from scheduler.app.observe.run_facts import places
 from scheduler.app.observe.run_reader import RunReader
 from scheduler.app.run.task_list import QUEUE
 from scheduler.core.events import Observed
-from scheduler.core.model import NO_TASK, RETRIABLE, UNFINISHED, State
+from scheduler.core.model import NO_TASK, RETRIABLE, UNFINISHED, UNSUCCESSFUL, State
 from scheduler.core.ports import Happening
 from scheduler.core.queue.dependencies import DependencyTracker
 from scheduler.core.tasks.after import parent_name, parent_word, run_of, whole_run
@@ -103,7 +103,7 @@ class ParentRuns:
             return ""
         if state is State.SKIPPED and cause not in (NO_TASK, parent):
             return f"{parent_name(parent)} was skipped because of {parent_name(cause)}: {_retry(cause)} first"
-        if state in RETRIABLE or (state is State.SKIPPED and cause == parent):
+        if state in UNSUCCESSFUL or (state is State.SKIPPED and cause == parent):
             return f"{parent_name(parent)} ended without success ({state}): {_retry(parent)} first"
         return ""
 

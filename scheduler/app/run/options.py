@@ -130,6 +130,7 @@ def rules(choices: RunOptions, settings: Settings, *, mps: bool = False) -> Sche
         first_rows=0 if choices.keep_going else FIRST_ROWS,
         max_failures=choices.max_failures,
         window=settings.window,
+        **_early_stops(settings),
         preempt=settings.preempt == "yes",
         preempt_after=settings.preempt_after,
         mps=mps,
@@ -141,6 +142,15 @@ def rules(choices: RunOptions, settings: Settings, *, mps: bool = False) -> Sche
     from scheduler.core.profiling import own_peak  # submit loads this module, and needs no estimates
 
     return own_peak.config(found)
+
+
+def _early_stops(settings: Settings) -> dict[str, Any]:
+    """Return the rules by which tasks are stopped early, as values of the configuration."""
+    if not settings.stop_when and not settings.keep_best:
+        return {}
+    from scheduler.core.metrics.stop_rules import keep_best, stop_rules  # most runs have none
+
+    return {"stop_when": stop_rules(settings.stop_when), "keep_best": keep_best(settings.keep_best)}
 
 
 def this_python(settings: Settings) -> str:

@@ -19,7 +19,7 @@ from scheduler.app.observe.run_reader import RunReader
 from scheduler.app.observe.status_snapshot import StatusRecorder
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.task_list import QUEUE
-from scheduler.core.model import Profiling, State
+from scheduler.core.model import GOOD_ENDS, Profiling, State
 from scheduler.core.ports import Request, SubmissionResult, View
 from scheduler.core.reporting.run_history import totals
 from scheduler.errors import StateError
@@ -70,10 +70,10 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """0 if all tasks succeeded, 1 if some did not, 130 after INT, 143 after TERM."""
+        """0 if all tasks succeeded or were stopped early as asked, 1 if some did not, 130 after INT, 143 after TERM."""
         if self.signal in (2, 15):
             return 128 + self.signal
-        good = self.states.get(State.SUCCEEDED, 0) + self.states.get(State.SKIPPED, 0)
+        good = sum(self.states.get(state, 0) for state in GOOD_ENDS)
         return 0 if good == sum(self.states.values()) else 1
 
 
@@ -260,6 +260,7 @@ def _make_view(session: RunSession, sink: LineSink, stack: contextlib.ExitStack)
 
 def _task_environment(session: RunSession) -> TaskEnvironment:
     from scheduler.core.attempts.launch_spec import TaskEnvironment
+    from scheduler.core.metrics.stop_rules import wanted
 
     return TaskEnvironment(
         str(session.number),
@@ -268,6 +269,7 @@ def _task_environment(session: RunSession) -> TaskEnvironment:
         session.places,
         session.shell.shell.environ,
         session.settings.metrics,
+        wanted(session.settings.stop_when, session.settings.keep_best),
         same_id=session.settings.profile_id == "same" or session.settings.profile == Profiling.SEQUENTIAL,
     )
 

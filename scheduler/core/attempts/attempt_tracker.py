@@ -29,7 +29,7 @@ GO_ON = 75
 """EX_TEMPFAIL: with this exit code a resumable task asks for another turn."""
 
 _SAVED = (Outcome.FAILED, Outcome.INTERRUPTED, Outcome.TIMEOUT)
-"""Outcomes that mean nothing else than its end for an attempt that was asked to save."""
+"""Outcomes that mean nothing else than its end for an attempt that was asked to end."""
 _UNSEEN = Throughput()
 """The sample of an attempt that has not been sampled yet."""
 
@@ -205,8 +205,8 @@ class AttemptTracker:
         output permits it, the task ran out of memory.
         """
         task = self._brain.task(exited.task)
-        if task is not None and task.asked is Action.SAVE and exited.outcome in _SAVED:
-            return replace(exited, outcome=Outcome.AGAIN, reason=f"{_how(exited)} when it was asked to save")
+        if task is not None and exited.outcome in _SAVED and task.asked in (Action.PRUNE, Action.SAVE):
+            return self._ended_as_asked(exited, task.asked)
         if exited.outcome is not Outcome.FAILED or task is None or task.placement is None:
             return exited
         if exited.code == GO_ON and self._brain.terms[task.terms].resumable:
@@ -220,6 +220,11 @@ class AttemptTracker:
             reason = f"{_how(exited)} while {full[0]} was full"
             return replace(exited, outcome=Outcome.OOM, reason=reason)
         return replace(exited, part="") if exited.part else exited
+
+    def _ended_as_asked(self, exited: Exited, asked: Action) -> Exited:
+        if asked is Action.PRUNE:
+            return replace(exited, outcome=Outcome.INTERRUPTED, reason=self._brain.pruning.why(exited.task))
+        return replace(exited, outcome=Outcome.AGAIN, reason=f"{_how(exited)} when it was asked to save")
 
     def _wants_to_go_on(self, exited: Exited, task: TaskState) -> Exited:
         """Return the outcome of a task that asks to continue later; say so if it may not continue any more."""

@@ -57,6 +57,8 @@ class TaskEnvironment:
     """The environment that every task of the run starts from."""
     metrics: str = ""
     """The metrics that are looked for in output, separated by commas; empty: the usual ones."""
+    watched: str = ""
+    """The metrics by which tasks are stopped early, separated by commas."""
     same_id: bool = False
     """True if a probe uses its task's own id, as the batch-by-batch original does."""
 
@@ -186,6 +188,7 @@ class LaunchBuilder:
                 places.result(*key),
                 places.metrics(*key),
                 self._around.metrics,
+                self._around.watched,
             ),
             {**visible, **task.placement.reservation},
             settled,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from scheduler.core.model import LIVING, RETRIABLE, State
+from scheduler.core.model import LIVING, UNSUCCESSFUL, State
 
 UNSTARTED = frozenset({State.WAITING, State.BLOCKED, State.HELD, State.INTERRUPTED})
 """The states of tasks that have no attempt now and may still get one."""
@@ -59,9 +59,9 @@ class Verb(StrEnum):
     HOLD = "hold", frozenset({State.WAITING, State.BLOCKED}), "held", "no task of the run waits"
     RELEASE = "release", frozenset({State.HELD}), "released", "no task of the run is held"
     RETRY = (
-        "retry", RETRIABLE, "queued again", "no task of the run failed, ran out of memory or time, or was cancelled",
+        "retry", UNSUCCESSFUL, "queued again", "no task of the run failed, ran out of memory or time, or was cancelled",
     )  # fmt: skip
-    SET = "set", UNSTARTED | RETRIABLE, "", "no task of the run waits"
+    SET = "set", UNSTARTED | UNSUCCESSFUL, "", "no task of the run waits"
 
 
 CONTROLS = frozenset({*Verb, RunRequest.LIMIT})

@@ -9,7 +9,7 @@ from scheduler.core.causes import Action
 from scheduler.core.control.request_kinds import CONTROLS, UNSTARTED, RunRequest, Verb
 from scheduler.core.events import Asked, Changed, Event, Limited
 from scheduler.core.local_time import local, moment
-from scheduler.core.model import LIVING, RETRIABLE, Device, DeviceBudget, State, Terms
+from scheduler.core.model import LIVING, UNSUCCESSFUL, Device, DeviceBudget, State, Terms
 from scheduler.core.placement import fit
 from scheduler.core.placement.device_capacity import is_called
 from scheduler.core.ports import Answer, Request, SubmissionResult
@@ -78,7 +78,7 @@ def _meant(brain: Brain, verb: Verb, tasks: Sequence[int]) -> tuple[list[int], l
     if tasks:
         known = [task for task in tasks if task in brain.task_table]
         return known, [task for task in tasks if task not in brain.task_table]
-    states = UNSTARTED if verb is Verb.SET else verb.fits - {State.REFUSED}
+    states = UNSTARTED if verb is Verb.SET else verb.fits - {State.REFUSED, State.PRUNED}
     return list(brain.task_table.in_state(*states)), []
 
 
@@ -102,7 +102,8 @@ def _moved(brain: Brain, verb: Verb, tasks: Sequence[int]) -> GrantedRequest:
     stays = "" if verb in (Verb.CANCEL, Verb.HOLD) else _standstill(brain)
     answers = [Answer((task,), True, "is being stopped, then cancelled") for task in living]
     for task in rest:
-        was = f" (was {brain.state(task)})" if verb is Verb.RETRY else ""
+        pruned = ", and is not stopped early again" if brain.state(task) is State.PRUNED else ""
+        was = f" (was {brain.state(task)}){pruned}" if verb is Verb.RETRY else ""
         answers.append(Answer((task,), True, f"{verb.done}{was}{stays}"))
     return GrantedRequest((Asked(Action(verb), tuple(tasks)),) if tasks else (), tuple(answers))
 
@@ -137,7 +138,8 @@ def _set(
         new, says = by_terms[old]
         if new is not None and new != old:
             told.setdefault(new, []).append(task)
-        again = " for its next attempt (scheduler retry)" if brain.state(task) in RETRIABLE and new is not None else ""
+        ended = brain.state(task) in UNSUCCESSFUL and new is not None
+        again = " for its next attempt (scheduler retry)" if ended else ""
         answers.append(Answer((task,), new is not None, says + again))
     return GrantedRequest(tuple(Changed(new, tuple(ids)) for new, ids in told.items()), tuple(answers))
 

@@ -48,10 +48,15 @@ Progress = tuple[float, float | None]
 class LineReader:
     """The search of output lines for epochs and metrics."""
 
-    def __init__(self, names: str = "") -> None:
-        """Search for the usual names, or only for `names`, which are separated by commas; `off` finds none."""
-        self._names = frozenset(loose(name) for name in names.split(",") if name.strip()) - {""}
+    def __init__(self, names: str = "", more: str = "") -> None:
+        """Search for the usual names, or only for `names`, which are separated by commas; `off` finds none.
+
+        `more` are names that are found in any case.
+        """
+        self._names, self._more = _spelled(names), _spelled(more)
         self._hints = () if names.strip().lower() == OFF else _hints(names)
+        if self._more:
+            self._hints += _hints(more)
 
     def lines(self, text: str) -> Iterator[tuple[Progress | None, list[Reading]]]:
         """Yield the epochs and the metrics of each line that has some."""
@@ -79,12 +84,18 @@ class LineReader:
         return found
 
     def _is_metric(self, name: str, *, blank: bool) -> bool:
+        if self._more and loose(name) in self._more:
+            return True
         if self._names:
             return loose(name) in self._names
         words = words_of(name) | frozenset(loose(name).split("_"))
         if blank and words <= _PLAIN:
             return False
         return bool(words & _WORDS) or (bool(words & _WITH_OTHERS) and len(words) > 1)
+
+
+def _spelled(names: str) -> frozenset[str]:
+    return frozenset(loose(name) for name in names.split(",") if name.strip()) - {""}
 
 
 def _hints(names: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from scheduler.core.metrics.curve import Curve
-from scheduler.core.metrics.goal import ranked
+from scheduler.core.metrics.goal import loose, ranked
 from scheduler.core.metrics.readings import Progress, Reading
 
 FORMAT = 1
@@ -20,6 +20,8 @@ MOST_METRICS = 32
 """The number of metrics of one attempt that are kept: the first ones."""
 MOST_SHOWN, SHOWN_VALUES = 4, 24
 """The metrics of which live views get values, and the values of each."""
+MOST_NEWS = 500
+"""The number of new values of watched metrics that are kept until they are told: the newest ones."""
 LARGEST = 4 << 20
 """Bytes of a record above which it is not read: it is damaged."""
 
@@ -27,7 +29,12 @@ LARGEST = 4 << 20
 class MetricRecord:
     """The metrics of one attempt."""
 
+    watched: frozenset[str] = frozenset()
+    """The metrics whose new values are told one by one, in the form that `loose` returns."""
+
     def __init__(self) -> None:
+        self.news: list[tuple[str, float, float]] = []
+        """New values of watched metrics, each with its step."""
         self.curves: dict[str, Curve] = {}
         self.reported: set[str] = set()
         """The metrics that come from the result file. Numbers of the same name in the output do not count."""
@@ -49,13 +56,26 @@ class MetricRecord:
             if reported and name in self.curves and name not in self.reported:
                 self.curves[name] = Curve()  # what the task reports itself counts, not what its output seems to say
             curve = self.curves.get(name)
+            watched = bool(self.watched) and loose(name) in self.watched
             if curve is None:
-                if len(self.curves) >= MOST_METRICS:
+                if len(self.curves) >= MOST_METRICS and not watched:
                     continue
                 curve = self.curves[name] = Curve()
             if reported:
                 self.reported.add(name)
             curve.add(value, step)
+            if watched:
+                self.news.append((name, value, curve.last_step))
+        del self.news[:-MOST_NEWS]
+
+    def watch(self, names: Iterable[str]) -> None:
+        """Tell the values of these metrics from now on, and those that are known already."""
+        self.watched = frozenset(map(loose, names)) - {""}
+        for name, curve in self.curves.items():
+            if loose(name) in self.watched:
+                self.news += [(name, value, step) for step, value in curve.steps()]
+                if not math.isfinite(curve.last):
+                    self.news.append((name, curve.last, curve.last_step))
 
     def last_values(self, first: Sequence[str] = ()) -> dict[str, list[float | None]]:
         """Return the last values of the most important metrics; None for a last value that is no number."""

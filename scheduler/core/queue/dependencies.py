@@ -9,7 +9,7 @@ from math import inf
 
 from scheduler.core.causes import DependencyStep
 from scheduler.core.events import Depended, Observed
-from scheduler.core.model import NO_TASK, RETRIABLE, UNFINISHED, State
+from scheduler.core.model import NO_TASK, UNFINISHED, UNSUCCESSFUL, State
 from scheduler.values import dataclass
 
 MOST_TASKS = 5000
@@ -274,7 +274,7 @@ class _Cascade:
         A parent that is skipped because an equal row succeeded in an earlier run counts as succeeded.
         """
         state = self._state(parent)
-        if state in RETRIABLE:
+        if state in UNSUCCESSFUL:
             return parent
         if state is not State.SKIPPED:
             return NO_TASK

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from scheduler.core.causes import ResizeCause
-from scheduler.core.events import Arrived, Event, Exited, Peaked, Refused, Resized, Skipped, Started
+from scheduler.core.events import Arrived, Event, Exited, Peaked, Pruned, Refused, Resized, Skipped, Started
 from scheduler.core.model import HOST, Outcome, Placement, Purpose, State, shown_in
 from scheduler.values import dataclass, field
 
@@ -46,6 +46,8 @@ class AttemptHistory:
     """The share of its GPU's threads under MPS; 0: outside of MPS."""
     fence: int = 0
     mps: str = ""
+    pruned: str = ""
+    """Why its metrics stopped it early; empty if they did not."""
     sees: tuple[str, ...] = ()
     """The GPUs that its program sees, on the host too."""
     neighbours: int = 0
@@ -135,6 +137,8 @@ class RunSummary:
                 self._resize(event)
             case Peaked():
                 self.living[event.task].raise_peak(event.peak)
+            case Pruned():
+                self.living[event.task].pruned = event.reason
 
     def _place(self, event: Placement, at: float) -> None:
         devices = shown_in(event.reservation)

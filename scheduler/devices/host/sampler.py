@@ -1,10 +1,12 @@
 """The sampler child of the host: reads from /proc what trees of processes hold.
 
-Orders (`sampler_protocol`): `{"trees": {name: [pid, activity, [log, progress, result, kept, names]]}, "other_shims":
-[pid], "groups": [[limit, usage, stat]]}`; the five texts are what a `MetricReader` is made from. Answers: `{"trees":
-{name: [used, peak, progress, processor seconds, rested, metrics]}, "other_use": {pid: used}, "at": began, "free":
-bytes}`. Progress is [epochs done, of], processor seconds are null unless `activity` is true, and metrics are null
-unless they have changed: {name: last values}, the newest at the end.
+Orders (`sampler_protocol`): `{"trees": {name: [pid, activity, [log, progress, result, kept, names, watched]]},
+"other_shims": [pid], "groups": [[limit, usage, stat]]}`; the six texts are what a `MetricReader` is made from.
+Answers: `{"trees": {name: [used, peak, progress, processor seconds, rested, metrics]}, "other_use": {pid: used},
+"at": began, "free": bytes, "readings": {name: [[metric, value, step]]}, "ended": {name: readings}}`. Progress is
+[epochs done, of], processor seconds are null unless `activity` is true, and metrics are null unless they have changed:
+{name: last values}, the newest at the end. Readings are the new values of watched metrics; `ended` has the last ones
+of trees that have ended, once all of their files was read.
 `at` is the moment at which the look began; `free` is the least that was free before and after it, of the machine and of
 each group. The child ends at end-of-file. Standard library only: it is started from a copy in the run's directory, so
 that a changed installation cannot change a living run.
@@ -110,6 +112,10 @@ class Tree:
         self.files.finish()
         return True
 
+    def news(self) -> list[tuple[str, float, float]]:
+        """Return the values of watched metrics since the last call, each with its step."""
+        return self.files.news() if self.files is not None else []
+
     def _look_at_several(self, pids: list[int], rss: int) -> None:
         now = time.monotonic()
         if rss > self._looked_at * TRIGGER and now >= self._next_look:
@@ -186,7 +192,7 @@ class HostSampler:
         self.other_shims: list[int] = []
         self._groups: list[Group] = []
         self._last_rise = time.monotonic()
-        self._ended: list[Tree] = []
+        self._ended: list[tuple[str, Tree]] = []
         """Trees that have ended, and whose files were not read to the end yet."""
         self._files_at = self._files_cost = 0.0
         """The time from which files may be read again, and the processor time that the last look spent on them."""
@@ -203,7 +209,7 @@ class HostSampler:
             self.trees[name].attend(activity)
             if old is None:
                 self._last_rise = time.monotonic()
-        self._ended += known.values()
+        self._ended += known.items()
         self.other_shims = said["other_shims"]
         self._groups = said.get("groups", [])
 
@@ -215,24 +221,31 @@ class HostSampler:
             if tree.look(children):
                 self._last_rise = time.monotonic()
         other_use = {pid: self._held_by(pid, children) for pid in self.other_shims}
-        self._read_files()
+        ended = self._read_files()
+        readings = {name: news for name, tree in self.trees.items() if (news := tree.news())}
         trees = {name: tree.told() for name, tree in self.trees.items()}
         free = min(before, available(self._groups))
         self._board.rest()
-        return {"trees": trees, "other_use": other_use, "at": at, "free": free}
+        return {"trees": trees, "other_use": other_use, "at": at, "free": free, "readings": readings, "ended": ended}
 
-    def _read_files(self) -> None:
-        """Read files of tasks for at most 2 % of the time, however much they write: each tree in its turn."""
+    def _read_files(self) -> dict[str, list[tuple[str, float, float]]]:
+        """Read files of tasks for at most 2 % of the time, however much they write: each tree in its turn.
+
+        Return the last values of watched metrics of the trees that have ended and were read to their end.
+        """
+        ended: dict[str, list[tuple[str, float, float]]] = {}
         now, began = time.monotonic(), time.process_time()
         self._files_cost = 0.0
         if now < self._files_at:
-            return
+            return ended
         self._turn = read_in_turn([*self.trees.values()], self._turn)
         while self._ended and time.process_time() - began < LONGEST_LOOK:
-            if self._ended[0].is_read():
-                self._ended.pop(0)
+            if self._ended[0][1].is_read():
+                name, tree = self._ended.pop(0)
+                ended[name] = tree.news()
         self._files_cost = time.process_time() - began
         self._files_at = now + self._files_cost * SHARE
+        return ended
 
     def _held_by(self, shim: int, children: Callable[[int], list[int]]) -> int:
         self._announce(f"!{shim}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from scheduler.core.leases import NO_UNNAMED, UnnamedShim
 from scheduler.core.model import HOST
-from scheduler.core.ports import Key, Sample, Watched
+from scheduler.core.ports import Key, Sample, StepReading, Watched
 from scheduler.devices import sampler_child
 from scheduler.devices.host.cgroups import Group
 from scheduler.devices.sampler_child import SamplerChild, bury
@@ -213,10 +213,10 @@ class HostWatcher:
             done, of = progress or (None, None)
             sample = Sample(
                 int(task), int(attempt), {HOST: used}, {HOST: peak}, done, cpu_seconds=cpu, rested=rested,
-                epochs=of, metrics=metrics,
+                epochs=of, metrics=metrics, readings=said["readings"].get(name, ()),
             )  # fmt: skip
             samples.append(sample)
-        return samples
+        return samples + [_last_sample(name, readings) for name, readings in said["ended"].items()]
 
     def free(self, now: int) -> int:
         """Return how much of `now` was free in the sample that measured the living attempts.
@@ -252,11 +252,28 @@ class HostWatcher:
         self._dying = bury(self._dying, CLOSING)
 
 
-def _joined(answers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _joined(answers: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
     """Return the newest answer with the metrics of earlier ones, because an answer contains only changed metrics."""
     newest = answers[-1]
+    for part in ("readings", "ended"):
+        newest[part] = _all_readings(answers, part)
     for earlier in answers[-2::-1]:
         for name, tree in newest["trees"].items():
             if tree[-1] is None and name in earlier["trees"]:
                 tree[-1] = earlier["trees"][name][-1]
     return newest
+
+
+def _all_readings(answers: Sequence[Mapping[str, Any]], part: str) -> dict[str, list[Any]]:
+    """Return the readings of all answers by attempt, in their order."""
+    found: dict[str, list[Any]] = {}
+    for answer in answers:
+        for name, readings in answer.get(part, {}).items():
+            found.setdefault(name, []).extend(readings)
+    return found
+
+
+def _last_sample(name: str, readings: Sequence[StepReading]) -> Sample:
+    """Return what an attempt had written before it ended."""
+    task, attempt = name.split(".")
+    return Sample(int(task), int(attempt), {}, {}, readings=readings, ended=True)

@@ -58,6 +58,7 @@ _COUNTED = (
     (State.INTERRUPTED, "interrupted", ""),
     (State.CANCELLED, "cancelled", ""),
     (State.SKIPPED, "skipped", ""),
+    (State.PRUNED, "pruned", ""),
 )
 
 

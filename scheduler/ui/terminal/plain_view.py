@@ -29,6 +29,7 @@ _WORDS = {
     Outcome.UNSTARTED: "requeued",
     Outcome.AGAIN: "again",
 }
+PRUNED = "pruned"
 _SOURCES = {EstimateSource.MEASURED: "unknown, measured while it runs"}
 
 
@@ -164,10 +165,12 @@ class PlainView:
         memory = f"peak {size(peak)} of {size(reserved)}"
         if HOST not in main and not any(attempt.peak.get(key, 1) for key in main):
             memory = "used no GPU"
-        words = [f"{ending(event)} {how}".strip(), memory, self._progress()]
+        pruned = attempt.pruned and event.outcome is Outcome.INTERRUPTED
+        words = [f"{ending(event)}{',' if pruned else ''} {how}".strip(), memory, self._progress()]
         if event.outcome in (Outcome.FAILED, Outcome.OOM, Outcome.TIMEOUT):
             words.append(f"log {tilde(self._log_path(event.task, event.attempt))}")
-        line = self._words(_WORDS[event.outcome], event.task, "  ".join(words))
+        word = PRUNED if pruned else _WORDS[event.outcome]
+        line = self._words(word, event.task, "  ".join(words))
         self._names.pop(event.task, None)
         self._on_host.discard(event.task)
         return line

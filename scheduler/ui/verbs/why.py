@@ -254,6 +254,16 @@ def _skipped(one: TaskReport) -> str:
     return f"was skipped: {why}"
 
 
+def _pruned(one: TaskReport) -> str:
+    attempt = one.attempt
+    after = f" after {duration(attempt.seconds)} on {_where(one, attempt)}" if attempt else ""
+    why = f": {attempt.pruned}" if attempt else ""
+    return (
+        f"was stopped early{after}{why} (--stop-when, --keep-best), which is no failure; "
+        f"scheduler retry {one.task} runs it again, to its end"
+    )
+
+
 _PARAGRAPHS: dict[State, Callable[[TaskReport], str]] = {
     State.WAITING: _waiting,
     State.BLOCKED: _blocked,
@@ -268,6 +278,7 @@ _PARAGRAPHS: dict[State, Callable[[TaskReport], str]] = {
     State.CANCELLED: _cancelled,
     State.REFUSED: _refused,
     State.SKIPPED: _skipped,
+    State.PRUNED: _pruned,
 }
 
 

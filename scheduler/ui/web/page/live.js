@@ -165,10 +165,10 @@ const numbers = (label, of, more = {}) => words(label, of, { num: true, ...more 
 
 // ---- the table of tasks ----
 
-const ALIVE = ["running", "probing"], WAITS = ["waiting", "held", "interrupted"], AGAIN = [...BAD, "cancelled"];
+const ALIVE = ["running", "probing"], WAITS = ["waiting", "held", "interrupted"], AGAIN = [...BAD, "cancelled"], OVER = [...AGAIN, "pruned"];
 const stateOf = t => t.live ? (t.live.asked === "cancel" ? "cancelling" : t.live.asked ? "stopping" : t.state) : t.state;
 function does(td, id, name, state_) {
-  const wanted = [(ALIVE.includes(state_) || WAITS.includes(state_)) && "Cancel", AGAIN.includes(state_) && "Retry", (WAITS.includes(state_) || AGAIN.includes(state_)) && "Why"].filter(Boolean), now = wanted.join() + state_;
+  const wanted = [(ALIVE.includes(state_) || WAITS.includes(state_)) && "Cancel", OVER.includes(state_) && "Retry", (WAITS.includes(state_) || OVER.includes(state_)) && "Why"].filter(Boolean), now = wanted.join() + state_;
   if (td.dataset.now === now) return;
   const focused = td.contains(document.activeElement) ? document.activeElement.textContent : null;
   td.dataset.now = now;

@@ -61,8 +61,10 @@ class Gpus:
         return [{"GPU-a": 0, "GPU-b": 1}[key] for key in placement.sees]
 
 
-def builder(sharing: Any = None, gpus: Gpus | None = None, metrics: str = "", **environ: str) -> LaunchBuilder:
-    around = TaskEnvironment("r3", "/python", "/home/ben", Paths(), environ, metrics)
+def builder(
+    sharing: Any = None, gpus: Gpus | None = None, metrics: str = "", watched: str = "", **environ: str
+) -> LaunchBuilder:
+    around = TaskEnvironment("r3", "/python", "/home/ben", Paths(), environ, metrics, watched)
     return LaunchBuilder(around, gpus or Gpus(), 2, sharing)  # type: ignore[arg-type]  # of its ports what is used
 
 
@@ -229,8 +231,8 @@ def living(settled: bool = False, without: bool = False, **said: Any) -> TaskSta
 
 
 def test_an_attempt_is_sampled_at_its_files_and_devices() -> None:
-    files = ("/tasks/7/2.log", "/tasks/7/2.progress", "/tasks/7/2.result", "/tasks/7/2.metrics", "loss,acc")
-    found = builder(metrics="loss,acc").watched(living(ram_expected=True, percentage=30), 4711)
+    files = ("/tasks/7/2.log", "/tasks/7/2.progress", "/tasks/7/2.result", "/tasks/7/2.metrics", "loss,acc", "ppl")
+    found = builder(metrics="loss,acc", watched="ppl").watched(living(ram_expected=True, percentage=30), 4711)
     assert found == Watched(4711, files, PLACEMENT.reservation, True, True, True, False)
 
 

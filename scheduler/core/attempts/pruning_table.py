@@ -1,0 +1,46 @@
+"""The table for the early stop of tasks: their values at the steps of `--keep-best`, and why they were stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scheduler.core.events import Pruned, Reached
+
+
+class PruningTable:
+    """The values that tasks had at the steps of `--keep-best`, and the tasks that are not stopped early any more.
+
+    Only events change it.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[float, dict[int, float | None]] = {}
+        """The value of each task that has reached a step, by step; None: it had no number."""
+        self._spared: set[int] = set()
+        self._reasons: dict[int, str] = {}
+
+    def reached(self, event: Reached) -> None:
+        """Note the value of a task at a step."""
+        self._values.setdefault(event.rung, {})[event.task] = event.value
+
+    def stopped(self, event: Pruned) -> None:
+        """Note why a task is stopped."""
+        self._reasons[event.task] = event.reason
+
+    def why(self, task: int) -> str:
+        """Return why a task was stopped; empty if it was not."""
+        return self._reasons.get(task, "")
+
+    def spare(self, task: int) -> None:
+        """Note that a user wants a task to run although it was stopped early."""
+        self._spared.add(task)
+
+    def is_spared(self, task: int) -> bool:
+        """Tell whether a task is not stopped early any more."""
+        return task in self._spared
+
+    def at(self, step: float) -> Mapping[int, float | None]:
+        """Return the values of the tasks that have reached a step."""
+        return self._values.get(step, {})
