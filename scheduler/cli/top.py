@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from scheduler.app.observe import run_facts
@@ -15,7 +14,8 @@ from scheduler.runtime.settings import Settings
 from scheduler.ui.terminal.sink import hint
 
 if TYPE_CHECKING:
-    from scheduler.ui.terminal.panels import Line
+    from scheduler.app.observe.machine_status import MachineMonitor
+    from scheduler.app.observe.monitor import RunMonitor
 
 
 def main(argv: list[str]) -> int:
@@ -59,20 +59,11 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
     from scheduler.app.observe.monitor import RunMonitor
     from scheduler.ui.terminal import closing, panels
 
-    keys = panels.WATCHING.format(run=info.number)
     with contextlib.closing(RunMonitor(info, settings)) as run:
         picture = run.picture()
         if dead := run.reader.dead:
             hint(run.stands)
-        if (
-            args.json
-            or not run.goes_on()
-            or not _live(
-                args,
-                lambda width, height: panels.lines(run.picture(), width, height, run.recent(), keys=keys),
-                lambda: not run.goes_on(),
-            )
-        ):
+        if args.json or args.plain or not run.goes_on() or not _live_run(run):
             show(panels.plain(picture, panels.WIDE), picture.to_dict(), as_json=args.json)
         elif not run.goes_on():
             sys.stdout.writelines(line + "\n" for line in closing.total_lines(run.reader.totals(), info.number))
@@ -81,16 +72,39 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
+def _live_run(run: RunMonitor) -> bool:
+    """Show a run until it ends or the user leaves; return False where that cannot be drawn."""
+    if not sys.stdout.isatty():
+        return False
+    from scheduler.app.live.tasks import screen_of
+    from scheduler.app.observe.live import on_terminal
+
+    with contextlib.ExitStack() as stack:
+        screen = screen_of(run.info, run.reader.brain, run.reader.history, stack)
+        make = lambda width, height: screen.lines(run.picture(), width, height, run.recent())  # noqa: E731 - what is drawn
+        return on_terminal(sys.stdout, screen, make, lambda: not run.goes_on())
+
+
 def _machine(args: argparse.Namespace, settings: Settings) -> int:
     from scheduler.app.observe.machine_status import MachineMonitor
-    from scheduler.ui.terminal import panels
     from scheduler.ui.verbs import status
 
     with contextlib.closing(MachineMonitor(settings)) as machine:
-        make = lambda width, height: panels.machine(machine.facts(), width, height)  # noqa: E731 - what is drawn
-        if args.json or not _live(args, make, lambda: False):
+        if args.json or args.plain or not _live_machine(machine):
             show(status.lines(machine.facts()), machine.facts(), as_json=args.json)
     return 0
+
+
+def _live_machine(machine: MachineMonitor) -> bool:
+    """Show the machine until the user leaves; return False where that cannot be drawn."""
+    if not sys.stdout.isatty():
+        return False
+    from scheduler.app.observe.live import on_terminal
+    from scheduler.ui.live.machine_screen import MachineScreen
+
+    screen = MachineScreen()
+    make = lambda width, height: screen.lines(machine.facts(), width, height)  # noqa: E731 - what is drawn
+    return on_terminal(sys.stdout, screen, make, lambda: False)
 
 
 def _web(args: argparse.Namespace, settings: Settings) -> int:
@@ -104,10 +118,3 @@ def _web(args: argparse.Namespace, settings: Settings) -> int:
 def _say(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
-
-
-def _live(args: argparse.Namespace, make: Callable[[int, int], Sequence[Line]], over: Callable[[], bool]) -> bool:
-    """Show the live view if possible; return whether it was shown."""
-    from scheduler.app.observe.live import on_terminal
-
-    return not args.plain and on_terminal(sys.stdout, make, over)

@@ -25,10 +25,11 @@ from scheduler.core.events import Event, Exited, Started, Submitted
 from scheduler.core.model import Device, DeviceBudget, EstimateSource, Outcome, Placement, Purpose, Terms
 from scheduler.core.reporting.live_status import ObservedState, StatusBuilder
 from scheduler.core.reporting.run_history import RunSummary
-from scheduler.ui.terminal import panels
 from scheduler.ui.terminal.live_view import PERIOD
+from scheduler.ui.terminal.panels import Line
 from scheduler.ui.terminal.screen import Screen
 from scheduler.units import GIB
+from tests.support.live_screen import screen
 
 BATCH = 20
 GPUS = 8
@@ -53,6 +54,7 @@ class Crowded:
         self.builder = StatusBuilder(
             1, "many.csv", self.brain, self.history, lambda task: f"train lr=0.1 seed={task}", labels
         )
+        self.screen = screen(self.brain, self.history, lambda task: f"train lr=0.1 seed={task}")
 
     def tell(self, event: Event) -> None:
         self.brain.apply(event, self.now)
@@ -73,11 +75,11 @@ class Crowded:
             self.tell(Exited(task, 1, Outcome.SUCCEEDED, code=0, seconds=30.0))
             self.start()
 
-    def lines(self, width: int, height: int) -> list[panels.Line]:
+    def lines(self, width: int, height: int) -> list[Line]:
         keys = [(task, 1) for task in self.running]
         used = {key: {f"GPU-{key[0] % GPUS}": GIB // 2} for key in keys}
         seen = ObservedState(self.budgets, used, dict.fromkeys(keys, self.now % 50))
-        return panels.lines(self.builder.paint(seen, self.now), width, height, ["12:00:00  done"] * 5)
+        return self.screen.lines(self.builder.paint(seen, self.now), width, height, ["12:00:00  done"] * 5)
 
 
 def refreshes(run: Crowded, screen: Screen, number: int) -> list[float]:
@@ -117,9 +119,9 @@ def _on_terminal(width: int, height: int, running: int, queued: int, number_: in
             read[0] += len(data)
 
     threading.Thread(target=drain, daemon=True).start()
-    screen = Screen(os.ttyname(terminal))
-    screen.enter()
-    spent = [1000 * one for one in refreshes(Crowded(running, queued), screen, number_)]
+    drawn = Screen(os.ttyname(terminal))
+    drawn.enter()
+    spent = [1000 * one for one in refreshes(Crowded(running, queued), drawn, number_)]
     return {
         "median": round(statistics.median(spent), 2),
         "most": round(max(spent), 2),

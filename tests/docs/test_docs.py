@@ -14,6 +14,7 @@ from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import EstimateSource
 from scheduler.core.tasks.fields import words
 from scheduler.runtime.settings import READERS, Settings
+from scheduler.ui.live.keys import LIST_KEYS, SIGNAL_KEYS
 from tests.docs import reference
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +60,11 @@ def test_the_glossary_lists_the_sources_of_estimates() -> None:
     text = (ROOT / "docs/glossary.md").read_text()
     (row,) = re.findall(r"^\| source \(of an estimate\) \| How a need is known: (.*)\. \|$", text, re.MULTILINE)
     assert set(re.split(", | or ", row)) == set(EstimateSource)
+
+
+def test_the_page_on_the_live_view_lists_its_keys() -> None:
+    rows = "".join(f"| `{one.keys}` | {one.does} |\n" for one in (*LIST_KEYS, *SIGNAL_KEYS))
+    assert f"| --- | --- |\n{rows}\n" in (ROOT / "docs" / "howto" / "live-view.md").read_text()
 
 
 def test_the_commands_of_the_readme_exist() -> None:

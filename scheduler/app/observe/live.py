@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from scheduler.core.leases import Lease
 from scheduler.core.reporting.live_status import LiveStatus, ObservedState, StatusBuilder
+from scheduler.errors import SchedulerError
 from scheduler.runtime import clock
 from scheduler.values import dataclass, replace
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from scheduler.ui.terminal.live_view import LiveView
     from scheduler.ui.terminal.panels import Line
     from scheduler.ui.terminal.sink import LineSink
+    from scheduler.ui.terminal.top import Frame
 
 REST = 2.0
 """Seconds between two reads of other schedulers' leases: each lease is a file."""
@@ -30,7 +32,7 @@ GUARD_ENDS = 2.0
 GUARD = r"""
 trap '' INT QUIT TSTP HUP TERM
 read -r over && exit
-printf '\033[0m\033[?25h\033[?1049l' >"$1"
+printf '\033[0m\033[?1006l\033[?1000l\033[?25h\033[?1049l' >"$1"
 case $(stty -a <"$1") in *-inlcr*' icrnl'*-icanon*) stty icanon echo <"$1" ;; esac
 """
 """A shell script that restores the terminal after its scheduler was killed. It restores the modes only if they are as
@@ -46,11 +48,14 @@ class LiveScreen:
 
     view: LiveView
     guard: Child | None
+    opened: contextlib.ExitStack
+    """Closes the files of the view."""
 
     def close(self, *, repeat: bool = False) -> None:
         """Restore the terminal, and with `repeat` print the view's last sentence again; a second call does nothing."""
         self.view.leave()
         release(self.guard)
+        self.opened.close()
         if repeat:
             self.view.repeat()
 
@@ -71,21 +76,27 @@ def live_view(
     except ImportError:
         sink.line(f"hint:   {MISSING}", at=clock.now())
         return None
+    from scheduler.app.live.tasks import screen_of
+    from scheduler.ui.live.run_screen import SIGNALS
     from scheduler.ui.terminal.live_view import LiveView
 
     path = path_of(stream)
     if not path:
         return None
-    try:
-        screen = Screen(path, stream.encoding or "ascii")
-    except OSError:
-        return None
-    view = LiveView(ports.view, sink, stream, screen, _status_maker(session, ports, forecast))
-    world.add(view)
-    return LiveScreen(view, guard(path))
+    with contextlib.ExitStack() as stack:
+        try:
+            frame = screen_of(session.info, session.brain, session.history, stack, SIGNALS)
+            screen = Screen(path, stream.encoding or "ascii")
+        except (OSError, SchedulerError):
+            return None
+        view = LiveView(ports.view, sink, stream, screen, _status_maker(session, ports, forecast), frame)
+        world.add(view)
+        return LiveScreen(view, guard(path), stack.pop_all())
 
 
-def on_terminal(stream: TextIO, make: Callable[[int, int], Sequence[Line]], over: Callable[[], bool]) -> bool:
+def on_terminal(
+    stream: TextIO, frame: Frame, make: Callable[[int, int], Sequence[Line]], over: Callable[[], bool]
+) -> bool:
     """Show lines made for the terminal's size until `over` or the key q; return False if they cannot be drawn."""
     if not stream.isatty():
         return False
@@ -102,7 +113,7 @@ def on_terminal(stream: TextIO, make: Callable[[int, int], Sequence[Line]], over
         return False
     child = guard(path)
     try:
-        top.show(Screen(path, stream.encoding or "ascii"), make, over)
+        top.show(Screen(path, stream.encoding or "ascii"), frame, make, over)
     except OSError:
         return False
     finally:

@@ -48,7 +48,7 @@ LAZY = (
 """Modules that a run, or the standard library modules it uses, would otherwise load late."""
 NOT_IN_A_RUN = (
     "scheduler.api", "scheduler.cli", "scheduler.compat", "scheduler.experiment", "scheduler._",
-    "scheduler.ui.terminal.live_view", "scheduler.ui.terminal.screen",
+    "scheduler.ui.terminal.live_view", "scheduler.ui.terminal.screen", "scheduler.ui.live", "scheduler.app.live",
     "scheduler.ui.verbs.doctor",
     "scheduler.ui.web.report", "scheduler.ui.web.server", "scheduler.ui.verbs.why", "scheduler.app.observe.web",
     "scheduler.app.doctor", "scheduler.app.observe.why", "scheduler.app.control.retention",

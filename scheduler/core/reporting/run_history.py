@@ -19,6 +19,8 @@ from scheduler.values import dataclass, field
 
 STRETCHED = 1.5
 """The slowdown beside other tasks from which on users are told about it."""
+MOST_RECENT = 2000
+"""The number of ended attempts that every summary keeps."""
 
 
 @dataclass(slots=True)
@@ -93,8 +95,8 @@ class RunSummary:
     def __init__(self) -> None:
         self.living: dict[int, AttemptHistory] = {}
         """The living attempts by task."""
-        self.ended_attempt: AttemptHistory | None = None
-        """The attempt that ended last."""
+        self.recent: dict[int, AttemptHistory] = {}
+        """The last attempts that ended, at most MOST_RECENT, by task in the order of their ends."""
         self.first: float | None = None
         """The time at which the first attempt was placed."""
         self.last: float | None = None
@@ -122,6 +124,11 @@ class RunSummary:
         """Tasks with probes but no real attempt yet."""
         self._on_device: dict[str, dict[int, AttemptHistory]] = {}
         """Living attempts by task on each device."""
+
+    @property
+    def ended_attempt(self) -> AttemptHistory | None:
+        """The attempt that ended last."""
+        return next(reversed(self.recent.values()), None)
 
     def take(self, event: Event, at: float) -> None:
         """Take the next event."""
@@ -176,10 +183,14 @@ class RunSummary:
             self._on_device.get(device, {}).pop(task, None)
 
     def _end(self, event: Exited, at: float) -> None:
-        self.ended_attempt = attempt = self.living.pop(event.task)
+        attempt = self.living.pop(event.task)
         attempt.end(event, at)
         self.last = at
         self._leave(event.task, attempt)
+        self.recent.pop(event.task, None)
+        self.recent[event.task] = attempt
+        if len(self.recent) > MOST_RECENT:
+            del self.recent[next(iter(self.recent))]
         self._sum_up(attempt, max(event.seconds, at - attempt.placed))
         if attempt.purpose is Purpose.RUN and attempt.stretch is not None and attempt.stretch > STRETCHED:
             self.stretched[event.task] = attempt.stretch

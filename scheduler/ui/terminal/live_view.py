@@ -13,12 +13,15 @@ from scheduler.core.events import Event, Exited
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.ports import Happening, Key, Sample, View
 from scheduler.core.reporting.live_status import LiveStatus, ObservedState
-from scheduler.ui.terminal import panels
+from scheduler.ui.live.run_screen import RunScreen
+from scheduler.ui.terminal.panels import Line
 from scheduler.ui.terminal.screen import Screen, TerminalGone
 from scheduler.ui.terminal.sink import LineSink
 
 PERIOD = 0.5
-"""The least number of seconds between two redraws."""
+"""The least number of seconds between two redraws without a key."""
+KEY_PERIOD = 0.06
+"""Seconds after which an escape character that was typed is taken for the key Esc."""
 Paint = Callable[[ObservedState], LiveStatus]
 """Builds the status of a run from the last samples of its living attempts."""
 
@@ -50,8 +53,11 @@ class LiveView:
     It receives everything that a plain view receives, and every sample; it is drawn before each wait of the loop.
     """
 
-    def __init__(self, plain: View, sink: LineSink, stream: TextIO, screen: Screen, paint: Paint) -> None:
+    def __init__(
+        self, plain: View, sink: LineSink, stream: TextIO, screen: Screen, paint: Paint, frame: RunScreen
+    ) -> None:
         self._plain = plain
+        self._frame = frame
         self._sink = sink
         self._stream: TextIO | None = stream
         self._screen = screen
@@ -115,25 +121,33 @@ class LiveView:
         if now >= self._due:
             self._due = now + PERIOD
             if not self._screen.left:
-                self._guarded(lambda: self._screen.draw(self._lines))
-        return self._due - now
+                self._guarded(self._redraw)
+        return min(self._due - now, KEY_PERIOD) if self._frame.waits else self._due - now
 
-    def _lines(self, width: int, height: int) -> list[panels.Line]:
+    def _redraw(self) -> None:
+        self._screen.report_mouse(self._frame.mouse)
+        self._screen.draw(self._lines)
+
+    def _lines(self, width: int, height: int) -> list[Line]:
         seen = ObservedState(used=self._used, epochs=self._epochs, totals=self._totals, metrics=self._metrics)
         status = self._paint(seen)
-        return panels.lines(status, width, height, self._recent.lines, waits=self._waits)
+        return self._frame.lines(status, width, height, self._recent.lines, self._waits)
 
     def fileno(self) -> int:
         """Return a descriptor that is readable after a key press."""
         return self._screen.fileno()
 
     def collect(self) -> Sequence[Happening]:
-        """Leave the view at the key q; no key ever changes the run."""
+        """Take the keys that were pressed; what they ask of the run comes back as a request in its directory."""
         self._guarded(self._read)
         return ()
 
     def _read(self) -> None:
-        if not self._screen.left and "q" in self._screen.keys().lower():
+        if self._screen.left:
+            return
+        if self._frame.type(self._screen.keys()):
+            self._due = 0.0
+        if self._frame.leaves:
             self.leave()
             self.say("left the live view; the run continues with plain lines (scheduler top shows the view again)")
 

@@ -33,15 +33,29 @@ RECENT = 5
 """The number of last lines that are shown if there is room."""
 SHORTEST_WORD = 8
 """The least width of a word that is cut in its middle."""
-KEYS = "q: leave the view   Ctrl-C: start nothing new   Ctrl-\\: leave tasks running"
 MACHINE = "q: leave the view"
-WATCHING = "q: leave the view, the run continues   scheduler stop r{run}: start nothing new"
 _PARTS = (("ours", "█", "green"), ("reserved", "▒", "cyan"), ("others", "▓", "magenta"), ("buffer", "░", "dim"))
 LEGEND = {
     "ours": "used by this run", "reserved": "reserved, not used yet", "others": "used by others", "buffer": "buffer",
 }  # fmt: skip
 MACHINE_LEGEND = {"ours": "used by tasks", "reserved": "reserved, not used yet", "others": "unmanaged"}
-_ASCII = {"█": "#", "▒": "=", "▓": "x", "░": "-", "·": ".", "…": "~", **dict(zip("▁▂▃▄▅▆▇×", "__..--=x", strict=True))}
+_ASCII = {
+    "█": "#",
+    "▒": "=",
+    "▓": "x",
+    "░": "-",
+    "·": ".",
+    "…": "~",
+    "↑": "^",
+    "↓": "v",
+    "─": "-",
+    "│": "|",
+    "┤": "|",
+    "▏": "_",
+    "▾": "v",
+    "▴": "^",
+    **dict(zip("▁▂▃▄▅▆▇×", "__..--=x", strict=True)),
+}
 _BLANKS = re.compile(" {3,}")
 _BAD = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
 _COUNTED = (
@@ -62,25 +76,7 @@ _COUNTED = (
 )
 
 
-def lines(
-    status: LiveStatus, width: int, height: int, recent: Sequence[str] = (), keys: str = KEYS, waits: str = ""
-) -> list[Line]:
-    """Return at most `height` lines, each at most `width` columns wide.
-
-    `waits` says why the next task does not start; empty if that is unknown.
-    """
-    head = [*_head(status, width), (), *_devices(status.bars, width, height), ()]
-    queue = _queue(status.queue, width, waits)
-    foot: list[Line] = [((fit(keys, width), "dim"),)]
-    rest = height - len(head) - len(queue) - len(foot)
-    running = _running(status.living, width, rest - min(RECENT + 1, rest // 3))
-    news = _recent(recent, width, rest - len(running) - 1)
-    result = [*head, *running, *queue, *news]
-    gap: list[Line] = [()] * (height - len(result) - len(foot))
-    return [_clipped(line, width) for line in [*result[: max(0, height - len(foot))], *gap, *foot]]
-
-
-def _clipped(line: Line, width: int) -> Line:
+def clipped(line: Line, width: int) -> Line:
     """Cut a line that was made for a wider terminal."""
     kept: list[Piece] = []
     for text, style in line:
@@ -99,7 +95,7 @@ def machine(facts: Mapping[str, Any], width: int, height: int, keys: str = MACHI
     most = height - len(foot)
     if len(result) > most:
         result = [*result[: most - 1], ((f"and {len(result) - most + 1} more lines: scheduler status", ""),)]
-    return [_clipped(line, width) for line in [*result, *([()] * (most - len(result))), *foot]]
+    return [clipped(line, width) for line in [*result, *([()] * (most - len(result))), *foot]]
 
 
 def bars_of(facts: Mapping[str, Any]) -> list[MemoryBar]:
@@ -128,14 +124,20 @@ def plain(status: LiveStatus, width: int) -> list[str]:
     """Return everything without styles and without a limit on the height, for pipes and files."""
     tall = 12 + len(status.bars) + len(status.living) + len(status.queue.first)
     head = [*_head(status, width), (), *_devices(status.bars, width, 1 << 16), ()]
-    result = [*head, *_running(status.living, width, tall), *_queue(status.queue, width)]
+    result = [*head, *_running(status.living, width, tall), *queue_lines(status.queue, width)]
     return ["".join(text for text, _ in line).rstrip() for line in result]
 
 
 def ascii_only(line: Line) -> Line:
     """Replace all characters of a line that are not ASCII."""
     return tuple(
-        ("".join(_ASCII.get(c, c) for c in text).encode("ascii", "replace").decode(), style) for text, style in line
+        (
+            "".join(_ASCII.get(c, "*" if "\u2800" <= c <= "\u28ff" else c) for c in text)
+            .encode("ascii", "replace")
+            .decode(),
+            style,
+        )
+        for text, style in line
     )
 
 
@@ -188,10 +190,21 @@ def _cut_middle(word: str) -> str:
 # ---- the run ----
 
 
-def _head(status: LiveStatus, width: int) -> list[Line]:
+def head(status: LiveStatus, width: int, height: int, gap: Sequence[Line] = ((),)) -> list[Line]:
+    """Return what stands above the tasks: the run, its progress, its devices; `gap` separates the parts."""
+    bars = _devices(status.bars, width, height)
+    return [*_head(status, width), *gap, *bars, *(gap if bars else ())]
+
+
+def title(status: LiveStatus, width: int) -> list[Line]:
+    """Return the line with the name of the run and its time."""
     end = duration(status.seconds)
-    title = fit(f"run {status.run}  {status.what}", width - len(end) - 2, pad=True)
-    return [((title, "bold"), (f"  {end}", "")), _counts(status, width), _progress(status, width)]
+    words = fit(f"run {status.run}  {status.what}", width - len(end) - 2, pad=True)
+    return [((words, "bold"), (f"  {end}", ""))]
+
+
+def _head(status: LiveStatus, width: int) -> list[Line]:
+    return [*title(status, width), _counts(status, width), _progress(status, width)]
 
 
 def _counts(status: LiveStatus, width: int) -> Line:
@@ -251,8 +264,8 @@ def _devices(
     result = [_device(bar, label, wide, text, width) for bar, text in zip(shown, texts, strict=True)]
     if len(bars) > len(shown):
         rest = bars[len(shown) :]
-        words = f"and {len(rest)} more devices: {_short(sum(bar.ours for bar in rest))} used by this run"
-        free = f", {_short(sum(bar.free for bar in rest))} free"
+        words = f"and {len(rest)} more devices: {short_size(sum(bar.ours for bar in rest))} used by this run"
+        free = f", {short_size(sum(bar.free for bar in rest))} free"
         result.append(((fit(words + free, width), ""),))
     return [*result, _legend(width, legend)]
 
@@ -260,7 +273,7 @@ def _devices(
 def _device_text(bar: MemoryBar) -> str:
     if bar.closed:
         return f"drained: {bar.closed}"[:40]
-    result = f"{_short(bar.ours + bar.others)}/{_short(bar.total)} +{_short(bar.reserved)}"
+    result = f"{short_size(bar.ours + bar.others)}/{short_size(bar.total)} +{short_size(bar.reserved)}"
     if bar.load is not None:
         busy = f"{bar.load:.0%} busy" if bar.capacity == 1.0 else f"load {bar.load:.1f}/{bar.capacity:g}"
         result += f"  {busy}"
@@ -337,8 +350,8 @@ def _metric(values: Sequence[float | None], wide: int) -> str:
 
 def _task(one: LiveTask, number: int, name: int, label: int, width: int, shown: Mapping[str, int]) -> Line:
     first = f"{one.task:>{number}}  {fit_middle(_title(one), name)}  "
-    second = f"{fit(', '.join(one.devices), label, pad=True)}  {duration(one.seconds):>6}  {_epochs(one):>7}  "
-    memory = f"{_short(one.peak)}/{_short(one.reserved)}"
+    second = f"{fit(', '.join(one.devices), label, pad=True)}  {duration(one.seconds):>6}  {epochs_of(one):>7}  "
+    memory = f"{short_size(one.peak)}/{short_size(one.reserved)}"
     left = "" if one.left is None else duration(one.left)
     metrics = [(f"  {_metric(one.metrics.get(title, ()), wide)}", "green") for title, wide in shown.items()]
     tight = "bold red" if one.reserved and one.peak > one.reserved else ""
@@ -352,20 +365,23 @@ def _title(one: LiveTask) -> str:
     return f"{words.get(one.asked, '')}{'probe: ' if one.probe else ''}{one.name}{again}"
 
 
-def _epochs(one: LiveTask) -> str:
+def epochs_of(one: LiveTask) -> str:
+    """Write how many epochs of how many a task has completed; empty if that is unknown."""
     if one.epochs is None:
         return f"-/{one.of_epochs}" if one.of_epochs else ""
     return f"{one.epochs:.0f}/{one.of_epochs}" if one.of_epochs else f"{one.epochs:.0f}"
 
 
-def _short(bytes_: int) -> str:
+def short_size(bytes_: int) -> str:
+    """Write a size in a few characters."""
     return f"{bytes_ / GIB:.1f}G" if bytes_ >= GIB else f"{bytes_ >> 20}M"
 
 
 # ---- the queue and the last lines ----
 
 
-def _queue(queue: QueueSummary, width: int, waits: str = "") -> list[Line]:
+def queue_lines(queue: QueueSummary, width: int, waits: str = "") -> list[Line]:
+    """Return the waiting tasks by batch after a blank line, and why the next one waits."""
     if not queue.tasks:
         return []
     why: list[Line] = [((fit(f"next    {waits}", width), ""),)] if waits else []
@@ -380,7 +396,8 @@ def _queue(queue: QueueSummary, width: int, waits: str = "") -> list[Line]:
     return [(), _joined(result, width), *why]
 
 
-def _recent(recent: Sequence[str], width: int, most: int) -> list[Line]:
+def recent_lines(recent: Sequence[str], width: int, most: int) -> list[Line]:
+    """Return the last lines of the run's log after a blank line."""
     last = [line for line in recent if line.strip()][-most:] if most > 0 else []
     return [(), *(((fit(_BLANKS.sub("  ", line), width), _style(line)),) for line in last)] if last else []
 

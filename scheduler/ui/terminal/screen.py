@@ -20,7 +20,9 @@ PATIENCE = 1.0
 """Seconds within which a blocked terminal must take the last bytes, which restore it."""
 CANCEL = "\x18"
 """The byte that ends an escape sequence which was cut short."""
-GIVE_BACK = "\x1b[0m\x1b[?25h\x1b[?1049l"
+MOUSE_ON, MOUSE_OFF = "\x1b[?1000h\x1b[?1006h", "\x1b[?1006l\x1b[?1000l"
+"""Ask the terminal to report clicks and the wheel, or to stop that; one without a mouse ignores both."""
+GIVE_BACK = f"\x1b[0m{MOUSE_OFF}\x1b[?25h\x1b[?1049l"
 
 
 class TerminalGone(Exception):
@@ -43,6 +45,7 @@ class Screen:
         self.entered = False
         self.left = False
         """True once the terminal was restored for good."""
+        self._mouse = False
         if threading.current_thread() is threading.main_thread():
             self._old = signal.signal(signal.SIGTSTP, self._pause)
 
@@ -71,7 +74,7 @@ class Screen:
         attributes[3] &= ~(termios.ICANON | termios.ECHO)
         termios.tcsetattr(self._fd, termios.TCSANOW, attributes)
         self.entered = True
-        self._drawn = []
+        self._drawn, self._mouse = [], False
         self._console.set_alt_screen(True)
         self._console.show_cursor(False)
         self._console.clear()
@@ -114,6 +117,12 @@ class Screen:
 
     # ---- drawing and keys ----
 
+    def report_mouse(self, on: bool) -> None:
+        """Have the terminal report clicks and the wheel, or leave the mouse to it."""
+        if self.entered and on != self._mouse:
+            self._mouse = on
+            self.write(MOUSE_ON if on else MOUSE_OFF)
+
     @property
     def size(self) -> tuple[int, int]:
         """Return the present number of columns and rows; raise TerminalGone."""
@@ -154,19 +163,19 @@ class Screen:
         """Return a descriptor that is readable after a key press; -1 while it must not be read."""
         return self._fd if self.entered and not self.left else -1
 
-    def keys(self) -> str:
-        """Return the keys pressed since the last call; raise TerminalGone."""
+    def keys(self) -> bytes:
+        """Return what was typed since the last call; raise TerminalGone."""
         if not self.entered or not self.in_front:
-            return ""
+            return b""
         try:
             typed = os.read(self._fd, 1024)
         except BlockingIOError:
-            return ""
+            return b""
         except OSError as exc:
             raise TerminalGone from exc
         if not typed:
             raise TerminalGone
-        return typed.decode("ascii", "replace")
+        return typed
 
 
 def in_front(fd: int) -> bool:

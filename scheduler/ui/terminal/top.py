@@ -3,23 +3,45 @@
 from __future__ import annotations
 
 import select
-import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from scheduler.ui.terminal.panels import Line
 from scheduler.ui.terminal.screen import Screen, TerminalGone
 
 PERIOD = 0.5
 """Seconds between two redraws."""
+KEY_PERIOD = 0.06
+"""Seconds after which an escape character that was typed is taken for the key Esc."""
 
 
-def show(screen: Screen, make: Callable[[int, int], Sequence[Line]], over: Callable[[], bool]) -> None:
-    """Draw until `over` returns true, the terminal is closed, or q is pressed."""
+class Frame(Protocol):
+    """The screen that is drawn; it takes the keys."""
+
+    @property
+    def leaves(self) -> bool:
+        """True once the user has left the view."""
+
+    @property
+    def waits(self) -> bool:
+        """True while a key may be typed of which only a part was read."""
+
+    @property
+    def mouse(self) -> bool:
+        """True while clicks are to be reported."""
+
+    def type(self, data: bytes) -> bool:
+        """Take what was typed; return whether that changes the screen."""
+
+
+def show(screen: Screen, frame: Frame, make: Callable[[int, int], Sequence[Line]], over: Callable[[], bool]) -> None:
+    """Draw until `over` returns true, the terminal is closed, or the user leaves."""
     try:
         screen.enter()
         while not over():
+            screen.report_mouse(frame.mouse)
             screen.draw(make)
-            if _quits(screen):
+            if _leaves(screen, frame):
                 return
     except TerminalGone:
         return
@@ -27,11 +49,9 @@ def show(screen: Screen, make: Callable[[int, int], Sequence[Line]], over: Calla
         screen.leave()
 
 
-def _quits(screen: Screen) -> bool:
-    """Return whether q is pressed before the next redraw is due."""
-    until = time.monotonic() + PERIOD
-    while (left := until - time.monotonic()) > 0:
-        fd = screen.fileno()
-        if select.select([fd] if fd >= 0 else [], [], [], left)[0] and "q" in screen.keys().lower():
-            return True
-    return screen.left or not screen.in_front
+def _leaves(screen: Screen, frame: Frame) -> bool:
+    """Wait until the next redraw is due, or a key is pressed; return whether the view ends."""
+    fd = screen.fileno()
+    select.select([fd] if fd >= 0 else [], [], [], KEY_PERIOD if frame.waits else PERIOD)
+    frame.type(screen.keys())
+    return frame.leaves or screen.left or not screen.in_front

@@ -14,7 +14,7 @@ RUNNING = ("cli.run", "cli.resume", "cli.exec", "cli.experiment", "cli.grid", "c
 """The modules of verbs that run a scheduler."""
 ENTRIES = (
     "scheduler.api", "scheduler.cli", "scheduler.compat", "scheduler.ui.terminal.live_view",
-    "scheduler.ui.terminal.screen", "scheduler.experiment",
+    "scheduler.ui.terminal.screen", "scheduler.experiment", "scheduler.ui.live", "scheduler.app.live",
 )  # fmt: skip
 """Modules that a run loads through these, before there is anything to launch."""
 

@@ -15,6 +15,7 @@ from scheduler.core.reporting.run_history import RunHistory
 from scheduler.ui.terminal import panels
 from scheduler.units import GIB, parse_size
 from tests.support import builders as b
+from tests.support.live_screen import screen
 
 SHOTS = Path(__file__).parent / "shots"
 NAMES = {
@@ -57,8 +58,16 @@ def picture(brain: Brain, history: RunHistory, now: float = 100.0, forecast: For
     gpus = [b.gpu(0, free="20GiB"), b.gpu(1, free="10GiB")]
     used = {(1, 1): {"GPU-0": 3 * GIB}, (2, 1): {"GPU-1": 5 * GIB}, (5, 2): {"GPU-1": GIB}}
     seen = ObservedState([*gpus, b.host("64GiB", "50GiB")], used, {(1, 1): 4.0, (2, 1): 8.0}, (), {5: 90.0}, forecast)
-    names = lambda task: NAMES.get(task, f"job {task}")  # noqa: E731 - one line reads better here
-    return StatusBuilder(12, "jobs.csv", brain, history, names, {"GPU-0": "GPU 0", "GPU-1": "GPU 1"}).paint(seen, now)
+    return StatusBuilder(12, "jobs.csv", brain, history, named, {"GPU-0": "GPU 0", "GPU-1": "GPU 1"}).paint(seen, now)
+
+
+def named(task: int) -> str:
+    return NAMES.get(task, f"job {task}")
+
+
+def lines(brain: Brain, status: LiveStatus, width: int, height: int, waits: str = "") -> list[panels.Line]:
+    """Return the screen of a run, of which nothing is selected."""
+    return screen(brain, mixed_run()[1], named).lines(status, width, height, RECENT, waits)
 
 
 def text(lines: list[panels.Line]) -> str:
@@ -69,7 +78,8 @@ def shot(width: int, height: int) -> list[panels.Line]:
     """Return the view of a run with a forecast and a reason why its next task waits."""
     said = Forecast(100.0, TimeSpan(1360.0, 1160.0, 1700.0), "", {5: ExpectedTask(None, TimeSpan(130.0, 120.0, 140.0))})
     waits = "task 3 needs 22.0GiB; GPU 0 has 3.5GiB of 24.0GiB free"
-    return panels.lines(picture(*mixed_run(), forecast=said), width, height, RECENT, waits=waits)
+    brain, history = mixed_run()
+    return lines(brain, picture(brain, history, forecast=said), width, height, waits)
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 50)])
@@ -84,14 +94,14 @@ def test_view_is_never_wider_or_higher_than_the_terminal(width: int, height: int
     brain, history = mixed_run()
     b.tell(brain, b.placed(3, "1GiB"))
     history.take(b.placed(3, "1GiB"), 70.0)
-    shown = panels.lines(picture(brain, history), width, height, RECENT)
+    shown = lines(brain, picture(brain, history), width, height)
     assert len(shown) == height
     assert max(panels.columns("".join(piece for piece, _ in line)) for line in shown) <= width
 
 
 def test_view_removes_escape_sequences_from_names_and_lines() -> None:
     brain, history = replay((0.0, [b.placed(3, "1GiB"), b.started(3)]))
-    shown = text(panels.lines(picture(brain, history), 120, 40, RECENT))
+    shown = text(lines(brain, picture(brain, history), 120, 40))
     assert "wide model 模型" in shown
     assert "\x1b" not in shown
     assert "owned" not in shown
@@ -105,15 +115,15 @@ def test_columns_counts_wide_letters_twice() -> None:
 
 
 def test_ascii_only_leaves_no_other_characters() -> None:
-    lines = [panels.ascii_only(line) for line in panels.lines(picture(*mixed_run()), 80, 24)]
-    assert text(lines).isascii()
-    assert "#" in text(lines)
+    shown = text([panels.ascii_only(line) for line in shot(80, 24)])
+    assert shown.isascii()
+    assert "#" in shown
 
 
 def test_view_uses_named_colours_only() -> None:
-    styles = {style for line in panels.lines(picture(*mixed_run()), 80, 24, RECENT) for _, style in line}
+    styles = {style for line in shot(80, 24) for _, style in line}
     words = {word for style in styles for word in style.split()}
-    assert words <= {"bold", "dim", "red", "green", "cyan", "magenta"}
+    assert words <= {"bold", "dim", "red", "green", "cyan", "magenta", "yellow"}
 
 
 class TestNumbers:
@@ -149,13 +159,13 @@ class TestNumbers:
             brain, history, forecast=Forecast(100.0, end, tasks={5: ExpectedTask(None, TimeSpan(130.0, 120.0, 140.0))})
         )
         assert (status.end, status.unknown) == (end, "")
-        assert "about 21m left (17m40s to 27m)" not in text(panels.lines(status, 80, 24))
-        assert "about 21m left (18m to 27m)" in text(panels.lines(status, 120, 40))
+        assert "about 21m left (17m40s to 27m)" not in text(lines(brain, status, 80, 24))
+        assert "about 21m left (18m to 27m)" in text(lines(brain, status, 120, 40))
 
     def test_view_says_that_the_time_left_is_unknown_before_a_task_has_ended(self) -> None:
         brain, history = mixed_run()
         status = picture(brain, history, forecast=Forecast(100.0, None, "unknown yet: nothing like these has ended"))
-        assert "time left unknown yet: nothing like these has ended" in text(panels.lines(status, 120, 40))
+        assert "time left unknown yet: nothing like these has ended" in text(lines(brain, status, 120, 40))
         assert picture(brain, history).unknown == "unknown yet"
         over = b.tell(b.brain(b.tasks(1)), b.run(1))
         assert StatusBuilder(1, "", over, RunHistory(), str, {}).paint(ObservedState(), 0.0).unknown == ""
@@ -182,7 +192,7 @@ class TestNumbers:
 def test_view_with_many_devices_leaves_lines_for_tasks() -> None:
     bars = [MemoryBar(f"GPU {n}", 24 * GIB, GIB, 0, GIB, 0, 1, 0.5, 1.0, 50) for n in range(16)]
     brain, history = mixed_run()
-    shown = text(panels.lines(replace(picture(brain, history), bars=bars), 80, 24))
+    shown = text(lines(brain, replace(picture(brain, history), bars=bars), 80, 24))
     assert "and 9 more devices: 9.0G used by this run, 198.0G free" in shown
     assert "50% busy 50°C" in shown
     assert "train lr=0.1" in shown
@@ -190,7 +200,8 @@ def test_view_with_many_devices_leaves_lines_for_tasks() -> None:
 
 def test_bar_of_a_drained_device_names_the_reason() -> None:
     bars = [MemoryBar("GPU 0", parse_size("24GiB"), 0, 0, 0, 0, 0, None, 1.0, None, "fell off the bus")]
-    assert "drained: fell off the bus" in text(panels.lines(replace(picture(*mixed_run()), bars=bars), 80, 24))
+    brain, history = mixed_run()
+    assert "drained: fell off the bus" in text(lines(brain, replace(picture(brain, history), bars=bars), 80, 24))
 
 
 def test_machine_view_shows_devices_leases_and_waiting_tasks() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.core.events import Arrived, Event
 from scheduler.core.model import HOST, Outcome, Purpose, State
-from scheduler.core.reporting.run_history import RunHistory, RunSummary, totals
+from scheduler.core.reporting.run_history import MOST_RECENT, RunHistory, RunSummary, totals
 from scheduler.units import GIB
 from tests.support.builders import asked, exited, peaked, placed, refused, resized, run, started
 
@@ -115,15 +115,18 @@ class TestTotals:
 
 
 class TestSummary:
-    def test_summary_keeps_no_attempt_that_ended_but_the_last(self) -> None:
+    def test_summary_keeps_only_the_attempts_that_ended_last(self) -> None:
         history, summary = RunHistory(), RunSummary()
-        for task in range(1, 1001):
+        tasks = MOST_RECENT + 10
+        for task in range(1, tasks + 1):
             for at, event in enumerate([placed(task), started(task), exited(task, seconds=3)], task):
                 history.take(event, at)
                 summary.take(event, at)
-        assert (len(history.tasks), len(summary.living)) == (1000, 0)
-        assert summary.ended_attempt is not None
-        assert [len(kept) for kept in vars(summary).values() if isinstance(kept, dict | set | list) and kept] == [1, 1]
+        assert (len(history.tasks), len(summary.living)) == (tasks, 0)
+        assert summary.ended_attempt is summary.recent[tasks]
+        assert list(summary.recent) == list(range(11, tasks + 1))
+        kept = [len(kept) for kept in vars(summary).values() if isinstance(kept, dict | set | list) and kept]
+        assert kept == [MOST_RECENT, 1, 1]
         assert totals(summary, {}, GIB) == totals(history, {}, GIB)
 
     def test_summary_knows_a_living_attempt_until_it_ends(self) -> None:

@@ -1,0 +1,117 @@
+"""The tasks of a run for the live view: their texts from its journal, and what has ended lately from its history."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+
+from scheduler.app.live.details import TaskReader
+from scheduler.app.live.requests import RequestSender
+from scheduler.app.observe.metric_files import AttemptMetrics
+from scheduler.core.brain import Brain
+from scheduler.core.reporting.run_history import AttemptHistory, RunSummary
+from scheduler.core.tasks import command
+from scheduler.core.tasks.fields import RowForm, unpack_cells
+from scheduler.core.tasks.parameters import told
+from scheduler.core.tasks.redaction import masked
+from scheduler.store.run.catalog import RunInfo
+from scheduler.store.run.journal_reader import JournalReader
+from scheduler.ui.live.ports import TaskWords
+from scheduler.ui.live.run_screen import RunScreen
+from scheduler.ui.live.task_list import TaskRows
+
+MOST_KEPT = 10_000
+"""The number of tasks whose texts or metrics are kept."""
+AT_ONCE = 20
+"""The number of ended attempts whose metrics are read in PERIOD; the others follow."""
+PERIOD = 0.5
+
+
+class JournalTasks:
+    """The tasks of one run; their texts are read when they are shown for the first time."""
+
+    def __init__(self, info: RunInfo, history: RunSummary) -> None:
+        self._journal = JournalReader.read(info.places.journal)
+        self._metrics = AttemptMetrics(info)
+        self._recent = history.recent
+        self._forms: list[RowForm] = []
+        self._words: dict[int, TaskWords] = {}
+        self._values: dict[tuple[int, int], Mapping[str, Sequence[float | None]]] = {}
+        self._budget, self._budget_ends = 0, 0.0
+
+    def words(self, task: int) -> TaskWords:
+        """Return the texts of a task."""
+        found = self._words.get(task)
+        if found is None:
+            if len(self._words) >= MOST_KEPT:
+                self._words.clear()
+            found = self._words[task] = self._read(task)
+        return found
+
+    def _read(self, task: int) -> TaskWords:
+        row = self._journal.row(task)
+        form = self._form(row.form)
+        spec = form.spec(unpack_cells(row.text), row.row)
+        name = command.name(spec, varies=form.varies)
+        values = command.row_parameters(spec)
+        shown = masked({one: values[one] for one in form.varies if values.get(one)}, frozenset(), ())
+        told_name = told("", values, form.varies)
+        script = name.removesuffix(told_name).strip() if told_name and name.endswith(told_name) else name
+        return TaskWords(name, script or name, {one: str(value) for one, value in shown.items()})
+
+    def _form(self, number: int) -> RowForm:
+        if number >= len(self._forms):
+            self._forms = [RowForm.unpack(text) for text in self._journal.forms()]
+        return self._forms[number]
+
+    def varies(self) -> Sequence[str]:
+        """Return the names of the parameters that vary in the lists whose tasks were shown."""
+        if not self._forms:
+            self._form(0)
+        return tuple(dict.fromkeys(name for form in self._forms for name in form.varies))
+
+    def ended(self) -> Sequence[int]:
+        """Return tasks that have ended, the last one first."""
+        return list(reversed(self._recent))
+
+    def last_attempt(self, task: int) -> AttemptHistory | None:
+        """Return the last attempt of an ended task, if it is known."""
+        return self._recent.get(task)
+
+    def metrics(self, task: int) -> Mapping[str, Sequence[float | None]]:
+        """Return the last values of an ended task's metrics, as far as they were read."""
+        attempt = self._recent.get(task)
+        if attempt is None:
+            return {}
+        key = (task, attempt.number)
+        found = self._values.get(key)
+        if found is None:
+            if not self._may_read():
+                return {}
+            if len(self._values) >= MOST_KEPT:
+                self._values.clear()
+            found = self._values[key] = self._metrics.record(*key).last_values()
+        return found
+
+    def _may_read(self) -> bool:
+        now = time.monotonic()
+        if now >= self._budget_ends:
+            self._budget, self._budget_ends = AT_ONCE, now + PERIOD
+        self._budget -= 1
+        return self._budget >= 0
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._journal.close()
+
+
+def screen_of(info: RunInfo, brain: Brain, history: RunSummary, stack: ExitStack, signals: str = "") -> RunScreen:
+    """Return the interactive screen of a run; `signals` names the keys that the terminal turns into signals. What it
+    opens is closed by `stack`.
+    """
+    tasks = JournalTasks(info, history)
+    stack.callback(tasks.close)
+    reader = TaskReader(info, brain.state)
+    stack.callback(reader.want, None)
+    return RunScreen(TaskRows(brain, tasks), RequestSender(info), reader, signals)

@@ -1,0 +1,190 @@
+"""The interactive screen of a run: its state above, tasks or a task's page below, the keys at the bottom."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from scheduler.core.reporting.live_status import LiveStatus, LiveTask
+from scheduler.ui.live import task_page, task_table
+from scheduler.ui.live.browser import Browser, Mode
+from scheduler.ui.live.keys import LIST_KEYS, SIGNAL_KEYS, KeyDecoder, KeyHelp
+from scheduler.ui.live.ports import DetailReader, RunRequests
+from scheduler.ui.live.task_list import TaskRows
+from scheduler.ui.terminal import panels
+from scheduler.ui.terminal.panels import Line, fit
+from scheduler.units import count
+
+SHORT = 30
+"""The height below which no blank lines separate the parts."""
+LEAST_ROWS = 4
+"""Rows of the table that are kept free of what stands above it."""
+LIST_HINTS = ("? keys", "↑↓ select", "Enter open", "/ filter", "s sort", "c cancel", "r retry", "h hold", "p priority",
+              "+ - at once")  # fmt: skip
+PAGE_HINTS = ("Esc back", "↑↓ scroll the log", "c cancel", "r retry", "h hold", "p priority", "? keys")
+SIGNALS = "Ctrl-C finish what runs"
+"""The words of the signals of a run in this terminal."""
+
+
+class RunScreen:
+    """The screen of one run and its keys; it draws nothing itself."""
+
+    def __init__(self, tasks: TaskRows, requests: RunRequests, reader: DetailReader, signals: str = SIGNALS) -> None:
+        self._tasks = tasks
+        self._requests = requests
+        self._reader = reader
+        self._signals = signals
+        self._decoder = KeyDecoder()
+        self.browser = Browser(tasks)
+
+    # ---- keys ----
+
+    def type(self, data: bytes) -> bool:
+        """Take what was typed, and return whether that changes the screen; without bytes, see whether an escape
+        character was the key Esc.
+        """
+        now = time.monotonic()
+        presses = self._decoder.feed(data, now)
+        for press in presses:
+            asking = self.browser.press(press, now)
+            if asking is not None:
+                self._requests.ask(asking.what, asking.tasks, asking.said or {})
+        if presses:
+            self._reader.want(self.browser.selected if self.browser.page else None)
+        return bool(presses)
+
+    @property
+    def waits(self) -> bool:
+        """True while a key may be typed of which only a part was read."""
+        return self._decoder.waits
+
+    @property
+    def leaves(self) -> bool:
+        """True once the user has left the view."""
+        return self.browser.leaves
+
+    @property
+    def mouse(self) -> bool:
+        """True while clicks are to be reported."""
+        return self.browser.mouse
+
+    # ---- lines ----
+
+    def lines(
+        self, status: LiveStatus, width: int, height: int, recent: Sequence[str] = (), waits: str = ""
+    ) -> list[Line]:
+        """Return exactly `height` lines, each at most `width` columns wide."""
+        now = time.monotonic()
+        for sentence in self._requests.answers():
+            self.browser.answered()
+            self.browser.say(sentence, now)
+        foot = self._foot(width, now)
+        body = self._body(status, width, height - len(foot), recent, waits)
+        body = [*body[: max(0, height - len(foot))], *([()] * (height - len(foot) - len(body)))]
+        return [panels.clipped(line, width) for line in [*body, *foot]][-height:]
+
+    def _body(self, status: LiveStatus, width: int, height: int, recent: Sequence[str], waits: str) -> list[Line]:
+        if self.browser.mode is Mode.HELP:
+            return help_lines(width, height)
+        living = {one.task: one for one in status.living}
+        selected = self.browser.selected
+        if self.browser.page and selected is not None and selected in self._tasks:
+            row = self._tasks.row(selected, living.get(selected))
+            head = [*panels.title(status, width), *([()] if height >= SHORT else [])]
+            details = self._reader.details()
+            rest = height - len(head)
+            self.browser.back = min(self.browser.back, task_page.log_lines(details, 1))
+            return [*head, *task_page.lines(row, details, width, rest, self.browser.back)]
+        return self._list(status, living, width, height, recent, waits)
+
+    def _list(
+        self,
+        status: LiveStatus,
+        living: dict[int, LiveTask],
+        width: int,
+        height: int,
+        recent: Sequence[str],
+        waits: str,
+    ) -> list[Line]:
+        gap: list[Line] = [()] if height >= SHORT else []
+        head = panels.head(status, width, height + 1, gap)
+        why = panels.queue_lines(status.queue, width, waits)
+        if height < SHORT or (not waits and status.queue.batches < 2):
+            why = [((fit(f"next    {waits}", width), ""),)] if waits else []
+        ids = self._tasks.ids(living, self.browser.wanted)
+        news = panels.recent_lines(recent, width, self._news(height, len(head) + len(why), len(ids)))
+        room = max(1, height - len(head) - len(why) - len(news) - 1)
+        self.browser.show(ids, room, len(head) + 1)
+        table = self._table(ids, living, width, room)
+        return [*head, *table, *([()] * (room + 1 - len(table))), *why, *news]
+
+    @staticmethod
+    def _news(height: int, above: int, tasks: int) -> int:
+        """Return how many of the last lines are shown: a few if the table does not need the room."""
+        room = height - above - 2
+        return max(0, min(panels.RECENT, max(room - tasks - 1, room // 4 if room >= 16 else 0)))
+
+    def _table(self, ids: Sequence[int], living: dict[int, LiveTask], width: int, room: int) -> list[Line]:
+        browser = self.browser
+        shown = ids[browser.top : browser.top + room]
+        if not shown:
+            words = f"no task matches {browser.filter!r}: Esc shows all" if browser.filter else "no tasks yet"
+            return [((fit(words, width), ""),)]
+        rows = [self._tasks.row(task, living.get(task)) for task in shown]
+        table = task_table.make(rows, self._tasks.varies, width, browser.sort, down=browser.down)
+        browser.sort_columns = [name for name in table.columns if not name.startswith(task_table.SHAPE)]
+        found = [table.header(width)]
+        found += [table.line(at, width, selected=task == browser.selected) for at, task in enumerate(shown)]
+        return found
+
+    def _foot(self, width: int, now: float) -> list[Line]:
+        browser = self.browser
+        selected = browser.selected
+        match browser.mode:
+            case Mode.FILTER:
+                return [((fit(f"filter: {browser.filter}▏   Enter keeps it, Esc drops it", width), "bold cyan"),)]
+            case Mode.CANCEL if selected is not None:
+                name = self._tasks.row(selected, None).words.name
+                return [((fit(f"cancel task {selected}, {name}, for good? y/n", width), "bold yellow"),)]
+            case Mode.PRIORITY if selected is not None:
+                before = self._tasks.priority(selected)
+                words = f"priority of task {selected}, now {before} (smaller first): {browser.typed}▏"
+                return [((fit(f"{words}   Enter sets it", width), "bold cyan"),)]
+        if message := browser.message_at(now):
+            return [((fit(message, width), "bold"),)]
+        return [self._hints(width)]
+
+    def _hints(self, width: int) -> Line:
+        browser = self.browser
+        end = f"q leave   {self._signals}".rstrip()
+        hints = PAGE_HINTS if browser.page else LIST_HINTS
+        state = []
+        if browser.filter:
+            state.append(f"filter: {browser.filter}")
+        if browser.sort:
+            state.append(f"sorted by {browser.sort}")
+        if not browser.page and len(browser.ids) > browser.visible:
+            state.append(
+                f"{browser.top + 1}-{min(browser.top + browser.visible, len(browser.ids))} of {len(browser.ids):,}"
+            )
+        if not browser.page and self._tasks.left_out:
+            state.append(f"{count(self._tasks.left_out, 'more task')} not listed")
+        left = "  ".join(state)
+        room = width - panels.columns(end) - 3 - (panels.columns(left) + 3 if left else 0)
+        shown: list[str] = []
+        for hint in hints:
+            if sum(len(one) + 3 for one in shown) + len(hint) > room:
+                break
+            shown.append(hint)
+        keys = "   ".join([*shown, end])
+        return ((f"{left}   " if left else "", "cyan"), (fit(keys, width), "dim"))
+
+
+def help_lines(width: int, height: int, keys: Sequence[KeyHelp] = (*LIST_KEYS, *SIGNAL_KEYS)) -> list[Line]:
+    """Return the table of keys."""
+    wide = max(panels.columns(one.keys) for one in keys)
+    title: Line = (("keys of the live view", "bold"), ("   any key goes back", "dim"))
+    found: list[Line] = [title, *([()] if height > len(keys) + 1 else [])]
+    room = max(1, width - wide - 2)
+    found += (((fit(one.keys, wide, pad=True) + "  ", "bold cyan"), (fit(one.does, room), "")) for one in keys)
+    return found[:height]

@@ -1,0 +1,212 @@
+"""The list of tasks of the live view: which of them, in which order, and the row of each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from scheduler.core.brain import Brain
+from scheduler.core.model import LIVING, UNFINISHED, RankOrder, State
+from scheduler.core.reporting.live_status import LiveTask
+from scheduler.core.reporting.run_history import AttemptHistory
+from scheduler.ui.live.ports import RunTasks, TaskWords
+from scheduler.values import dataclass
+
+MOST = 2000
+"""The largest number of waiting tasks, and of ended ones, in the list."""
+MANY = 5000
+"""The number of tasks from which on the list is not made anew with every event."""
+REST = 2.0
+"""Seconds between two lists of so many tasks."""
+PARAMETER, METRIC = "parameter ", "metric "
+"""The beginnings of the names of columns that belong to the user's list or output."""
+_WAITS = tuple(UNFINISHED - LIVING)
+_ENDED = tuple(frozenset(State) - UNFINISHED)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """One task of the list."""
+
+    task: int
+    state: State
+    words: TaskWords
+    priority: int
+    live: LiveTask | None
+    """The samples of a running task."""
+    attempt: AttemptHistory | None
+    """The last attempt of an ended task, if it is known."""
+    metrics: Mapping[str, Sequence[float | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which tasks the user wants to see, and in which order."""
+
+    words: tuple[str, ...] = ()
+    """The words that a task's texts must contain, in lower case."""
+    sort: str = ""
+    """The column to sort by; empty: running, waiting and ended tasks, each in their own order."""
+    down: bool = False
+
+
+class TaskRows:
+    """The tasks of a run in the user's order; it keeps the last order, because making it looks at every task."""
+
+    def __init__(self, brain: Brain, tasks: RunTasks) -> None:
+        self._brain = brain
+        self._tasks = tasks
+        self._made: tuple[object, float, list[int]] = ((), 0.0, [])
+        self._texts: dict[int, str] = {}
+        self.left_out = 0
+        """The number of tasks that are not in the list because it is full."""
+
+    def ids(self, living: Mapping[int, LiveTask], wanted: Wanted) -> Sequence[int]:
+        """Return the tasks of the list in their order."""
+        key, now = (self._brain.changes, tuple(living), wanted), time.monotonic()
+        before, at, found = self._made
+        many = len(self._brain.task_table) > MANY and isinstance(before, tuple) and before[2:] == key[2:]
+        ticks = wanted.sort and now >= at + REST  # what is sorted by may change without an event
+        if (before == key and not ticks) or (many and now < at + REST):
+            return found
+        found = self._sorted(self._matching(self._all(living), wanted.words), living, wanted)
+        self._made = (key, now, found)
+        return found
+
+    def _all(self, living: Mapping[int, LiveTask]) -> list[int]:
+        table, states = self._brain.task_table, self._brain.state_counts
+        waiting = self._by_rank(list(islice(table.in_state(*_WAITS), MOST)))
+        ended = [task for task in islice(self._tasks.ended(), MOST) if self._brain.state(task) not in UNFINISHED]
+        known = set(ended)
+        if len(ended) < MOST:
+            rest = (task for task in table.in_state(*_ENDED) if task not in known)
+            ended += islice(rest, MOST - len(ended))
+        now_running = [task for task in living if task in table and self._brain.state(task) in LIVING]
+        found = [*now_running, *waiting, *ended]
+        self.left_out = max(0, sum(states.values()) - len(found))
+        return found
+
+    def _by_rank(self, found: list[int]) -> list[int]:
+        """Sort waiting tasks as they will start, as far as priorities and batches tell that; held ones come last."""
+        brain = self._brain
+        roll, priorities = brain.task_table, [terms.priority for terms in brain.terms]
+        is_global = brain.rules.order is RankOrder.GLOBAL
+
+        def rank(task: int) -> tuple[bool, int, int, int]:
+            batch, priority = roll.batch(task), priorities[roll.terms(task)]
+            first = (priority, batch) if is_global else (batch, priority)
+            return roll.state(task) is not State.WAITING, *first, task
+
+        return sorted(found, key=rank)
+
+    def _matching(self, found: list[int], words: Sequence[str]) -> list[int]:
+        if not words:
+            return found
+        return [task for task in found if all(word in self._text(task) for word in words)]
+
+    def _text(self, task: int) -> str:
+        """Return the searchable text of a task, in lower case."""
+        text = self._texts.get(task)
+        if text is None:
+            words = self._tasks.words(task)
+            pairs = " ".join(f"{name}={value}" for name, value in words.parameters.items())
+            text = self._texts[task] = f"{words.name} {pairs}".lower()
+        return f"{task} {self._brain.state(task)} {text}"
+
+    def _sorted(self, found: list[int], living: Mapping[int, LiveTask], wanted: Wanted) -> list[int]:
+        if not wanted.sort:
+            return found[::-1] if wanted.down else found
+        value = sort_value(wanted.sort)
+        rows = {task: value(self.row(task, living.get(task))) for task in found}
+        known = [task for task in found if rows[task] is not None]
+        known.sort(key=lambda task: _natural(rows[task]), reverse=wanted.down)
+        return known + [task for task in found if rows[task] is None]
+
+    def row(self, task: int, live: LiveTask | None) -> TaskRow:
+        """Return the row of a task."""
+        brain = self._brain
+        state = brain.state(task)
+        ended = state not in UNFINISHED
+        metrics = live.metrics if live is not None else self._tasks.metrics(task) if ended else {}
+        attempt = self._tasks.last_attempt(task) if ended else None
+        return TaskRow(task, state, self._tasks.words(task), brain.terms_of(task).priority, live, attempt, metrics)
+
+    def __contains__(self, task: int) -> bool:
+        return task in self._brain.task_table
+
+    def state(self, task: int) -> State:
+        """Return a task's state."""
+        return self._brain.state(task)
+
+    def priority(self, task: int) -> int:
+        """Return a task's priority."""
+        return self._brain.terms_of(task).priority
+
+    @property
+    def jobs(self) -> int | None:
+        """The largest number of tasks of the run at once; None: unlimited."""
+        return self._brain.rules.jobs
+
+    @property
+    def running(self) -> int:
+        """The number of tasks that run now."""
+        return self._brain.task_table.living
+
+    @property
+    def varies(self) -> Sequence[str]:
+        """The parameters that vary in the run's lists."""
+        return self._tasks.varies()
+
+
+def sort_value(column: str) -> Callable[[TaskRow], Any]:
+    """Return the function that gives a row's value in a column; None means that the row has none."""
+    if column.startswith(PARAMETER):
+        name = column.removeprefix(PARAMETER)
+        return lambda row: row.words.parameters.get(name)
+    if column.startswith(METRIC):
+        metric = column.removeprefix(METRIC)
+        return lambda row: next(iter(row.metrics.get(metric, ())[-1:]), None)
+    return _VALUES[column]
+
+
+def seconds_of(row: TaskRow) -> float | None:
+    """Return how long a task runs or ran; None before its start."""
+    if row.live is not None:
+        return row.live.seconds
+    return row.attempt.seconds if row.attempt is not None else None
+
+
+def memory_of(row: TaskRow) -> tuple[int, int] | None:
+    """Return the peak and the reservation of a task's last attempt on its main devices."""
+    if row.live is not None:
+        return row.live.peak, row.live.reserved
+    if row.attempt is None:
+        return None
+    main = row.attempt.devices
+    peak, reserved = (
+        max((by.get(key, 0) for key in main), default=0) for by in (row.attempt.peak, row.attempt.reserved)
+    )
+    return peak, reserved
+
+
+_VALUES: Mapping[str, Callable[[TaskRow], Any]] = {
+    "task": lambda row: row.task,
+    "state": lambda row: str(row.state),
+    "name": lambda row: row.words.name,
+    "prio": lambda row: row.priority,
+    "time": seconds_of,
+    "memory": lambda row: (memory_of(row) or (None,))[0],
+    "left": lambda row: row.live.left if row.live is not None else None,
+}
+COLUMNS = tuple(_VALUES)
+"""The columns that every list has, by which it can be sorted."""
+
+
+def _natural(value: Any) -> tuple[bool, float, str]:
+    """Return a sort key that puts numbers before texts."""
+    try:
+        return False, float(value), ""
+    except ValueError:
+        return True, 0.0, str(value)

@@ -1,0 +1,183 @@
+"""The page of one task: parameters, curve, memory over time, why, and the end of its log."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+
+from scheduler.core.metrics.curve import Curve
+from scheduler.core.metrics.goal import ranked
+from scheduler.core.reporting.memory_timeline import Step
+from scheduler.core.reporting.run_history import AttemptHistory
+from scheduler.runtime.paths import tilde
+from scheduler.ui.live.plot import labelled
+from scheduler.ui.live.ports import TaskDetails
+from scheduler.ui.live.task_list import TaskRow
+from scheduler.ui.terminal.panels import Line, columns, epochs_of, fit, short_size
+from scheduler.ui.text import clean
+from scheduler.units import GIB, count, duration
+
+LEAST_LOG = 5
+"""The number of lines of the log that are shown at least."""
+MOST_CURVES = 2
+LABEL = 10
+"""The width of the words on the left."""
+
+
+def lines(row: TaskRow, details: TaskDetails | None, width: int, height: int, back: int) -> list[Line]:
+    """Return the page in exactly `height` lines; `back` lines of the log lie below the screen."""
+    known = details if details is not None and details.task == row.task else TaskDetails(row.task)
+    head = [*_title(row, width), *_facts(row, known, width)]
+    room = height - len(head) - LEAST_LOG - 1
+    if room >= 5:
+        head += _charts(row, known, width, room)
+    head = head[: max(0, height - 2)]
+    return [*head, *_log(known, width, height - len(head), back)]
+
+
+def log_lines(details: TaskDetails | None, height: int) -> int:
+    """Return by how many lines a log can be scrolled back."""
+    return max(0, len(details.lines) - height) if details is not None else 0
+
+
+def _title(row: TaskRow, width: int) -> list[Line]:
+    state = str(row.state)
+    if row.live is not None:
+        state += f" {duration(row.live.seconds)}"
+        state += f", attempt {row.live.attempt}" if row.live.attempt > 1 else ""
+    title = fit(f"task {row.task}  {row.words.name}", width - columns(state) - 2, pad=True)
+    return [((title, "bold"), (f"  {state}", "bold green" if row.live else "bold"))]
+
+
+def _facts(row: TaskRow, details: TaskDetails, width: int) -> list[Line]:
+    found: list[Line] = []
+    if row.words.parameters:
+        pairs = "   ".join(f"{name} = {value}" for name, value in row.words.parameters.items())
+        found += _labelled("parameters", pairs, width, style="bold")
+    if details.command:
+        found += _labelled("command", details.command, width, most=2)
+    if row.live is not None:
+        live = row.live
+        words = [", ".join(live.devices), f"peak {short_size(live.peak)} of {short_size(live.reserved)} reserved"]
+        words += [f"now {short_size(live.used)}"] if live.used is not None else []
+        words += [f"epoch {epochs_of(live)}"] if epochs_of(live) else []
+        words += [f"about {duration(live.left)} left"] if live.left is not None else []
+        found += _labelled("running", "   ".join(words), width)
+    if details.why:
+        found += _labelled("why", details.why, width, most=3)
+    earlier = [_attempt(one) for one in details.attempts if one.outcome is not None]
+    if len(details.attempts) > 1:
+        found += _labelled("attempts", "; ".join(earlier), width, most=2)
+    if details.trouble:
+        found += _labelled("", details.trouble, width, style="red")
+    return found
+
+
+def _attempt(one: AttemptHistory) -> str:
+    return f"{one.number} {one.outcome} after {duration(one.seconds)}{f' ({clean(one.reason)})' if one.reason else ''}"
+
+
+def _labelled(label: str, text: str, width: int, *, most: int = 2, style: str = "") -> list[Line]:
+    """Return a text in several lines beside its label."""
+    room = max(10, width - LABEL - 2)
+    wrapped = textwrap.wrap(clean(text), room, break_on_hyphens=False) or [""]
+    if len(wrapped) > most:
+        wrapped = [*wrapped[: most - 1], fit(" ".join(wrapped[most - 1 :]), room)]
+    return [
+        ((f"{label if at == 0 else '':<{LABEL}}  ", "dim"), (fit(line, room), style)) for at, line in enumerate(wrapped)
+    ]
+
+
+# ---- charts ----
+
+
+def _charts(row: TaskRow, details: TaskDetails, width: int, room: int) -> list[Line]:
+    """Return the curves of the most important metrics and the memory over time, side by side if there is room."""
+    charts = [*_curves(details), *_memory(details)]
+    if not charts:
+        return []
+    beside = max(1, min(len(charts), width // 50))
+    wide = (width - 3 * (beside - 1)) // beside
+    tall = min(10, room - 2) if beside == len(charts) else min(8, room - 2)
+    found: list[Line] = [()]
+    for first in range(0, len(charts), beside):
+        some = charts[first : first + beside]
+        if len(found) + tall + 1 > room:
+            break
+        blocks = [
+            [fit(title, wide, pad=True), *labelled(points, wide, tall, unit, low, high)]
+            for title, points, unit, low, high in some
+        ]
+        for at in range(tall + 1):
+            pieces = [
+                (
+                    fit(block[at], wide, pad=True) + "   ",
+                    "bold" if at == 0 else "green" if block is blocks[0] else "cyan",
+                )
+                for block in blocks
+            ]
+            found.append(tuple(pieces))
+    return found
+
+
+Chart = tuple[str, Sequence[tuple[float, float]], str, float | None, float | None]
+"""A title, points, the unit of y, and the range of y if it is fixed."""
+
+
+def _curves(details: TaskDetails) -> list[Chart]:
+    record = details.metrics
+    if record is None:
+        return []
+    found: list[Chart] = []
+    for name in ranked(record.curves)[:MOST_CURVES]:
+        curve = record.curves[name]
+        if len(curve.points) > 1:
+            found.append((_said(name, curve), curve.steps(), "", None, None))
+    return found
+
+
+def _said(name: str, curve: Curve) -> str:
+    last = f"{curve.last:.4g}" if math.isfinite(curve.last) else str(curve.last)
+    low, high = curve.lowest, curve.highest
+    around = f"   lowest {low[0]:.4g} at {low[1]:g}, highest {high[0]:.4g} at {high[1]:g}" if low and high else ""
+    return f"{name} {last}{around}"
+
+
+def _memory(details: TaskDetails) -> list[Chart]:
+    """Return the highest use over time on the device that it used most."""
+    if not details.memory:
+        return []
+    label, steps = max(details.memory.items(), key=lambda item: max((step[2] for step in item[1]), default=0))
+    if not steps:
+        return []
+    reserved, peak = steps[-1][1], max(step[2] for step in steps)
+    points = _stairs(steps)
+    top = max(peak, *(step[1] for step in steps)) / GIB
+    return [(f"memory on {label}: peak {short_size(peak)} of {short_size(reserved)} reserved", points, "G", 0.0, top)]
+
+
+def _stairs(steps: Sequence[Step]) -> list[tuple[float, float]]:
+    """Return points of a line that stays level between two steps."""
+    found: list[tuple[float, float]] = []
+    for at, _, peak in steps:
+        if found:
+            found.append((at, found[-1][1]))
+        found.append((at, peak / GIB))
+    return found
+
+
+# ---- the log ----
+
+
+def _log(details: TaskDetails, width: int, height: int, back: int) -> list[Line]:
+    if height < 1:
+        return []
+    room = height - 1
+    end = max(min(room, len(details.lines)), len(details.lines) - back)
+    shown = details.lines[max(0, end - room) : end]
+    follows = "follows" if back == 0 else f"{count(len(details.lines) - end, 'line')} below: End follows again"
+    title = f"log {tilde(details.log)} ({follows}) " if details.log else "no output yet "
+    head: Line = ((fit("── " + title + "─" * width, width), "dim"),)
+    body: list[Line] = [((fit(line, width), ""),) for line in shown]
+    return [head, *body, *([()] * (room - len(body)))]

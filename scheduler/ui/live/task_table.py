@@ -1,0 +1,255 @@
+"""The table of tasks of the live view: its columns, as many as the width has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from scheduler.core.metrics.goal import ranked
+from scheduler.core.model import State
+from scheduler.ui.live.task_list import METRIC, PARAMETER, TaskRow, memory_of, seconds_of
+from scheduler.ui.terminal.panels import Line, Piece, columns, epochs_of, fit, fit_middle, short_size, sparkline
+from scheduler.units import duration
+from scheduler.values import dataclass
+
+MOST_METRICS = 4
+LEAST_NAME, WIDEST_NAME, WIDEST_PARAMETER, WIDEST_DEVICE = 14, 60, 16, 14
+SHORTEST_SPARK, LONGEST_SPARK = 6, 24
+GAP = 2
+SHAPE = "shape "
+"""The beginning of the names of columns with the course of a metric."""
+_STYLES = {
+    State.RUNNING: "green", State.PROBING: "cyan", State.HELD: "yellow", State.SUCCEEDED: "dim",
+    State.FAILED: "bold red", State.OOM: "bold red", State.TIMEOUT: "bold red", State.REFUSED: "bold red",
+    State.CANCELLED: "dim", State.SKIPPED: "dim",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the table."""
+
+    name: str
+    """The name by which the list is sorted by it."""
+    title: str
+    cell: Callable[[TaskRow], Piece]
+    rank: int
+    """Columns with the highest ranks are left out first where there is no room."""
+    right: bool = False
+    most: int = 40
+    least: int = 0
+    shrinks: int = 0
+    """The width to which it shrinks before another column is left out; 0: it does not."""
+    stretch: int = 0
+    """The width to which it grows if there is room."""
+
+
+def make(rows: Sequence[TaskRow], varies: Sequence[str], width: int, sort: str, *, down: bool) -> Table:
+    """Return the table of these rows for a width."""
+    found = [*_fixed(rows, varies), *_parameters(rows, varies), *_measured(rows), *_metrics(rows)]
+    cells = {column.name: [column.cell(row) for row in rows] for column in found}
+    needed = {column.name: _width(column, (text for text, _ in cells[column.name])) for column in found}
+    wide = {column.name: min(needed[column.name], column.shrinks or width) for column in found}
+    shown = _chosen(found, wide, width)
+    _grow(shown, wide, {column.name: column.stretch or needed[column.name] for column in shown}, width)
+    return Table(shown, wide, cells, sort, down)
+
+
+class Table:
+    """The columns that are shown, and their cells."""
+
+    def __init__(
+        self, shown: Sequence[Column], wide: dict[str, int], cells: dict[str, list[Piece]], sort: str, down: bool
+    ) -> None:
+        self._shown, self._wide, self._cells = shown, wide, cells
+        self._sort, self._down = sort, down
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, in their order."""
+        return [column.name for column in self._shown]
+
+    def header(self, width: int) -> Line:
+        """Return the line of titles; an arrow marks the column that the list is sorted by."""
+        line: list[Piece] = []
+        for column in self._shown:
+            title, style = column.title, "bold"
+            if column.name == self._sort:
+                title = fit(title, self._wide[column.name] - 1) + ("▾" if self._down else "▴")
+                style = "bold cyan"
+            line.append((self._placed(title, column), style))
+        return _filled(line, width)
+
+    def line(self, at: int, width: int, *, selected: bool) -> Line:
+        """Return the line of a row."""
+        line: list[Piece] = []
+        for column in self._shown:
+            text, style = self._cells[column.name][at]
+            line.append((self._placed(text, column), style))
+        filled = _filled(line, width)
+        return ((("".join(text for text, _ in filled)), "reverse"),) if selected else filled
+
+    def _placed(self, text: str, column: Column) -> str:
+        """Return the text of a cell with the gap after it; the last column has none."""
+        wide, gap = self._wide[column.name], "" if column is self._shown[-1] else " " * GAP
+        if column.name == "name":
+            return fit_middle(text, wide) + gap
+        short = text[-wide:] if column.name.startswith(SHAPE) else fit(text, wide)
+        blanks = " " * (wide - columns(short))
+        return (blanks + short if column.right else short + blanks) + gap
+
+
+def _filled(line: Sequence[Piece], width: int) -> Line:
+    """Return a line of exactly this width."""
+    kept: list[Piece] = []
+    left = width
+    for text, style in line:
+        kept.append((fit(text, left) if columns(text) > left else text, style))
+        left -= columns(kept[-1][0])
+    return (*kept, (" " * left, "")) if left > 0 else tuple(kept)
+
+
+def _width(column: Column, texts: Iterable[str]) -> int:
+    widest = max((columns(text) for text in texts), default=0)
+    return max(column.least, min(column.most, max(widest, columns(column.title))))
+
+
+def _chosen(found: Sequence[Column], wide: dict[str, int], width: int) -> list[Column]:
+    """Leave out columns until the rest fit."""
+    shown = list(found)
+    while len(shown) > 1 and sum(wide[column.name] + GAP for column in shown) - GAP > width:
+        shown.remove(max(shown, key=lambda column: column.rank))
+    return shown
+
+
+def _grow(shown: Sequence[Column], wide: dict[str, int], up_to: dict[str, int], width: int) -> None:
+    """Give the width that is left to columns that can use it."""
+    left = width - sum(wide[column.name] + GAP for column in shown) + GAP
+    for column in shown:
+        more = max(0, min(left, up_to[column.name] - wide[column.name]))
+        wide[column.name] += more
+        left -= more
+
+
+# ---- the columns ----
+
+
+def _fixed(rows: Sequence[TaskRow], varies: Sequence[str]) -> list[Column]:
+    """Return id, state and name; no name where all rows differ by shown parameters alone."""
+    found = [
+        Column("task", "task", lambda row: (str(row.task), _row_style(row)), 0, right=True, least=4),
+        Column("state", "state", _state, 1, least=7),
+    ]
+    scripts = {row.words.script for row in rows}
+    named = any(row.words.name != row.words.script and not row.words.parameters for row in rows)
+    if len(scripts) > 1 or named or not varies:
+        found.append(
+            Column("name", "name", lambda row: (_title(row), _row_style(row)), 2, most=WIDEST_NAME, shrinks=LEAST_NAME)
+        )
+    return found
+
+
+def _parameters(rows: Sequence[TaskRow], varies: Sequence[str]) -> list[Column]:
+    def column(at: int, name: str) -> Column:
+        cell = lambda row: (row.words.parameters.get(name, ""), "bold" if row.live else "")  # noqa: E731 - a cell
+        right = all(_is_number(row.words.parameters.get(name, "")) for row in rows)
+        return Column(PARAMETER + name, name, cell, 3 + 2 * at, right=right, most=WIDEST_PARAMETER)
+
+    return [column(at, name) for at, name in enumerate(varies)]
+
+
+def _measured(rows: Sequence[TaskRow]) -> list[Column]:
+    found = [
+        Column("device", "device", _device, 12, most=WIDEST_DEVICE),
+        Column("time", "time", _time, 4, right=True, least=6),
+        Column("epochs", "epochs", _epochs, 8, right=True),
+        Column("memory", "peak/reserved", _memory, 9, right=True),
+        Column("left", "left", _left, 6, right=True, least=6),
+    ]
+    if any(row.priority for row in rows):
+        found.append(Column("prio", "prio", lambda row: (str(row.priority), ""), 16, right=True))
+    if not any(text for text, _ in map(_epochs, rows)):
+        found = [column for column in found if column.name != "epochs"]
+    return found
+
+
+def _metrics(rows: Sequence[TaskRow]) -> list[Column]:
+    """Return a column for each of the most important metrics: the last value, and its course if there is room."""
+    names = ranked(dict.fromkeys(name for row in rows for name, values in row.metrics.items() if values))
+    found = []
+    for at, name in enumerate(names[:MOST_METRICS]):
+        first = at == 0
+        cell = partial(_last, name)
+        found.append(Column(METRIC + name, name, cell, 5 if first else 14 + 4 * at, right=True, most=12, least=6))
+        found.append(
+            Column(
+                SHAPE + name, "", partial(_shape, name), 15 if first else 16 + 4 * at, most=SHORTEST_SPARK,
+                least=SHORTEST_SPARK, stretch=LONGEST_SPARK if first else LONGEST_SPARK // 2,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _last(name: str, row: TaskRow) -> Piece:
+    return last_value(row.metrics.get(name, ())), "green" if row.live else ""
+
+
+def last_value(values: Sequence[float | None]) -> str:
+    """Return the last value of a metric as a text."""
+    return "" if not values else "nan" if values[-1] is None else f"{values[-1]:.4g}"
+
+
+def _shape(name: str, row: TaskRow) -> Piece:
+    return sparkline(row.metrics.get(name, ()), LONGEST_SPARK), "green" if row.live else "dim"
+
+
+def _row_style(row: TaskRow) -> str:
+    if row.live is not None and row.live.asked:
+        return "bold yellow"
+    return "bold" if row.live is not None else "dim" if row.state is State.SUCCEEDED else ""
+
+
+def _title(row: TaskRow) -> str:
+    again = f" (attempt {row.live.attempt})" if row.live is not None and row.live.attempt > 1 else ""
+    return f"{row.words.script if row.words.parameters else row.words.name}{again}"
+
+
+def _state(row: TaskRow) -> Piece:
+    if row.live is not None and row.live.asked:
+        return "ending", "bold yellow"
+    return str(row.state), _STYLES.get(row.state, "")
+
+
+def _device(row: TaskRow) -> Piece:
+    return (", ".join(row.live.devices) if row.live is not None else ""), ""
+
+
+def _time(row: TaskRow) -> Piece:
+    seconds = seconds_of(row)
+    return ("" if seconds is None else duration(seconds)), ""
+
+
+def _epochs(row: TaskRow) -> Piece:
+    return (epochs_of(row.live) if row.live is not None else ""), ""
+
+
+def _memory(row: TaskRow) -> Piece:
+    found = memory_of(row)
+    if found is None:
+        return "", ""
+    peak, reserved = found
+    tight = row.live is not None and reserved and peak > reserved
+    return f"{short_size(peak)}/{short_size(reserved)}", "bold red" if tight else ""
+
+
+def _left(row: TaskRow) -> Piece:
+    left = row.live.left if row.live is not None else None
+    return ("" if left is None else duration(left)), ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text or "0")
+    except ValueError:
+        return False
+    return True
