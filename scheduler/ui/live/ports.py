@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Protocol
 
 from scheduler.core.metrics.record import MetricRecord
 from scheduler.core.reporting.memory_timeline import Step
 from scheduler.core.reporting.run_history import AttemptHistory
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
