@@ -153,6 +153,11 @@ class RunPaths:
         return self.root / "forecast.json"
 
     @property
+    def devices(self) -> Path:
+        """The file with the load of the run's devices over time."""
+        return self.root / "devices.json"
+
+    @property
     def requests(self) -> Path:
         return self.root / "requests"
 

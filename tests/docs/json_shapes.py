@@ -193,9 +193,14 @@ _REPORT = {
     "runs": [
         {
             "number": "integer", "name": "text", "file": "text", "host": "text", "alive": "boolean", "began": "text",
-            "seconds": "number", "states": STATES, "summary": {"*": "number?"},
+            "begin": "number", "seconds": "number", "states": STATES, "summary": {"*": "number?"},
             "waits": [_WAITED],
-            "devices": [{"key": "text", "label": "text", "capacity": "integer", "bar_columns": ["text"], "*": "any"}],
+            "devices": [
+                {
+                    "key": "text", "label": "text", "capacity": "integer", "bar_columns": ["text"],
+                    "load_columns": ["text"], "load": [["number?"]], "*": "any",
+                }
+            ],
             "arrows": [["integer"]],
             "task_columns": ["text"], "tasks": [["any"]], "parameters": ["text"], "settings": [["text"]],
             "metrics": [{"name": "text", "goal": "text", "curve_columns": ["text"], "curves": [["any"]]}], "*": "any",

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from scheduler.app.observe.run_facts import find_run
 from scheduler.app.observe.run_reader import RunReader
+from scheduler.app.run.device_recorder import read_history
+from scheduler.core.model import RETRIABLE
 from scheduler.core.reporting.memory_timeline import MemoryTimeline
+from scheduler.core.tasks.redaction import without_secrets
 from scheduler.errors import StateError, UsageError
-from scheduler.runtime.paths import PAGE, replace_file
+from scheduler.runtime.paths import PAGE, RunPaths, open_within, replace_file
 from scheduler.runtime.settings import Settings
 from scheduler.store.run.catalog import RunInfo
 from scheduler.ui.charts.memory_chart import draw, reported_schedule
@@ -24,6 +30,8 @@ from scheduler.ui.web.report import ReportedRun
 
 MOST_ARROWS = 2000
 """The largest number of arrows between tasks; more are no longer told apart."""
+ALL_LOG_ENDS, LOG_END, BAD_LOG_END, MOST_BAD = 2 << 20, 4096, 2048, 200
+"""The bytes of all ends of logs in a report, the most of one, and the least of a task that went wrong, for so many."""
 MOST_RUNS = 4
 """The largest number of runs that are readable side by side."""
 
@@ -57,7 +65,32 @@ def _told(info: RunInfo, secrets: bool) -> ReportedRun:
             metrics,
             [*islice(reader.brain.dependencies.edges(), MOST_ARROWS)],
             reader.metric_names,
+            partial(_log_ends, info.places, rows, secrets=secrets),
+            read_history(info.places),
         )
+
+
+def _log_ends(places: RunPaths, rows: Sequence[Mapping[str, Any]], *, secrets: bool) -> dict[int, str]:
+    """Read the end of the newest log of each task; of many tasks each end is shorter."""
+    begun = [row for row in rows if row["attempts"]]
+    most = min(LOG_END, ALL_LOG_ENDS // max(1, len(begun)))
+    bad = {row["id"] for row in [row for row in begun if row["state"] in RETRIABLE][:MOST_BAD]}
+    ends: dict[int, str] = {}
+    for row in begun:
+        wanted = max(most, BAD_LOG_END) if row["id"] in bad else most
+        with suppress(OSError), open_within(places.task_log(row["id"], row["attempts"]), places.root) as file:
+            text = _last_lines(file, wanted)
+            ends[row["id"]] = text if secrets else without_secrets(text)
+    return ends
+
+
+def _last_lines(file: BinaryIO, most: int) -> str:
+    """Return the last whole lines of a file, or the end of its last line if that is longer."""
+    begin = max(0, file.seek(0, os.SEEK_END) - most)
+    file.seek(begin)
+    text = file.read(most).decode("utf-8", "replace")
+    _, line_end, rest = text.partition("\n")
+    return "…\n" + rest if begin and line_end and rest else text
 
 
 def write(found: Sequence[ReportedRun], path: str) -> int:

@@ -70,7 +70,7 @@ def serve(settings: Settings, info: RunInfo | None, port: int | None, say: Calla
 
 SERVED = (
     "index.html", "uPlot.min.css", "look.css", "live.css", "uPlot.iife.min.js", "basics.js", "plots.js", "grid.js",
-    "detail.js", "charts.js", "metrics.js", "live.js", "uPlot.LICENSE",
+    "detail.js", "devices.js", "charts.js", "metrics.js", "live.js", "uPlot.LICENSE",
 )  # fmt: skip
 
 

@@ -195,11 +195,13 @@ def _attach_views(
 ) -> _Views:
     """Attach the forecast, the status in the journal, the live view on a `terminal`, and notifications."""
     from scheduler.app.observe.eta import EtaUpdater
+    from scheduler.app.run.device_recorder import DeviceRecorder
     from scheduler.runtime.event_sources import ObservedWorld
 
-    eta, status = EtaUpdater(session, ports), StatusRecorder(session)
+    eta, status, load = EtaUpdater(session, ports), StatusRecorder(session), DeviceRecorder(session)
     stack.callback(eta.close)
-    observers: list[Observer] = [eta, status]
+    stack.callback(load.close)
+    observers: list[Observer] = [eta, status, load]
     screen = None if session.inherits else live_view(session, ports, world, lambda: eta.forecast, sink, terminal)
     if screen is not None:
         stack.callback(screen.close)

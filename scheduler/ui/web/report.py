@@ -10,7 +10,7 @@ import math
 import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median, quantiles
 from typing import Any, TextIO
 
@@ -18,16 +18,19 @@ from scheduler.core.metrics.curve import Curve
 from scheduler.core.metrics.goal import goal_of, ranked
 from scheduler.core.metrics.record import MetricRecord
 from scheduler.core.model import Purpose, shown_in
+from scheduler.core.reporting.device_history import DeviceHistory
 from scheduler.core.reporting.memory_timeline import AttemptTrack, lanes
 from scheduler.core.reporting.run_history import RunTotals
 from scheduler.ui.text import clean, instant
+from scheduler.ui.web.task_data import trackers
 from scheduler.values import dataclass, field
 
 FORMAT = 1
 PAGE, METRICS_PART, LICENSE = "report.html", "metrics.html", "uPlot.LICENSE"
 STYLES = ("uPlot.min.css", "look.css", "report.css")
 SCRIPTS = (
-    "uPlot.iife.min.js", "basics.js", "plots.js", "grid.js", "detail.js", "charts.js", "metrics.js", "report.js",
+    "uPlot.iife.min.js", "basics.js", "plots.js", "grid.js", "detail.js", "devices.js", "charts.js", "metrics.js",
+    "report.js",
 )  # fmt: skip
 """The files from which a page is made."""
 LONGEST = 300
@@ -40,6 +43,7 @@ CURVE_COLUMNS = ("task", "last", "lowest", "lowest_step", "highest", "highest_st
 MOST_METRICS = 6
 LEAST_POINTS, MOST_POINTS, ALL_POINTS = 12, 200, 200_000
 """The points of each curve, and the number of points from which on there are fewer of them."""
+LOAD_COLUMNS = ("at", "busy", "used_bytes", "celsius")
 BAR_COLUMNS = (
     "task", "attempt", "lane", "begin", "end", "outcome", "purpose", "reserved_bytes", "peak_bytes", "source",
 )  # fmt: skip
@@ -64,6 +68,10 @@ class ReportedRun:
     """Tasks with the tasks that depend on them."""
     first: Sequence[str] = ()
     """The metrics that its user has named."""
+    log_ends: Callable[[], Mapping[int, str]] = dict
+    """Reads the end of each task's newest log; only a page has them."""
+    load: DeviceHistory = field(default_factory=DeviceHistory)
+    """The load of its GPUs over time, if it was recorded."""
 
 
 def data(runs: Sequence[ReportedRun]) -> dict[str, Any]:
@@ -179,6 +187,11 @@ def _devices(reported: ReportedRun, begin: float) -> list[dict[str, Any]]:
                     "bar_columns": BAR_COLUMNS,
                     "bars": bars,
                     "memory": [one for one in memory if any(reserved or held for _, reserved, held in one["steps"])],
+                    "load_columns": LOAD_COLUMNS,
+                    "load": [
+                        [round(point.at - begin, 1), round(point.busy, 3), point.used, point.celsius]
+                        for point in reported.load.points.get(key, ())
+                    ],
                 }
             )
     return found
@@ -227,6 +240,10 @@ def _task(row: Mapping[str, Any], record: MetricRecord | None, begin: float) -> 
 def page(runs: Sequence[ReportedRun], parts: Mapping[str, str]) -> str:
     """Return the page with styles, scripts and data in it; escaped data cannot end their element."""
     found = data(runs)
+    for run, reported in zip(found["runs"], runs, strict=True):
+        ends = {**reported.log_ends()}
+        run["logs"] = ends  # the page shows them as a terminal would
+        run["links"] = {task: links for task, text in ends.items() if (links := trackers(text))}
     title = " and ".join(f"run {run['number']} {run['name'] or run['file']}".strip() for run in found["runs"])
     text = json.dumps(found, separators=(",", ":"), allow_nan=False)
     for sign in "<>&\u2028\u2029":

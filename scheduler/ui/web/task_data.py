@@ -39,7 +39,7 @@ def cells(record: MetricRecord | None, first: Sequence[str]) -> dict[str, Any]:
 
 
 def _cell(name: str, curve: Curve) -> dict[str, Any]:
-    goal = goal_of(name)
+    goal = goal_of(clean(name))
     best = best_of(curve, goal)
     values = [number(value) for value in curve.values(SHOWN_VALUES)]
     return {"goal": str(goal), "last": number(curve.last), "best": best and number(best[0]), "values": values}
@@ -56,7 +56,7 @@ def sort_value(record: MetricRecord | None, kind: str, name: str) -> float:
     if record is None or found is None:
         return math.nan
     curve = record.curves[found]
-    best = best_of(curve, goal_of(found)) if kind == "best" else None
+    best = best_of(curve, goal_of(name)) if kind == "best" else None
     return curve.last if kind == "result" else best[0] if best else math.nan
 
 
@@ -68,7 +68,7 @@ def curves(record: MetricRecord | None, first: Sequence[str], most: int) -> list
 
 
 def _curve(name: str, curve: Curve, most: int) -> dict[str, Any]:
-    best, points = best_of(curve, goal_of(name)), curve.few_steps(most)
+    best, points = best_of(curve, goal_of(clean(name))), curve.few_steps(most)
     return {
         "name": clean(name),
         "last": number(curve.last),

@@ -257,7 +257,7 @@ def test_page_shows_the_last_values_of_metrics_and_their_shape(chromium: Browser
     page = Page(home, "r1")
     try:
         with reading(chromium, page) as opened:
-            opened.until("document.querySelector(\"td[data-column='best.loss']\")?.innerText === '0.5'")
+            opened.until("document.querySelector(\"td[data-column='best.loss']\")?.innerText === '0.5000'")
             assert opened.texts("td[data-column='result.val_acc']") == ["nan"]
             assert opened.texts("td[data-column='parameter.lr']") == ["0.1"]
             assert opened.texts("td[data-column=epochs]") == ["4/9"]
@@ -267,7 +267,7 @@ def test_page_shows_the_last_values_of_metrics_and_their_shape(chromium: Browser
             (home.root / "go").touch()
             choose(opened, "all", "document.querySelectorAll('#table tbody tr').length === 2")
             opened.until(
-                "[...document.querySelectorAll(\"td[data-column='best.loss']\")].every(td => td.innerText === '0.5')",
+                "[...document.querySelectorAll(\"td[data-column='best.loss']\")].every(td => td.innerText === '0.5000')",
                 60,
             )
             assert opened.faults() == []

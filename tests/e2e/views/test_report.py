@@ -32,10 +32,25 @@ def test_report_page_holds_its_data_and_loads_nothing(home: Home) -> None:
     assert found is not None
     (run,) = json.loads(found[1])["runs"]
     assert len(run["tasks"]) == 2
-    assert not re.search(r'(?:src|href)="', page)
+    assert not re.search(r'(?:src|href)="(?!#)', page)
     assert re.search(r"default-src 'none'; style-src 'sha256-[^']+'; script-src 'sha256-[^']+'; img-src data:", page)
     assert "abcdef" not in page
     assert "sesame" not in page
+
+
+def test_report_page_has_the_end_of_each_log_and_links_to_trackers(home: Home) -> None:
+    says = "wandb: View run at https://wandb.ai/me/my-project/runs/a1b2c3d4"
+    home.write("more.sh", f"echo {says}; echo api_key=sesame; exit 1")
+    home.commands("sh more.sh")
+    home.call("run", "jobs.csv", "--keep-going", code=1)
+    home.call("report", "-o", "r.html", code=0)
+    page = (home.root / "r.html").read_text()
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    (run,) = json.loads(found[1])["runs"]
+    assert [*run["logs"].values()] == [f"{says}\napi_key=***\n"]
+    assert [*run["links"].values()] == [["https://wandb.ai/me/my-project/runs/a1b2c3d4"]]
+    assert "logs" not in json.loads(home.call("report", "--json").stdout)["runs"][0]
 
 
 def test_report_writes_timeline_rows_and_data_by_the_ending_of_the_name(home: Home) -> None:

@@ -84,6 +84,59 @@ def test_curves_and_points_are_drawn_in_one_colour_per_value(looked: Browser, re
     assert looked.texts("#h-scatter") == ["Best val_acc against lr (logarithmic)"]
 
 
+def test_value_of_a_legend_chooses_tasks_for_all_charts(looked: Browser, report: Path) -> None:
+    looked.open(report.as_uri())
+    looked.click("#curve-legend [data-value='0.1']")
+    assert looked.tells("document.activeElement.dataset.value") == "0.1"
+    assert looked.texts("#best tbody td:nth-child(2)") == ["0.1"] * 10
+    assert "of the 12 chosen tasks" in looked.texts("#answer")[0]
+    looked.click("#clear")
+    assert looked.texts("#h-best") == [f"Best 10 of {TASKS}"]
+
+
+def test_map_of_two_parameters_has_a_cell_for_each_pair_and_chooses_it(looked: Browser, report: Path) -> None:
+    looked.open(report.as_uri())
+    looked.find("#metric").send_keys("loss")
+    assert looked.tells("document.querySelectorAll('#heat rect').length") == 5
+    assert looked.tells("document.querySelectorAll('#heat rect.best').length") == 1
+    looked.click("#heat rect")
+    assert {*looked.texts("#best tbody td:nth-child(2)")} == {"0.0001"}
+    assert looked.tells("document.querySelectorAll('#heat rect.dim').length") == 4
+
+
+def test_part_of_an_axis_chooses_tasks(looked: Browser, report: Path) -> None:
+    from selenium.webdriver import ActionChains
+
+    looked.open(report.as_uri())
+    canvas = looked.find("#parallel")
+    looked.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
+    left, top, bottom = looked.tells("[METRICS.axes[0].x, METRICS.axes[0].top, METRICS.axes[0].bottom]")
+    middle_x, middle_y = canvas.size["width"] / 2, canvas.size["height"] / 2
+    mouse = ActionChains(looked.driver, duration=50)
+    mouse.move_to_element_with_offset(canvas, round(left - middle_x), round(top - middle_y)).click_and_hold()
+    mouse.move_by_offset(0, round((bottom - top) * 0.1)).release().perform()
+    assert {*looked.texts("#best tbody td:nth-child(2)")} == {"1.0"}
+    mouse = ActionChains(looked.driver, duration=50)
+    mouse.move_to_element_with_offset(canvas, round(left - middle_x), 0).click().perform()
+    assert looked.texts("#h-best") == [f"Best 10 of {TASKS}"]
+
+
+def test_best_task_is_found_by_sorting_its_column(looked: Browser, report: Path) -> None:
+    looked.open(report.as_uri())
+    looked.click("[data-sort='best.val_acc']")
+    assert looked.texts("#tasks tbody td[data-column=id]")[:3] == ["6", "13", "20"]
+    looked.find("#find").send_keys("lr=0.1")
+    assert {*looked.texts("#tasks tbody td[data-column='parameter.lr']")} == {"0.1"}
+
+
+def test_task_of_the_ten_best_opens_with_its_curve(looked: Browser, report: Path) -> None:
+    looked.open(report.as_uri())
+    looked.click("#best tbody button")
+    assert looked.texts("#tasks tbody td[data-column=id]") == ["6"]
+    looked.until("document.querySelectorAll('tr.open .card .uplot').length === 2")
+    assert "best 0.99673 at step 300" in " ".join(looked.texts("tr.open .card p"))
+
+
 def test_hostile_names_are_texts(looked: Browser, report: Path) -> None:
     looked.open(report.as_uri())
     assert looked.tells("document.querySelectorAll('#metrics img').length") == 0

@@ -62,7 +62,7 @@ def test_report_shows_the_figures_of_a_run(looked: Browser, report: Path, packed
     assert said["Out of memory"] == str(packed.totals.ooms) != "0"
     assert int(said["Retries"]) >= packed.totals.ooms
     assert said["Sum / makespan"] == f"{packed.totals.speedup:.2f}"
-    assert {"Time spent on probes", "Sum of the tasks' times"} <= said.keys()
+    assert {"Time in probes", "Sum of task times"} <= said.keys()
     assert looked.texts(".wait > span:not(.says)") == [
         f"priority {number} ({sum(row['priority'] == number for row in packed.rows)})" for number in (1, 2, 3)
     ]
@@ -100,6 +100,102 @@ def test_report_sorts_filters_and_pages_tasks(looked: Browser, report: Path) -> 
     assert column(looked, "id") == ["12"]
 
 
+def heads(page: Browser) -> list[str]:
+    """Return the columns in their order, as they are told apart."""
+    found: list[str] = page.tells("[...document.querySelectorAll('#tasks th')].map(e => e.dataset.column)")
+    return found
+
+
+def drag(page: Browser, head: str, target: str) -> None:
+    """Drag the head of a column to the left half of another one."""
+    from selenium.webdriver import ActionChains
+
+    page.driver.execute_script("document.querySelector('#tasks').scrollIntoView()")
+    width = page.find(f"#tasks th[data-column={target}]").size["width"]
+    mouse = ActionChains(page.driver, duration=50)
+    mouse.click_and_hold(page.find(f"#tasks th[data-column={head}]"))
+    mouse.move_to_element_with_offset(page.find(f"#tasks th[data-column={target}]"), -width // 4, 0).release().perform()
+
+
+def test_columns_are_hidden_shown_and_put_back(looked: Browser, report: Path) -> None:
+    looked.open(report.as_uri())
+    usual = heads(looked)
+    assert "waited_s" not in usual
+    looked.click(".menu summary")
+    looked.until("!!document.querySelector('[data-choose=state]')")
+    looked.click("[data-choose=state]")
+    looked.click("[data-choose=waited_s]")
+    assert {*heads(looked)} == {*usual} - {"state"} | {"waited_s"}
+    assert not looked.find("[data-choose=id]").is_enabled()
+    looked.driver.refresh()
+    assert "state" not in heads(looked)
+    looked.click(".menu summary")
+    looked.click("[data-all]")
+    assert heads(looked) == usual
+    looked.press("\ue00c")  # Escape
+    assert looked.tells("!document.querySelector('.menu').open")
+
+
+def test_columns_move_by_mouse_and_by_keyboard_and_rows_follow(looked: Browser, report: Path) -> None:
+    looked.open(report.as_uri())
+    usual = heads(looked)
+    states = column(looked, "state")
+    drag(looked, "state", "ended")
+    assert heads(looked).index("state") == heads(looked).index("ended") - 1
+    assert heads(looked) != usual
+    assert column(looked, "state") == states
+    assert looked.texts("th[aria-sort=ascending]") == []
+    looked.driver.execute_script("document.querySelector('#tasks [data-sort=ended]').focus()")
+    keys = {"key": "ArrowLeft", "altKey": True, "bubbles": True}
+    looked.driver.execute_script(
+        "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', arguments[0]))", keys
+    )
+    assert heads(looked).index("ended") == heads(looked).index("state") - 1
+    assert looked.tells("document.activeElement.dataset.sort") == "ended"
+    looked.click(".menu summary")
+    looked.click("[data-all]")
+    assert heads(looked) == usual
+
+
+def test_rows_are_one_line_high_and_the_head_stays(looked: Browser, report: Path) -> None:
+    looked.open(report.as_uri())
+    heights = looked.tells("[...document.querySelectorAll('#tasks tr.row')].map(e => e.getBoundingClientRect().height)")
+    assert max(heights) < 40
+    looked.driver.execute_script("document.querySelector('.scroll.table').scrollTop = 900")
+    assert looked.tells(
+        "Math.abs(document.querySelector('#tasks th').getBoundingClientRect().y - "
+        "document.querySelector('.scroll.table').getBoundingClientRect().y) < 3"
+    )
+
+
+def test_task_opens_in_place_by_mouse_and_by_keyboard(looked: Browser, report: Path) -> None:
+    looked.open(report.as_uri())
+    looked.click("#tasks tr.row td:nth-child(3)")
+    assert (
+        looked.tells("document.querySelector('tr.open').previousSibling.cells[0].innerText") == column(looked, "id")[0]
+    )
+    facts = dict(zip(looked.texts("tr.open dt"), looked.texts("tr.open dd"), strict=True))
+    assert facts["ended"] == column(looked, "ended")[0]
+    assert looked.texts("tr.open .card.wide tbody tr")
+    looked.until("document.querySelectorAll('tr.open .uplot').length === 1")
+    looked.driver.execute_script("document.querySelector('#tasks button.opens').focus()")
+    looked.press("\ue015")  # Down
+    looked.press("\ue007")  # Enter
+    assert looked.tells("document.querySelectorAll('tr.open').length") == 2
+    looked.press("\ue00c")  # Escape
+    assert looked.tells("document.querySelectorAll('tr.open').length") == 1
+    assert looked.faults() == []
+
+
+def test_key_finds_tasks_by_words(looked: Browser, report: Path) -> None:
+    looked.open(report.as_uri())
+    looked.press("/")
+    assert looked.tells("document.activeElement.id") == "find"
+    looked.press("tight_7 #12")
+    assert looked.texts("#shown") == ["no matching tasks"]
+    assert looked.texts("#tasks tbody") == ["no matching tasks"]
+
+
 BAR = """(() => {
     const r = RUNS[0], {d, top, lane} = r.layout[1], b = d.bars[20], box = r.timeline.getBoundingClientRect();
     return [CHARTS.xAt((b[3] + b[4]) / 2, box.width), top + (b[2] + .5) * lane, b[0], box.width, box.height];
@@ -120,6 +216,7 @@ def test_bar_shows_its_figures_and_leads_to_its_task(looked: Browser, report: Pa
     assert "reserved" in looked.texts("#tip")[0]
     mouse.click().perform()
     assert column(looked, "id") == [str(task)]
+    assert looked.texts("tr.open .detail-head strong")[0].startswith(f"task {task} ")
     looked.click("#controls button")
     assert looked.tells("Math.round(CHARTS.longest / CHARTS.span)") == 2
 

@@ -24,6 +24,8 @@ const share = x => (100 * x).toFixed(x < .1 ? 1 : 0) + "%";
 const called = r => "run " + r.number + (r.name ? " " + r.name : "");
 // A number with five digits; what is no number was NaN or infinite.
 const short = v => v == null ? "nan" : Number.isInteger(v) && Math.abs(v) < 1e6 ? String(v) : String(Number(v.toPrecision(5)));
+// A number with the same number of digits after the point as its neighbours in a column, so that they can be compared.
+const even = v => v == null || Number.isInteger(v) ? short(v) : Math.abs(v) >= 1e5 || Math.abs(v) < 1e-3 ? v.toExponential(2) : v.toFixed(Math.abs(v) >= 100 ? 1 : Math.abs(v) >= 10 ? 2 : 4);
 const epochs = (done, of) => done == null ? (of ? `–/${of}` : "") : done.toFixed(0) + (of ? "/" + of : "");
 // A moment, in seconds since 1970, as the browser's local time; the day is left out where it is today's.
 const stamp = s => new Date(s * 1000).toLocaleString("sv");

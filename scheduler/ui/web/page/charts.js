@@ -12,11 +12,12 @@ function ready(r) {
     d.points = [];
     d.memory.forEach((m, i) => { for (const s of m.steps) d.points.push([s[0], i, s[1], s[2]]); d.points.push([m.end, i, 0, 0]); });
     d.points.sort((a, b) => a[0] - b[0] || a[2] - b[2]);
-    let reserved = 0, held = 0, seen = 0; const now = new Map(); d.most = 0;
+    let reserved = 0, held = 0, seen = 0, kept = 0; const now = new Map(); d.most = 0;
     d.points.forEach(([t, i, p, h], k) => {
       const [op, oh] = now.get(i) || [0, 0]; reserved += p - op; held += h - oh; now.set(i, [p, h]);
-      if (d.points[k + 1]?.[0] !== t) { d.most = Math.max(d.most, reserved, held); seen = Math.max(seen, held); }  // sums between events of the same moment are not real
+      if (d.points[k + 1]?.[0] !== t) { d.most = Math.max(d.most, reserved, held); seen = Math.max(seen, held); kept = Math.max(kept, reserved); }  // sums between events of the same moment are not real
     });
+    d.used = seen; d.kept = kept;
     d.above = d.capacity && d.most * 5 < d.capacity;  // at full height, the used memory would not be visible
     if (d.capacity && !d.above) d.most = Math.max(d.capacity, seen, Math.min(d.most, d.capacity * 1.25));  // a growing reservation may exceed the capacity for a moment
   }
@@ -35,7 +36,7 @@ class Charts {
   // ---- elements ----
 
   build(r) {
-    const box = el("section", undefined, "charts"); box.append(el("h3", called(r)));
+    const box = el("section", undefined, "charts"); if (this.runs.length > 1) box.append(el("h3", called(r)));
     r.legend = el("div", undefined, "legend"); r.timeline = el("canvas"); r.timeline.setAttribute("role", "img");
     r.timeline.setAttribute("aria-label", `Timeline of ${called(r)}: ` + (r.devices.map(d => `${d.label} ${many(d.bars.length, "attempt")}`).join(", ") || "nothing has started"));
     box.append(r.legend, r.timeline);
@@ -47,6 +48,11 @@ class Charts {
       d.canvas = el("canvas"); d.canvas.setAttribute("role", "img");
       d.canvas.setAttribute("aria-label", `Memory on ${d.label} over time, ${many(d.memory.length, "attempt")} stacked, at most ${size(d.most)} used or reserved`);
       box.append(d.canvas); this.draggable(d.canvas, e => this.aboutMemory(d, e));
+      if (d.load.length) {
+        const busy = d.load.reduce((sum, p) => sum + p[1], 0) / d.load.length, hot = d.load.reduce((most, p) => Math.max(most, p[3] ?? 0), 0);
+        d.busy = el("canvas"); d.busy.setAttribute("role", "img"); d.busy.setAttribute("aria-label", `Utilisation of ${d.label} over time, ${share(busy)} on average`);
+        box.append(el("h4", `Utilisation of ${d.label}: ${share(busy)} on average` + (hot ? `, at most ${hot}°C` : "")), d.busy); this.draggable(d.busy, e => this.aboutLoad(d, e));
+      }
     }
     const says = el("div", undefined, "legend");
     says.append(el("span", "areas: memory used by each task (highest so far); line: reserved" + (r.devices.some(d => d.capacity && !d.above) ? "; dashed: capacity" : "")));
@@ -69,7 +75,7 @@ class Charts {
   // ---- drawing ----
 
   redraw() { if (!this.due) this.due = requestAnimationFrame(() => { this.due = 0; this.draw(); }); }
-  draw() { for (const r of this.runs) { this.legend(r); this.drawTimeline(r); for (const d of r.devices) if (d.canvas) this.drawMemory(d); } }
+  draw() { for (const r of this.runs) { this.legend(r); this.drawTimeline(r); for (const d of r.devices) { if (d.canvas) this.drawMemory(d); if (d.busy) this.drawLoad(d); } } }
   recolour() { colours(); this.redraw(); }
   get span() { return this.to - this.from; }
   zoom(from, to) {
@@ -186,6 +192,20 @@ class Charts {
     if (d.capacity && !d.above) {
       c.setLineDash([5, 4]); c.strokeStyle = COLOURS.failed; c.beginPath(); c.moveTo(PAD.left, yAt(d.capacity)); c.lineTo(w - PAD.right, yAt(d.capacity)); c.stroke(); c.setLineDash([]);
     }
+  }
+  drawLoad(d) {
+    const height = 84, [c, w] = this.prepare(d.busy, height), bottom = height - PAD.axis, top = 8, y = v => bottom - Math.min(1, v) * (bottom - top);
+    this.axis(c, w, 0, bottom); c.textAlign = "right"; c.font = SMALL;
+    for (const v of [0, .5, 1]) { c.fillStyle = COLOURS.line; c.fillRect(PAD.left, Math.round(y(v)), w - PAD.left - PAD.right, 1); c.fillStyle = COLOURS.faint; c.fillText(100 * v + "%", PAD.left - 4, y(v)); }
+    c.save(); c.beginPath(); c.rect(PAD.left, 0, w - PAD.left - PAD.right, height); c.clip();
+    const points = d.load.map(p => [this.xAt(p[0], w), y(p[1])]); c.beginPath(); c.moveTo(points[0][0], bottom);
+    for (const [px, py] of points) c.lineTo(px, py);
+    c.lineTo(points.at(-1)[0], bottom); c.fillStyle = COLOURS.accent; c.globalAlpha = .25; c.fill(); c.globalAlpha = 1;
+    c.beginPath(); points.forEach(([px, py], k) => k ? c.lineTo(px, py) : c.moveTo(px, py)); c.strokeStyle = COLOURS.accent; c.lineWidth = 1.3; c.stroke(); c.restore(); c.font = FONT;
+  }
+  aboutLoad(d, event) {
+    const box = d.busy.getBoundingClientRect(), t = this.tAt(event.clientX - box.left, box.width), p = d.load.reduce((near, one) => Math.abs(one[0] - t) < Math.abs(near[0] - t) ? one : near);
+    return `${time(p[0])}: ${Math.round(100 * p[1])}% busy, ${size(p[2])} used` + (p[3] == null ? "" : `, ${p[3]}°C`);
   }
   heights(c, w, most, yAt) {
     let step = 2 ** Math.ceil(Math.log2(most / 3)); if (most / step < 2) step /= 2;

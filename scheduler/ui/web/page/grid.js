@@ -119,22 +119,28 @@ class Grid {
     if (this.by !== id) { this.by = id; this.down = first; } else if (this.down === first) this.down = !first; else { this.by = ""; this.down = false; }
     this.sorted(this.by, this.down);
   }
+  // The pointer is followed on the whole page, since it may leave the head at once.
   draggable(th, c) {
     let from = null, far = false, target = null;
     const marks = () => { for (const one of th.parentNode?.children || []) one.classList.remove("before", "after", "moves"); };
-    th.addEventListener("pointerdown", e => { if (e.button === 0 && e.pointerType !== "touch") { from = e.clientX; far = false; } });
-    th.addEventListener("pointermove", e => {
-      if (from === null || !far && Math.abs(e.clientX - from) < 6) return;
-      if (!far) { far = true; th.setPointerCapture(e.pointerId); }
-      marks(); th.classList.add("moves"); target = null;
+    const moved = e => {
+      if (!far && Math.abs(e.clientX - from) < 6) return;
+      far = true; marks(); th.classList.add("moves");
       const all = [...th.parentNode.children], over = all.find(one => { const b = one.getBoundingClientRect(); return e.clientX >= b.left && e.clientX < b.right; }) || (e.clientX > from ? all.at(-1) : all[0]);
-      const box = over.getBoundingClientRect(), after = e.clientX > box.left + box.width / 2; over.classList.add(after ? "after" : "before");
-      const ids = this.shown.map(one => one.id), at = ids.indexOf(over.dataset.column) + (after ? 1 : 0);
-      target = { before: ids[at] ?? null };
+      const box = over.getBoundingClientRect(), after = e.clientX > box.left + box.width / 2, ids = this.shown.map(one => one.id);
+      over.classList.add(after ? "after" : "before"); target = { before: ids[ids.indexOf(over.dataset.column) + (after ? 1 : 0)] ?? null };
+    };
+    const ended = e => {
+      removeEventListener("pointermove", moved); removeEventListener("pointerup", ended); removeEventListener("pointercancel", ended); marks();
+      if (e.type === "pointerup" && far && target) this.move(c.id, target.before);
+      setTimeout(() => { far = false; });
+    };
+    th.addEventListener("pointerdown", e => {
+      if (e.button !== 0 || e.pointerType === "touch") return;
+      from = e.clientX; far = false; target = null;
+      addEventListener("pointermove", moved); addEventListener("pointerup", ended); addEventListener("pointercancel", ended);
     });
-    th.addEventListener("pointerup", () => { from = null; marks(); if (far && target) this.move(c.id, target.before); });
-    th.addEventListener("pointercancel", () => { from = null; far = false; marks(); });
-    th.addEventListener("click", e => { if (far) { e.stopPropagation(); e.preventDefault(); far = false; } }, true);
+    th.addEventListener("click", e => { if (far) { e.stopPropagation(); e.preventDefault(); } }, true);
   }
 
   // ---- a row that opens ----
@@ -182,7 +188,7 @@ function memoryCell(td, peak, reserved) {
 // A value with the shape of its curve before it.
 const SVG = "http://www.w3.org/2000/svg";
 function curveCell(td, value, values) {
-  const text = value === undefined ? "" : short(value), now = text + (values || []).join(); if (td.dataset.now === now) return;
+  const text = value === undefined ? "" : even(value), now = text + (values || []).join(); if (td.dataset.now === now) return;
   td.dataset.now = now; td.replaceChildren(); if (!text) return;
   const known = (values || []).filter(v => v != null);
   if (known.length > 1) td.append(spark(known));

@@ -107,38 +107,18 @@ function ahead(f, tick) {
   return `, about ${likely} left` + (early === late && late === likely ? "" : ` (${early} to ${late})`);
 }
 
-const PARTS = ["ours", "reserved", "others", "buffer"];
 function devices(f) {
-  const box = $("devices");
-  f.bars.forEach((bar, i) => {
-    let row = box.children[i];
-    if (!row) {
-      row = el("div", undefined, "device-row"); const track = el("div", undefined, "track device"); track.setAttribute("role", "img");
-      track.append(...PARTS.map(p => el("span", undefined, "slice " + p))); row.append(el("span", undefined, "name"), track, el("span", undefined, "busy"), el("span", undefined, "numbers")); box.append(row);
-    }
-    const [name, track, busy, numbers] = row.children;
-    PARTS.forEach((p, k) => { track.children[k].style.width = bar.total ? 100 * bar[p] / bar.total + "%" : "0"; });
-    const held = `${size(bar.ours + bar.others)} of ${size(bar.total)} used`;
-    put(name, bar.label); name.title = bar.label; busyCell(busy, bar);
-    put(numbers, bar.closed ? "drained: " + bar.closed : `${held}, ${size(bar.reserved)} more reserved${bar.celsius == null ? "" : `, ${bar.celsius}°C`}, ${many(bar.tasks, "task")}`);
-    track.setAttribute("aria-label", `${bar.label}: ` + PARTS.filter(p => p in f.legend).map(p => `${size(bar[p])} ${f.legend[p]}`).join(", ") + `, ${size(bar.free)} free`);
-    track.title = track.getAttribute("aria-label");
-  });
-  while (box.children.length > f.bars.length) box.lastChild.remove();
-  if (!f.bars.length) box.replaceChildren();
-  const now = JSON.stringify(f.legend); if ($("legend").dataset.now === now) return;
-  $("legend").dataset.now = now;
-  legendOf($("legend"), [...PARTS.filter(p => p in f.legend).map(p => [f.legend[p], `var(--${p})`]), ["free", "var(--panel)"]]);
+  deviceRows($("devices"), f.bars.map(bar => ({ ...bar, says: bar.closed ? "drained: " + bar.closed
+    : `${size(bar.ours + bar.others)} of ${size(bar.total)} used, ${size(bar.reserved)} more reserved${bar.celsius == null ? "" : `, ${bar.celsius}°C`}, ${many(bar.tasks, "task")}`, ...loadOf(bar) })), f.legend);
+  deviceLegend($("legend"), f.legend);
 }
-
 // The load of a device now, with its last minutes while this page was open.
 const LOADS = new Map(), LAST = 600;
-function busyCell(box, bar) {
-  if (bar.load == null) { box.replaceChildren(); return; }
-  const key = state.run + bar.label, now = performance.now() / 1000, all = (LOADS.get(key) || []).filter(([at]) => at > now - LAST); all.push([now, Math.min(1, bar.load / (bar.capacity || 1))]); LOADS.set(key, all);
-  const text = bar.capacity === 1 ? `${Math.round(100 * bar.load)}% busy` : `${bar.load.toFixed(1)} of ${bar.capacity.toFixed(0)} cores`, every = Math.max(1, Math.floor(all.length / 60));
-  const known = all.filter((_, i) => i % every === 0 || i === all.length - 1).map(([, v]) => v); box.replaceChildren(); if (known.length > 1) box.append(spark(known, 80, 20, [0, 1]));
-  box.append(text); box.title = `load over the last ${time(now - all[0][0])}`;
+function loadOf(bar) {
+  if (bar.load == null) return {};
+  const key = state.run + bar.label, now = performance.now() / 1000, all = (LOADS.get(key) || []).filter(([at]) => at > now - LAST), every = Math.max(1, Math.floor(all.length / 60));
+  all.push([now, Math.min(1, bar.load / (bar.capacity || 1))]); LOADS.set(key, all);
+  return { load: bar.capacity === 1 ? `${Math.round(100 * bar.load)}% busy` : `${bar.load.toFixed(1)} of ${bar.capacity.toFixed(0)} cores`, loads: all.filter((_, i) => i % every === 0 || i === all.length - 1).map(([, v]) => v), over: `load over the last ${time(now - all[0][0])}` };
 }
 
 // ---- the simple tables: rows stay the same elements while they are shown, so that the keyboard keeps its place ----
@@ -193,7 +173,7 @@ function columnsOf(rows) {
     { id: "state", label: "state", cls: "state", draw: (td, t) => stateCell(td, stateOf(t)) },
     ...names.map((name, i) => ({ id: "parameter." + name, label: name, num: numeric(rows.map(t => t.settings[i])), off: i > 5, text: t => t.settings[i] })),
     ...metrics.flatMap(([name, goal], i) => [
-      { id: "best." + name, label: "best " + name, num: true, cls: "value", off: i > 1, down: goal === "max", text: t => t.metrics[name]?.best == null ? "" : short(t.metrics[name].best) },
+      { id: "best." + name, label: "best " + name, num: true, cls: "value", off: i > 1, down: goal === "max", text: t => t.metrics[name]?.best == null ? "" : even(t.metrics[name].best) },
       { id: "result." + name, label: name, num: true, off: i > 0, down: goal === "max", title: `last ${name}, with its curve`, draw: (td, t) => curveCell(td, t.metrics[name]?.last, t.metrics[name]?.values) },
     ]),
     { id: "epochs", label: "epochs", num: true, sort: false, off: !seen("epochs", rows, t => t.epochs != null || t.live?.epochs != null), text: t => t.live?.epochs != null ? epochs(t.live.epochs, t.live.of_epochs) : epochs(t.epochs, t.of_epochs) },
@@ -206,7 +186,7 @@ function columnsOf(rows) {
     { id: "attempts", label: "attempts", num: true, sort: false, off: true, text: t => t.attempts ? String(t.attempts) : "" },
     { id: "ooms", label: "OOMs", num: true, sort: false, off: !seen("ooms", rows, t => t.ooms), text: t => t.ooms ? String(t.ooms) : "" },
     { id: "priority", label: "prio", num: true, off: !several("priority", t => t.priority), text: t => String(t.priority) },
-    { id: "batch", label: "batch", num: true, off: !several("batch", t => t.batch), text: t => String(t.batch) },
+    { id: "batch", label: "batch", num: true, off: true, text: t => String(t.batch) },
     { id: "waited_s", label: "waited", num: true, sort: false, off: true, text: t => time(t.waited_s) },
     { id: "exit_code", label: "exit", num: true, sort: false, off: group !== "failed", text: t => t.exit_code == null ? "" : String(t.exit_code) },
     { id: "reason", label: "reason", cls: "long", sort: false, off: !seen("reason", rows, t => t.reason), text: t => t.reason || "" },

@@ -15,7 +15,7 @@ const inOrder = values => [...new Set(values)].sort((a, b) => compare(a, b, fals
 function prepare(canvas, tall) {
   const width = canvas.parentNode.clientWidth || 600, ratio = window.devicePixelRatio || 1, c = canvas.getContext("2d");
   canvas.style.height = tall + "px"; canvas.width = Math.round(width * ratio); canvas.height = Math.round(tall * ratio);
-  c.setTransform(ratio, 0, 0, ratio, 0, 0); c.fillStyle = COLOURS.paper; c.fillRect(0, 0, width, tall); c.font = SMALL; c.textBaseline = "middle";
+  c.setTransform(ratio, 0, 0, ratio, 0, 0); c.clearRect(0, 0, width, tall); c.font = SMALL; c.textBaseline = "middle";
   return [c, width];
 }
 // Places from 0 to 1 for the values of a parameter: along a (logarithmic) scale for numbers, else in equal steps.
@@ -125,7 +125,7 @@ class Metrics {
     const least = logarithmic ? sample.reduce((m, v) => Math.min(m, v), Infinity) * .95 : low; $("log-scale").disabled = !all.every(one => one.values.every(v => v > 0));
     this.curveSet = { all, found, colour };
     const u = plot(box, {
-      x: [first, final], series: [{ values: [null, null], stroke: () => COLOURS.ink }], kinds: ["number", "number"], tall: TALL, logarithmic, least, most: high,
+      x: [first, final], series: [{ values: [null, null], stroke: () => COLOURS.ink }], kinds: ["number", "number"], tall: 300, logarithmic, least, most: high,
       label: `Curves of ${this.metric.name}: ${many(all.length, "task")}, one colour for each value of ${$("parameter").selectedOptions[0].textContent}; the table of the best has the same values`,
       hooks: { draw: [u => this.paintCurves(u)] },
     });
@@ -167,7 +167,7 @@ class Metrics {
     const c = over.getContext("2d"), ratio = window.devicePixelRatio || 1, w = u.over.clientWidth, h = u.over.clientHeight;
     over.width = w * ratio; over.height = h * ratio; if (!one) return;
     c.setTransform(ratio, 0, 0, ratio, 0, 0); const points = this.places(u, one, { left: 0, top: 0, width: w, height: h }); c.lineJoin = "round";
-    c.strokeStyle = COLOURS.paper; c.lineWidth = 6; this.stroke(c, points); c.strokeStyle = COLOURS.ink; c.lineWidth = 2.4; this.stroke(c, points);
+    c.strokeStyle = COLOURS.raised; c.lineWidth = 6; this.stroke(c, points); c.strokeStyle = COLOURS.ink; c.lineWidth = 2.4; this.stroke(c, points);
   }
 
   // ---- a parameter against the best values ----
@@ -214,7 +214,7 @@ class Metrics {
     const many_ = xs.length > 40 || ys.length > 40; $("heat-note").hidden = !many_; if (many_) { $("heat-note").textContent = "Too many values for a map: choose parameters with at most 40."; return; }
     const cells = new Map(); for (const one of all) { const key = one.settings[a] + "\0" + one.settings[b]; cells.set(key, [...(cells.get(key) || []), one]); }
     const value = list => mean ? list.reduce((sum, one) => sum + one.best, 0) / list.length : list[0].best;
-    const values = [...cells.values()].map(value), [low, high] = this.range(values), place = v => { const p = Math.min(1, Math.max(0, (v - low) / (high - low))); return this.low ? 1 - p : p; };
+    const values = [...cells.values()].map(value), [least, most] = this.range(values), low = Math.max(least, Math.min(...values)), high = Math.max(low + 1e-12, Math.min(most, Math.max(...values))), place = v => { const p = Math.min(1, Math.max(0, (v - low) / (high - low))); return this.low ? 1 - p : p; };
     const letters = Math.max(...ys.map(v => String(v).slice(0, 12).length)), left = 14 + 7 * letters, width = box.clientWidth || 500, foot = 22, tall = Math.max(16, Math.min(40, (TALL - foot) / ys.length)), wide = (width - left - 4) / xs.length;
     const svg = document.createElementNS(SVG, "svg"), height = tall * ys.length + foot; svg.setAttribute("width", width); svg.setAttribute("height", height); svg.setAttribute("role", "img");
     svg.setAttribute("aria-label", `${mean ? "Mean" : "Best"} ${this.metric.name} for each ${this.run.parameters[a]} and ${this.run.parameters[b]}`);
@@ -249,7 +249,8 @@ class Metrics {
 
   drawParallel(all, found, colour) {
     if ($("parallel-box").hidden || !all.length) return;
-    const names = [...this.run.parameters.slice(0, 9), this.metric.name], [c, w] = prepare($("parallel"), TALL), top = 30, bottom = TALL - 14, left = Math.min(70, w * .1), right = Math.min(80, w * .12);
+    const names = [...this.run.parameters.slice(0, 9), this.metric.name], [c, w] = prepare($("parallel"), TALL), top = 30, bottom = TALL - 14, right = Math.min(80, Math.max(46, w * .12));
+    const left = 14 + Math.max(...scaleOf(all.map(one => one.settings[0])).all.map(v => c.measureText(String(v).slice(0, 10)).width));
     const [low, high] = this.range(all.map(one => one.best)), clip = v => Math.min(1, Math.max(0, v));
     this.axes = names.map((name, i) => {
       const last = i === names.length - 1, at = last ? this.last : i, scale = last ? { at: v => clip((v - low) / (high - low)), ticks: ticks(low, high, 5) } : scaleOf(all.map(one => one.settings[i]));
@@ -273,7 +274,7 @@ class Metrics {
     for (const v of axis.says) {
       const y = bottom - (axis.last ? axis.scale.at(v) : axis.scale.at(v)) * (bottom - top); if (y > last - 12) continue; last = y;
       const text = axis.last ? short(v) : String(v).slice(0, 10), wide = c.measureText(text).width, at = x + far * 7;
-      c.fillStyle = COLOURS.paper; c.globalAlpha = .8; c.fillRect(axis.last ? at - 2 : at - wide - 2, y - 7, wide + 4, 14); c.globalAlpha = 1; c.fillStyle = COLOURS.ink; c.fillText(text, at, y);
+      c.fillStyle = COLOURS.raised; c.globalAlpha = .8; c.fillRect(axis.last ? at - 2 : at - wide - 2, y - 7, wide + 4, 14); c.globalAlpha = 1; c.fillStyle = COLOURS.ink; c.fillText(text, at, y);
     }
   }
   brushes(canvas) {
@@ -301,7 +302,7 @@ class Metrics {
     thead.append(head);
     for (const one of found.slice(0, BEST)) {
       const tr = el("tr"), first = el("td", undefined, "n"), state = el("td", undefined, "state"); first.append(action(String(one.task), () => this.chosen(r, one.task), "plain")); first.firstChild.setAttribute("aria-label", `Task ${one.task}: show it in the table`); stateCell(state, one.state);
-      tr.append(first, ...(names ? [el("td", bare(one.name, r.parameters))] : []), ...shown.map((name, i) => el("td", one.settings[i], right.has(name) ? "n" : "")), el("td", short(one.best), "n value"), el("td", short(one.step), "n"), el("td", one.last == null ? "nan" : short(one.last), "n"), state); body.append(tr);
+      tr.append(first, ...(names ? [el("td", bare(one.name, r.parameters))] : []), ...shown.map((name, i) => el("td", one.settings[i], right.has(name) ? "n" : "")), el("td", even(one.best), "n value"), el("td", short(one.step), "n"), el("td", even(one.last), "n"), state); body.append(tr);
     }
     $("best").replaceChildren(thead, body);
   }

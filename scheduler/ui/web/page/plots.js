@@ -2,7 +2,7 @@
 // Charts over time, which uPlot draws in the colours of the page; and colours along a scale.
 const FONT = "12px system-ui, sans-serif", SMALL = "11px system-ui, sans-serif";
 const STEPS = [.1, .2, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800, 1209600];
-const NAMED = ["paper", "ink", "faint", "line", "panel", "accent", "succeeded", "failed", "oom", "timeout", "interrupted", "cancelled",
+const NAMED = ["paper", "ink", "faint", "line", "panel", "raised", "accent", "succeeded", "failed", "oom", "timeout", "interrupted", "cancelled",
   "lost", "unstarted", "again", "running", "probe", "reservation", "ours", "r0", "r1", "r2", "r3", "r4", "p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7"];
 let COLOURS = {};
 function colours() {

@@ -12,14 +12,14 @@ const NUMBERS = [
   ["Tasks", r => whole(r.summary.tasks), r => r.summary.tasks, 0],
   ["States", r => Object.entries(r.states).map(([s, n]) => whole(n) + " " + (STATE_WORDS[s] || s)).join(", ")],
   ["Makespan", r => time(r.summary.makespan_s), r => r.summary.makespan_s, -1],
-  ["Sum of the tasks' times", r => time(r.summary.one_at_a_time_s), r => r.summary.one_at_a_time_s, 0],
+  ["Sum of task times", r => time(r.summary.one_at_a_time_s), r => r.summary.one_at_a_time_s, 0],
   ["Sum / makespan", r => r.summary.times_faster.toFixed(2), r => r.summary.times_faster, 1],
-  ["Time spent on probes", r => share(r.summary.profiling_share)],
+  ["Time in probes", r => share(r.summary.profiling_share)],
   ["Out of memory", r => whole(r.summary.ooms)],
   ["Retries", r => whole(r.summary.retries)],
   ["Memory use", r => share(r.summary.memory_use), r => r.summary.memory_use, 1],
-  ["Reserved memory / peak", r => r.summary.reserved_for_peaks ? r.summary.reserved_for_peaks.toFixed(2) : "–", r => r.summary.reserved_for_peaks, -1],
-  ["Tasks slowed down 1.5 times or more", r => whole(r.summary.stretched)],
+  ["Reserved / peak", r => r.summary.reserved_for_peaks ? r.summary.reserved_for_peaks.toFixed(2) : "–", r => r.summary.reserved_for_peaks, -1],
+  ["Slowed 1.5 times", r => whole(r.summary.stretched)],
 ];
 function compared(r, of, better) {
   const a = of(RUNS[0]), b = of(r); if (!a || !b) return el("td", "–", "n");
@@ -43,10 +43,23 @@ function numbers() {
   $("numbers").append(thead, body);
 }
 
+// The devices of one run: its highest use, and its load over the whole run.
+function devicesOf(r) {
+  const known = r.devices.filter(d => d.capacity); $("device-section").hidden = RUNS.length > 1 || !known.length;
+  if ($("device-section").hidden) return;
+  const legend = { ours: "highest use by this run", reserved: "highest reservation beyond it" };
+  deviceRows($("devices"), known.map(d => {
+    const used = Math.min(d.capacity, d.used), loads = d.load.map(p => p[1]), every = Math.max(1, Math.floor(loads.length / 60)), mean = loads.reduce((a, b) => a + b, 0) / (loads.length || 1), hot = d.load.reduce((most, p) => Math.max(most, p[3] ?? 0), 0);
+    return { label: d.label, total: d.capacity, ours: used, reserved: Math.max(0, Math.min(d.capacity, d.kept) - used), says: `${size(d.used)} of ${size(d.capacity)} used, ${size(d.kept)} reserved${hot ? `, ${hot}°C` : ""}, ${many(d.bars.length, "attempt")}`,
+      load: loads.length ? `${share(mean)} busy` : "", loads: loads.filter((_, i) => i % every === 0), over: "utilisation over the run" };
+  }), legend);
+  deviceLegend($("legend"), legend);
+}
+
 // ---- the table of tasks ----
 
 let page = 0, found = [];
-const PAGE = 100;
+const PAGE = innerWidth <= 640 ? 25 : 100;
 const GRID = new Grid($("tasks"), { key: t => t.id, remember: "scheduler-columns", sorted: () => { page = 0; sorts(); table(); }, opened: t => taskDetail(detailOf(RUNS[$("which").value], t)) });
 // A task as an object; what it reads from the run's lists is made once, when the table needs it.
 function tasksOf(r) {
@@ -65,7 +78,7 @@ function columnsOf(r) {
     { id: "state", label: "state", cls: "state", draw: (td, t) => stateCell(td, t.state), value: t => t.state },
     ...names.map((name, i) => ({ id: "parameter." + name, label: name, num: numeric(all.map(t => t.settings[i])), off: i > 5, text: t => t.settings[i], value: t => t.settings[i] })),
     ...r.metrics.flatMap((m, i) => [
-      { id: "best." + m.name, label: "best " + m.name, num: true, cls: "value", off: i > 1, down: m.goal === "max", text: t => { const v = best(m, t.metrics[i]); return v == null ? "" : short(v); }, value: t => best(m, t.metrics[i]) },
+      { id: "best." + m.name, label: "best " + m.name, num: true, cls: "value", off: i > 1, down: m.goal === "max", text: t => { const v = best(m, t.metrics[i]); return v == null ? "" : even(v); }, value: t => best(m, t.metrics[i]) },
       { id: "result." + m.name, label: m.name, num: true, off: i > 0, down: m.goal === "max", title: `last ${m.name}, with its curve`, draw: (td, t) => { const c = t.metrics[i]; curveCell(td, c && c[1], c && c[7]); }, value: t => t.metrics[i]?.[1] },
     ]),
     { id: "epochs", label: "epochs", num: true, off: !some(t => t.epochs != null), text: t => epochs(t.epochs, t.of_epochs), value: t => t.epochs },
@@ -76,7 +89,7 @@ function columnsOf(r) {
     { id: "attempts", label: "attempts", num: true, off: !some(t => t.attempts > 1), text: t => String(t.attempts), value: t => t.attempts },
     { id: "ooms", label: "OOMs", num: true, off: !some(t => t.ooms), text: t => String(t.ooms), value: t => t.ooms },
     { id: "priority", label: "prio", num: true, off: !differ(t => t.priority), text: t => String(t.priority), value: t => t.priority },
-    { id: "batch", label: "batch", num: true, off: !differ(t => t.batch), text: t => String(t.batch), value: t => t.batch },
+    { id: "batch", label: "batch", num: true, off: true, text: t => String(t.batch), value: t => t.batch },
     { id: "waited_s", label: "waited", num: true, off: true, text: t => time(t.waited_s), value: t => t.waited_s },
     { id: "started", label: "started", num: true, off: true, text: t => t.started == null ? "" : clock(r.begin + t.started), value: t => t.started },
     { id: "exit_code", label: "exit", num: true, off: !some(t => t.exit_code), text: t => t.exit_code == null ? "" : String(t.exit_code), value: t => t.exit_code },
@@ -143,7 +156,7 @@ function saveRows() {
   save(`run-${r.number}.csv`, [head, ...rows].map(row => row.map(quoted).join(",")).join("\n") + "\n", "text/csv");
 }
 
-numbers();
+numbers(); devicesOf(RUNS[0]);
 $("charts").append(...RUNS.map(r => CHARTS.build(r)));
 CHARTS.controls($("controls"));
 RUNS.forEach((r, i) => $("which").append(option(i, called(r)))); $("of-which").hidden = RUNS.length < 2;

@@ -1,0 +1,67 @@
+"""The recorder of the load of a run's devices: every few seconds in memory, and now and then into a file of the run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import TYPE_CHECKING
+
+from scheduler.core.ports import Sample
+from scheduler.core.reporting.device_history import DeviceHistory
+from scheduler.runtime import clock
+from scheduler.runtime.paths import RunPaths, replace_file
+
+if TYPE_CHECKING:
+    from scheduler.app.run.session import RunSession
+
+WRITES = 15.0
+"""Seconds between two writes of the file."""
+OLD = 10.0
+"""Seconds after which a measurement of a device is too old to be kept."""
+
+
+class DeviceRecorder:
+    """An observer of a run that keeps the load of its GPUs for the page and the report."""
+
+    def __init__(self, session: RunSession) -> None:
+        self._brain, self._devices, self._places = session.brain, session.devices, session.places
+        self._there = any(budget.busy is not None or budget.device.is_gpu for budget in self._devices.snapshot())
+        self.history = read_history(self._places)
+        self._due = self._written = time.monotonic()
+
+    def see(self, sample: Sample) -> None:
+        """Note nothing: devices are looked at, not attempts."""
+
+    def draw(self) -> float:
+        """Look at the devices if that is due; return the seconds until it is due again."""
+        if not self._there:
+            return WRITES
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + self.history.every
+            if self._brain.placements_exist():
+                self.history.add(clock.now(), [one for one in self._devices.snapshot() if one.age < OLD])
+            if now >= self._written + WRITES:
+                self._write()
+        return self._due - now
+
+    def _write(self) -> None:
+        """Replace the file; ignore a failure, because the file is only for views."""
+        self._written = time.monotonic()
+        with contextlib.suppress(OSError):
+            text = json.dumps(self.history.to_dict(), separators=(",", ":"))
+            replace_file(self._places.devices, text.encode("ascii"), durable=False)
+
+    def close(self) -> None:
+        """Write what came after the last write."""
+        if self.history.points:
+            self._write()
+
+
+def read_history(places: RunPaths) -> DeviceHistory:
+    """Return the recorded load of a run's devices; an empty one if there is none, or if it is damaged."""
+    try:
+        return DeviceHistory.from_dict(json.loads(places.devices.read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return DeviceHistory()

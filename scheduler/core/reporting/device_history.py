@@ -1,0 +1,79 @@
+"""The load of devices over the time of a run, bounded: of a long run each point covers a longer time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from scheduler.core.model import DeviceBudget
+from scheduler.values import dataclass
+
+FORMAT = 1
+MOST_POINTS = 480
+"""The number of points of one device; with more, two neighbours become one."""
+EVERY = 2.0
+"""Seconds between two points at first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPoint:
+    """The state of a device at one time, or over a while: mean load, highest use and temperature."""
+
+    at: float
+    busy: float
+    used: int
+    celsius: int | None = None
+
+    def with_next(self, other: LoadPoint) -> LoadPoint:
+        """Return one point for this one and the one after it."""
+        celsius = max((one for one in (self.celsius, other.celsius) if one is not None), default=None)
+        return LoadPoint(self.at, (self.busy + other.busy) / 2, max(self.used, other.used), celsius)
+
+
+class DeviceHistory:
+    """The load, the used memory and the temperature of the devices that report their load."""
+
+    def __init__(self) -> None:
+        self.every = EVERY
+        """Seconds between two points."""
+        self.points: dict[str, list[LoadPoint]] = {}
+
+    def add(self, at: float, budgets: Iterable[DeviceBudget]) -> None:
+        """Add what the devices do now; a device that does not say how busy it is has no history."""
+        for budget in budgets:
+            if budget.busy is not None and not budget.device.is_slot:
+                used = max(0, budget.device.total - budget.free)
+                points = self.points.setdefault(budget.device.key, [])
+                points.append(LoadPoint(at, budget.busy, used, budget.celsius))
+        if any(len(points) > MOST_POINTS for points in self.points.values()):
+            self._thin()
+
+    def _thin(self) -> None:
+        self.every *= 2
+        for key, points in self.points.items():
+            pairs = [one.with_next(other) for one, other in zip(points[::2], points[1::2], strict=False)]
+            self.points[key] = pairs + points[len(pairs) * 2 :]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the history as JSON values."""
+        devices = {key: [_told(point) for point in points] for key, points in self.points.items()}
+        return {"format": FORMAT, "every": self.every, "devices": devices}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> DeviceHistory:
+        """Return the history that `to_dict` described; raise KeyError, TypeError or ValueError for anything else."""
+        if data["format"] != FORMAT:
+            raise ValueError(f"format {data['format']} of a device history is unknown here")
+        made = cls()
+        made.every = max(EVERY, float(data["every"]))
+        made.points = {str(key): [_read(one) for one in points] for key, points in data["devices"].items()}
+        return made
+
+
+def _told(point: LoadPoint) -> list[float | int | None]:
+    return [round(point.at, 1), round(point.busy, 3), point.used, point.celsius]
+
+
+def _read(said: Sequence[Any]) -> LoadPoint:
+    at, busy, used, celsius = said
+    return LoadPoint(float(at), float(busy), int(used), None if celsius is None else int(celsius))
