@@ -266,10 +266,8 @@ def test_page_shows_the_last_values_of_metrics_and_their_shape(chromium: Browser
             opened.resize(*WIDE)
             (home.root / "go").touch()
             choose(opened, "all", "document.querySelectorAll('#table tbody tr').length === 2")
-            opened.until(
-                "[...document.querySelectorAll(\"td[data-column='best.loss']\")].every(td => td.innerText === '0.5000')",
-                60,
-            )
+            best = "[...document.querySelectorAll(\"td[data-column='best.loss']\")]"
+            opened.until(f"{best}.every(td => td.innerText === '0.5000')")
             assert opened.faults() == []
     finally:
         assert page.close() == ""
