@@ -15,10 +15,10 @@ from typing import Any, BinaryIO
 
 from scheduler.app.observe.run_facts import find_run
 from scheduler.app.observe.run_reader import RunReader
-from scheduler.app.run.device_recorder import read_history
 from scheduler.core.model import RETRIABLE
 from scheduler.core.reporting.memory_timeline import MemoryTimeline
 from scheduler.core.tasks.redaction import without_secrets
+from scheduler.devices.load_recorder import read_history
 from scheduler.errors import StateError, UsageError
 from scheduler.runtime.paths import PAGE, RunPaths, open_within, replace_file
 from scheduler.runtime.settings import Settings
@@ -66,7 +66,7 @@ def _told(info: RunInfo, secrets: bool) -> ReportedRun:
             [*islice(reader.brain.dependencies.edges(), MOST_ARROWS)],
             reader.metric_names,
             partial(_log_ends, info.places, rows, secrets=secrets),
-            read_history(info.places),
+            read_history(info.places.devices),
         )
 
 

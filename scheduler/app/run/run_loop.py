@@ -195,10 +195,11 @@ def _attach_views(
 ) -> _Views:
     """Attach the forecast, the status in the journal, the live view on a `terminal`, and notifications."""
     from scheduler.app.observe.eta import EtaUpdater
-    from scheduler.app.run.device_recorder import DeviceRecorder
+    from scheduler.devices.load_recorder import LoadRecorder
     from scheduler.runtime.event_sources import ObservedWorld
 
-    eta, status, load = EtaUpdater(session, ports), StatusRecorder(session), DeviceRecorder(session)
+    eta, status = EtaUpdater(session, ports), StatusRecorder(session)
+    load = LoadRecorder(session.devices.snapshot, session.brain.placements_exist, session.places.devices)
     stack.callback(eta.close)
     stack.callback(load.close)
     observers: list[Observer] = [eta, status, load]

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+from scheduler.core.model import DeviceBudget
 from scheduler.core.ports import Sample
 from scheduler.core.reporting.device_history import DeviceHistory
 from scheduler.runtime import clock
-from scheduler.runtime.paths import RunPaths, replace_file
-
-if TYPE_CHECKING:
-    from scheduler.app.run.session import RunSession
+from scheduler.runtime.paths import replace_file
 
 WRITES = 15.0
 """Seconds between two writes of the file."""
@@ -21,13 +20,14 @@ OLD = 10.0
 """Seconds after which a measurement of a device is too old to be kept."""
 
 
-class DeviceRecorder:
+class LoadRecorder:
     """An observer of a run that keeps the load of its GPUs for the page and the report."""
 
-    def __init__(self, session: RunSession) -> None:
-        self._brain, self._devices, self._places = session.brain, session.devices, session.places
-        self._there = any(budget.busy is not None or budget.device.is_gpu for budget in self._devices.snapshot())
-        self.history = read_history(self._places)
+    def __init__(self, look: Callable[[], Sequence[DeviceBudget]], is_active: Callable[[], bool], path: Path) -> None:
+        """Record what `look` returns while `is_active`, after what the file at `path` already has."""
+        self._look, self._is_active, self._path = look, is_active, path
+        self._there = any(budget.busy is not None or budget.device.is_gpu for budget in look())
+        self.history = read_history(path)
         self._due = self._written = time.monotonic()
 
     def see(self, sample: Sample) -> None:
@@ -40,8 +40,8 @@ class DeviceRecorder:
         now = time.monotonic()
         if now >= self._due:
             self._due = now + self.history.every
-            if self._brain.placements_exist():
-                self.history.add(clock.now(), [one for one in self._devices.snapshot() if one.age < OLD])
+            if self._is_active():
+                self.history.add(clock.now(), [one for one in self._look() if one.age < OLD])
             if now >= self._written + WRITES:
                 self._write()
         return self._due - now
@@ -51,7 +51,7 @@ class DeviceRecorder:
         self._written = time.monotonic()
         with contextlib.suppress(OSError):
             text = json.dumps(self.history.to_dict(), separators=(",", ":"))
-            replace_file(self._places.devices, text.encode("ascii"), durable=False)
+            replace_file(self._path, text.encode("ascii"), durable=False)
 
     def close(self) -> None:
         """Write what came after the last write."""
@@ -59,9 +59,9 @@ class DeviceRecorder:
             self._write()
 
 
-def read_history(places: RunPaths) -> DeviceHistory:
+def read_history(path: Path) -> DeviceHistory:
     """Return the recorded load of a run's devices; an empty one if there is none, or if it is damaged."""
     try:
-        return DeviceHistory.from_dict(json.loads(places.devices.read_bytes()))
+        return DeviceHistory.from_dict(json.loads(path.read_bytes()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return DeviceHistory()
