@@ -1,4 +1,4 @@
-"""`scheduler grid CMD -p NAME VALUE ...`: expand a parameter grid; print it, write it as a list, or run it."""
+"""`scheduler grid CMD -p NAME VALUE ...`: expand a parameter grid; print it, write it as a list, run or submit it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,31 @@ from scheduler.cli.flags import any_integer
 from scheduler.cli.parsing import Parser, joined_mps
 from scheduler.core.tasks import param_grid
 from scheduler.errors import UsageError
-from scheduler.inputs.grid import Chosen, split_parameters, write_csv
+from scheduler.inputs.grid import Chosen, grid_form, grid_rows, split_parameters, write_csv
+from scheduler.store.queue.queue_link import USUAL, checked_name
 from scheduler.units import count
 
 MODES = ("shuffled_grid", "grid")
-_OWN = ("command", "run", "out", "json", "sampling_mode", "n_samples", "seed", "parameter")
+_OWN = ("command", "run", "submit", "out", "json", "sampling_mode", "n_samples", "seed", "parameter", "help", "state")
+"""Arguments with an effect whatever is done with the commands, as `argparse` names them."""
+_OF_SUBMIT = ("queue", "python")
+"""Arguments with an effect beside --submit, in addition to the task fields."""
 
 
 def main(argv: list[str]) -> int:
-    """Print the commands, write them to a file, or run them."""
+    """Print the commands, write them to a file, run or submit them."""
     made = _parser()
     names = {flag for action in made._actions for flag in action.option_strings}
     rest, values = split_parameters(argv, lambda word: word.partition("=")[0] in names)
     _refuse_unknown_flags(values)
     args = made.parse_args(joined_mps(rest))
     chosen = commands(args.command, _checked_values(values), args)
+    _refuse_two_modes(args)
+    _refuse_flags_without_effect(made, args)
     if args.run:
         return _run(args, values, chosen)
-    _refuse_run_flags(made, args)
+    if args.submit:
+        return _submit(args, values, chosen)
     if args.out is not None:
         rows = write_csv(args.out, list(values), chosen)
         sys.stdout.write(f"{args.out}: {count(rows, 'row')} written; scheduler run {args.out} runs the list\n")
@@ -60,6 +67,10 @@ def _parser() -> Parser:
     add_sampling(made)
     made.add_argument("--out", metavar="F.csv", help="write a list for scheduler run, with parameter columns")
     made.add_argument("--run", action="store_true", help="run the commands; all flags of scheduler run apply")
+    made.add_argument(
+        "--submit", action="store_true", help="submit the commands to your queue and print their ids; task fields apply"
+    )
+    made.add_argument("--queue", metavar="NAME", help=f"with --submit: name of the queue (default {USUAL})")
     from scheduler.cli.run import add_run_flags
 
     add_run_flags(made)
@@ -114,13 +125,33 @@ def show(chosen: Iterable[Chosen], *, as_json: bool = False) -> None:
         sys.stdout.flush()
 
 
-def _refuse_run_flags(made: Parser, args: argparse.Namespace) -> None:
-    """Refuse the flags of a run unless the grid is run."""
-    for action in made._actions:
-        if action.dest not in (*_OWN, "help", "state") and getattr(args, action.dest) != action.default:
-            raise UsageError(f"{action.option_strings[0]} has an effect only with --run: add --run, or leave it out")
+def _refuse_two_modes(args: argparse.Namespace) -> None:
+    """Refuse two flags that each say what is done with the commands."""
+    if args.run and args.submit:
+        raise UsageError("--run runs the commands here and --submit gives them to the queue: leave one of them out")
+    if args.out is not None and (args.run or args.submit):
+        does = "--run runs it" if args.run else "--submit submits its rows"
+        raise UsageError(f"--out writes a list and {does}: leave one of them out")
     if args.json and args.out is not None:
         raise UsageError("--json prints the commands and --out writes them to a file: leave one of them out")
+
+
+def _refuse_flags_without_effect(made: Parser, args: argparse.Namespace) -> None:
+    """Refuse the flags of a run unless the grid is run, and task fields unless it is run or submitted."""
+    for action in made._actions:
+        if action.dest in _OWN or getattr(args, action.dest) == action.default:
+            continue
+        is_of_submit = action.dest in _OF_SUBMIT or action.dest.startswith("field_")
+        if args.run and action.dest != "queue":
+            continue
+        if args.submit and is_of_submit:
+            continue
+        flag = action.option_strings[0]
+        if action.dest == "queue":
+            raise UsageError(f"{flag} has an effect only with --submit: add --submit, or leave it out")
+        if is_of_submit:
+            raise UsageError(f"{flag} has an effect only with --run or --submit: add one of them, or leave it out")
+        raise UsageError(f"{flag} has an effect only with --run: add --run, or leave it out")
 
 
 def _run(args: argparse.Namespace, values: Mapping[str, Sequence[str]], chosen: Iterator[Chosen]) -> int:
@@ -129,7 +160,16 @@ def _run(args: argparse.Namespace, values: Mapping[str, Sequence[str]], chosen: 
     from scheduler.cli import flags, run
     from scheduler.cli.parsing import settings_from
 
-    if args.out is not None:
-        raise UsageError("--out writes a list and --run runs it: leave one of them out")
     listing = grid_listing(flags.checked_fields(flags.task_fields(args)), values, chosen)
     return run.run_listing(listing, args, settings_from(args, *run.SETTINGS), RerunOptions())
+
+
+def _submit(args: argparse.Namespace, values: Mapping[str, Sequence[str]], chosen: Iterator[Chosen]) -> int:
+    from scheduler.cli import flags, submit
+    from scheduler.cli.parsing import settings_from
+
+    settings = settings_from(args, "python")
+    form = grid_form(flags.checked_fields(flags.task_fields(args)), values)
+    rows = (form, grid_rows(form, chosen), ())
+    queue = checked_name(args.queue or USUAL)
+    return submit.send("", rows, submit.chosen_python(settings), settings, queue, as_json=args.json)

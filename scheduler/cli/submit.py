@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SETTINGS = ("python", "my_columns")
 LISTS = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson")
 """The ends of the names of files that are lists of tasks."""
+NAMES = {"stdin": "standard input", "": "the grid"}
+"""Names of sources that are no file; of those without a name only a grid can be empty."""
 Rows = tuple[RowForm, Iterable["Cells"], Sequence[str]]
 """A form, its rows, and warnings that are complete once the rows are read."""
 
@@ -78,6 +80,8 @@ def send(source: str, rows: Rows, python: Python, settings: Settings, queue: str
     except InputError as exc:
         raise _named(exc, source) from exc
     print_hints((*warnings, *accepted.hints))
+    if not accepted.tasks:
+        print_hints([f"nothing was submitted: {NAMES.get(source, source)} has no task"])
     if as_json:
         facts = {"format": 1, "run": accepted.run, "queue": queue, "tasks": accepted.tasks}
         sys.stdout.write(json.dumps(facts) + "\n")

@@ -46,6 +46,34 @@ def test_grid_run_has_its_parameters_in_the_results(home: Home) -> None:
     ]
 
 
+def test_grid_submit_prints_ids_and_has_its_parameters_in_the_results(home: Home) -> None:
+    home.env["SCHEDULER_QUEUE_IDLE"] = "1h"
+    assert home.call("submit", "--", "true", code=0).stdout == "0\n"
+    assert home.call("grid", *GRID, "--submit", "--priority", "3", code=0).stdout == "1-2\n"
+    home.call("wait", "0-2", code=0)
+    assert sorted((home.root / "out").read_text().splitlines()) == ["-1e-3 low", "0.1 low"]
+    assert [(task["lr"], task["priority"]) for task in home.tasks("queue")[1:]] == [("0.1", 3), ("-1e-3", 3)]
+
+
+def test_grid_submit_json_names_the_queue_its_run_and_the_tasks(home: Home) -> None:
+    home.env["SCHEDULER_QUEUE_IDLE"] = "1h"
+    said = home.call("grid", "echo {a}", "-p", "a", "1", "2", "--submit", "--queue", "night", "--json", code=0).stdout
+    assert json.loads(said) == {"format": 1, "run": 1, "queue": "night", "tasks": [0, 1]}
+
+
+def test_grid_submit_that_the_queue_refuses_names_the_flag_and_uses_no_id(home: Home) -> None:
+    home.env["SCHEDULER_QUEUE_IDLE"] = "1h"
+    said = home.call("grid", "echo {a}", "-p", "a", "1", "2", "--submit", "--memory", "900TiB", code=2).stderr
+    assert said.startswith("scheduler: --memory: needs 921600.0GiB; the largest device (host) has ")
+    assert home.call("submit", "--", "true", code=0).stdout == "0\n"
+
+
+def test_an_empty_grid_submits_nothing_and_says_so(home: Home) -> None:
+    done = home.call("grid", "echo {a}", "-p", "a", "1", "--n-samples", "0", "--submit", code=0)
+    assert (done.stdout, done.stderr) == ("", "hint:   nothing was submitted: the grid has no task\n")
+    assert not [*home.state.glob("runs/*")]
+
+
 @contract("H-10")
 def test_a_grid_command_of_several_lines_is_one_task(home: Home) -> None:
     home.call("grid", "echo {a} >> out\necho {a}{a} >> out", "-p", "a", "1", "--run", *ON_HOST, code=0)
@@ -83,7 +111,14 @@ def test_grid_out_adds_a_shell_only_where_one_is_needed(home: Home) -> None:
     ("words", "said"),
     [
         (("p", "-p", "a"), "-p a: no values given"),
-        (("p {a}", "-p", "a", "1", "--memory", "4GiB"), "--memory has an effect only with --run: add --run"),
+        (("p {a}", "-p", "a", "1", "--memory", "4GiB"), "--memory has an effect only with --run or --submit: add one"),
+        (("p {a}", "-p", "a", "1", "--queue", "q"), "--queue has an effect only with --submit: add --submit"),
+        (("p {a}", "-p", "a", "1", "--run", "--queue", "q"), "--queue has an effect only with --submit: add --submit"),
+        (("p {a}", "-p", "a", "1", "--submit", "-j", "2"), "-j has an effect only with --run: add --run"),
+        (("p {a}", "-p", "a", "1", "--submit", "--queue", "7"), "--queue 7: write a name"),
+        (("p {a}", "-p", "a", "1", "--submit", "--memory", "4"), "--memory: '4' has no unit"),
+        (("p {a}", "-p", "a", "1", "--submit", "--run"), "--run runs the commands here and --submit gives them to"),
+        (("p {a}", "-p", "a", "1", "--submit", "--out", "f.csv"), "--out writes a list and --submit submits its rows"),
         (("p {a}", "-p", "a", "1", "--dryrun", "--run"), "-p a: '--dryrun' is no flag of grid"),
         (("p {a}", "-p", "a", "1", "--run", "--out", "f.csv"), "--out writes a list and --run runs it"),
         (("p {a}", "-p", "a", "1", "--json", "--out", "f.csv"), "--json prints the commands and --out writes them"),

@@ -321,8 +321,14 @@ class TestBadInput:
         said = home.call("exec", "-d", "--max-load", "2", "--", "true", code=2).stderr
         assert said.startswith("scheduler: --max-load does not go with -d: the task joins the queue")
 
-    def test_an_empty_list_submits_nothing(self, home: Home) -> None:
-        assert submit(home, home.write("jobs.csv", "Command")) == ""
+    def test_an_empty_list_submits_nothing_and_says_so(self, home: Home) -> None:
+        done = home.call("submit", home.write("jobs.csv", "Command"), code=0)
+        assert (done.stdout, done.stderr) == ("", "hint:   nothing was submitted: jobs.csv has no task\n")
+        assert runs(home) == []
+
+    def test_empty_standard_input_submits_nothing_and_says_so(self, home: Home) -> None:
+        done = home.call("submit", "--stdin", code=0, stdin=subprocess.DEVNULL)
+        assert (done.stdout, done.stderr) == ("", "hint:   nothing was submitted: standard input has no task\n")
         assert runs(home) == []
 
     def test_a_queue_of_another_version_is_named(self, home: Home) -> None:

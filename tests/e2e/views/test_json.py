@@ -40,7 +40,10 @@ CALLS: dict[str, list[tuple[str, list[str]]]] = {
     "set": [("", ["--task", "6", "--priority", "3"])],
     "cancel": [("", ["6"])],
     "retry": [("", ["--task", "6"])],
-    "grid": [("one line for each combination", ["echo {a}", "-p", "a", "1"])],
+    "grid": [
+        ("one line for each combination", ["echo {a}", "-p", "a", "1"]),
+        ("--submit", ["echo {a}", "-p", "a", "1", "--submit"]),
+    ],
     "simulate": [
         ("", ["jobs.csv", "--devices", "2x24GiB", "--assume", "10min,4GiB"]),
         ("--compare", ["jobs.csv", "--devices", "2x24GiB", "--assume", "1h,4GiB", "--compare", "packed,one-per-gpu"]),
