@@ -98,6 +98,8 @@ class Exited:
     """Seconds per epoch, if its progress could be measured."""
     stretch: float | None = None
     """How many times longer its epochs took beside others than alone, or than its first epoch; None: unknown."""
+    solo: float | None = None
+    """Seconds that it would have taken alone, by its epochs without others beside it; None: unknown."""
     busy: float = 0.0
     """The share of time for which it kept its GPUs busy; 0 if that could not be measured."""
     part: str = ""
@@ -300,8 +302,8 @@ FORMATS: dict[type[Event], _Fields] = {
     Exited: (
         ("task", _REQUIRED), ("attempt", _REQUIRED), ("outcome", _REQUIRED), ("code", None), ("signal", None),
         ("reason", ""), ("peak", _MEMORY), ("seconds", 0.0), ("cpu_seconds", 0.0), ("watched", 1.0), ("leftovers", 0),
-        ("epoch_seconds", None), ("stretch", None), ("busy", 0.0), ("part", ""), ("asked", 0), ("position", None),
-        ("result", {}), ("last", ""), ("gist", ""), ("away", ""), ("mps", ""),
+        ("epoch_seconds", None), ("stretch", None), ("solo", None), ("busy", 0.0), ("part", ""), ("asked", 0),
+        ("position", None), ("result", {}), ("last", ""), ("gist", ""), ("away", ""), ("mps", ""),
         ("edge", Edge.NO),
     ),
     Asked: (("what", _REQUIRED), ("tasks", ())),

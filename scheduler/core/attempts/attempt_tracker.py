@@ -148,6 +148,7 @@ class AttemptTracker:
             self._at_edge(replace(judged, peak=peak)),
             epoch_seconds=pace.seconds,
             stretch=None if pace.stretch is None else round(pace.stretch, 3),
+            solo=None if pace.solo_share is None else round(pace.solo_share * exited.seconds, 3),
             busy=0.0 if busy is None else round(busy.value or 0.0, 3),
             watched=watched,
             result=self._book.result(exited.task, exited.attempt),

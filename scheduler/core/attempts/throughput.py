@@ -103,6 +103,13 @@ class Throughput:
         return (self._last[1] - self._first[1]) / (self._last[0] - self._first[0])
 
     @property
+    def solo_share(self) -> float | None:
+        """Return the share of its time that its epochs would have taken alone; None if none was measured alone."""
+        if not self.seconds or not self._alone.tells:
+            return None
+        return min(1.0, self._alone.seconds / self._alone.epochs / self.seconds)
+
+    @property
     def stretch(self) -> float | None:
         """Return how many times longer its epochs took beside others than alone (or than its first epoch, if never
         alone).

@@ -44,6 +44,10 @@ class AttemptHistory:
     result: Mapping[str, Any] = field(default_factory=dict)
     stretch: float | None = None
     """The ratio of its epoch time beside other tasks to that alone."""
+    solo: float | None = None
+    """The seconds that it would have taken alone, by its epochs without others beside it; None: unknown."""
+    had_company: bool = False
+    """True if another attempt of this run lived at the same time."""
     percentage: int = 0
     """The share of its GPU's threads under MPS; 0: outside of MPS."""
     fence: int = 0
@@ -66,7 +70,7 @@ class AttemptHistory:
         """Apply the event of its end."""
         self.ended, self.seconds, self.outcome = at, event.seconds, event.outcome
         self.code, self.signal, self.reason = event.code, event.signal, event.reason
-        self.result, self.stretch, self.mps = event.result, event.stretch, event.mps
+        self.result, self.stretch, self.mps, self.solo = event.result, event.stretch, event.mps, event.solo
         self.raise_peak(event.peak)
 
     def raise_peak(self, seen: Mapping[str, int]) -> None:
@@ -89,6 +93,48 @@ class TaskHistory:
         return next((a for a in reversed(self.attempts) if a.purpose is Purpose.RUN), None)
 
 
+MEASURED_FROM = 3
+"""The number of attempts whose time alone is known from which on it is estimated for the others."""
+
+
+@dataclass(slots=True)
+class SoloTime:
+    """The time that attempts would have taken one at a time, as far as it was measured."""
+
+    known: float = 0.0
+    """Seconds of attempts without company, and of attempts some of whose epochs had no others beside them."""
+    unknown: float = 0.0
+    """Seconds of all other attempts, as they were beside others."""
+    shares: tuple[float, float] = (1.0, 0.0)
+    """The lowest and the highest share of its time that an attempt with company would have taken alone."""
+    measured: int = 0
+    """The number of attempts with company whose time alone is known."""
+
+    def add(self, attempt: AttemptHistory) -> None:
+        """Add an ended attempt; one that ran out of memory would not have done so alone."""
+        if attempt.outcome is Outcome.OOM or attempt.seconds <= 0:
+            return
+        if not attempt.had_company:
+            self.known += attempt.seconds
+        elif attempt.solo is None:
+            self.unknown += attempt.seconds
+        else:
+            share = min(1.0, attempt.solo / attempt.seconds)
+            self.known += share * attempt.seconds
+            self.shares = min(self.shares[0], share), max(self.shares[1], share)
+            self.measured += 1
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """Return between which seconds it lies; None if too little was measured to tell."""
+        if not self.unknown:
+            return self.known, self.known
+        if self.measured < MEASURED_FROM:
+            return None
+        low, high = self.shares
+        return self.known + low * self.unknown, self.known + high * self.unknown
+
+
 class RunSummary:
     """The totals of a run over its ended attempts, and its living attempts."""
 
@@ -106,10 +152,11 @@ class RunSummary:
         memory."""
         self.ended = 0
         """The number of ended attempts."""
-        self.spent = 0.0
-        """The total seconds that they ran."""
-        self.kept = 0.0
-        """The total seconds that their reservations lasted, from the placement until the end was recorded."""
+        self.spent = self.kept = 0.0
+        """The total seconds that they ran, and that their reservations lasted, from the placement until the end was
+        recorded."""
+        self.alone = SoloTime()
+        """The time that they would have taken one at a time."""
         self.probing = 0.0
         """The total seconds that probes ran."""
         self.byte_seconds = 0.0
@@ -151,6 +198,9 @@ class RunSummary:
         devices = shown_in(event.reservation)
         attempt = AttemptHistory(event.attempt, event.purpose, devices, event.reservation, str(event.source), at)
         attempt.percentage, attempt.fence, attempt.sees = event.percentage, event.fence, event.sees
+        if len(self.living) == 1:
+            next(iter(self.living.values())).had_company = True
+        attempt.had_company = bool(self.living)
         self.living[event.task] = attempt
         self.first = at if self.first is None else self.first
         if event.purpose is Purpose.PROBE:
@@ -204,6 +254,7 @@ class RunSummary:
             self.probing += attempt.seconds
             return
         self.sources[attempt.source] += 1
+        self.alone.add(attempt)
         if attempt.outcome is Outcome.SUCCEEDED:
             self.good_reserved += sum(attempt.reserved.values())
             self.good_peaks += sum(attempt.peak.get(key, 0) for key in attempt.reserved)
@@ -247,8 +298,10 @@ class RunTotals:
     tasks: int
     states: Mapping[State, int]
     makespan: float
-    one_at_a_time: float
-    """The seconds of all attempts in total."""
+    spent: float
+    """The seconds of all attempts in total, as they were beside others."""
+    alone: tuple[float, float] | None
+    """Between which seconds the attempts would have taken one at a time; None if that was not measured."""
     probing: float
     """The share of these seconds in probes."""
     memory_use: float
@@ -262,9 +315,9 @@ class RunTotals:
     """Tasks whose epochs took more than half as long again because of their neighbours, the slowest first."""
 
     @property
-    def speedup(self) -> float:
-        """How many times faster the run was than one task at a time."""
-        return self.one_at_a_time / self.makespan if self.makespan else 1.0
+    def at_once(self) -> float:
+        """The mean number of attempts at a time."""
+        return self.spent / self.makespan if self.makespan else 1.0
 
 
 def stretched(run: RunSummary) -> list[tuple[int, float]]:
@@ -279,7 +332,8 @@ def totals(run: RunSummary, states: Mapping[State, int], capacity: int) -> RunTo
         tasks=sum(states.values()),
         states={state: count for state, count in states.items() if count},
         makespan=makespan,
-        one_at_a_time=run.spent,
+        spent=run.spent,
+        alone=run.alone.span,
         probing=run.probing / run.spent if run.spent else 0.0,
         memory_use=run.byte_seconds / (capacity * makespan) if capacity and makespan > 0 else 0.0,
         ooms=run.ooms,

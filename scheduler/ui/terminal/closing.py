@@ -17,7 +17,7 @@ MOST_ROWS = 40
 MOST_FAILURES = 20
 TAIL_LINES = 5
 _FASTER = 1.01
-"""The least speedup that is shown: with less, tasks ran one after the other."""
+"""The least speedup, and the least number of tasks at once, that is shown: with less, tasks ran one after the other."""
 _SHOWN = 0.01
 """The least share that is shown."""
 _FAILED = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
@@ -119,13 +119,23 @@ def total_lines(totals: RunTotals, run: int) -> list[str]:
 def _work(totals: RunTotals) -> list[str]:
     """Return how long the run took and what it used; what rounds to nothing is left out."""
     words = [f"took {duration(totals.makespan)}"]
-    if totals.speedup >= _FASTER:
-        words.append(f"{totals.speedup:.2f} times as fast as one task at a time ({duration(totals.one_at_a_time)})")
+    words += _compared(totals)
     if totals.memory_use >= _SHOWN:
         words.append(f"{totals.memory_use:.0%} of the devices' memory used")
     if totals.probing >= _SHOWN:
         words.append(f"{totals.probing:.0%} of the running time in probes")
     return words + ([count(totals.ooms, "out-of-memory error")] if totals.ooms else [])
+
+
+def _compared(totals: RunTotals) -> list[str]:
+    """Return how much faster the run was than one task at a time, where that was measured; else the tasks' times."""
+    low, high = (one / totals.makespan for one in totals.alone or (0.0, 0.0))
+    if low >= _FASTER:
+        times = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
+        return [f"{times} times as fast as one task at a time (by epochs without others beside them)"]
+    if totals.at_once < _FASTER:
+        return []
+    return [f"tasks ran for {duration(totals.spent)} in all, {totals.at_once:.2f} at once"]
 
 
 def _slowed_down(totals: RunTotals) -> list[str]:

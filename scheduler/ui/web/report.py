@@ -113,8 +113,9 @@ def _summary(reported: ReportedRun) -> dict[str, Any]:
     return {
         "tasks": totals.tasks,
         "makespan_s": round(totals.makespan, 3),
-        "one_at_a_time_s": round(totals.one_at_a_time, 3),
-        "times_faster": round(totals.speedup, 3),
+        "tasks_ran_s": round(totals.spent, 3),
+        "at_once": round(totals.at_once, 3),
+        "one_at_a_time_s": None if totals.alone is None else [round(seconds, 3) for seconds in totals.alone],
         "profiling_share": round(totals.probing, 4),
         "memory_use": round(totals.memory_use, 4),
         "reserved_for_peaks": round(totals.reserved_for_peaks, 3),

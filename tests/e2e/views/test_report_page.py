@@ -61,7 +61,7 @@ def test_report_shows_the_figures_of_a_run(looked: Browser, report: Path, packed
     assert said["Tasks"] == str(TASKS)
     assert said["Out of memory"] == str(packed.totals.ooms) != "0"
     assert int(said["Retries"]) >= packed.totals.ooms
-    assert said["Sum / makespan"] == f"{packed.totals.speedup:.2f}"
+    assert said["Tasks at once"] == f"{packed.totals.at_once:.2f}"
     assert {"Time in probes", "Sum of task times"} <= said.keys()
     assert looked.texts(".wait > span:not(.says)") == [
         f"priority {number} ({sum(row['priority'] == number for row in packed.rows)})" for number in (1, 2, 3)

@@ -15,7 +15,7 @@ from scheduler.ui.terminal import closing
 
 def totals(**states: int) -> RunTotals:
     counts = {State(state): number for state, number in states.items()}
-    return RunTotals(sum(counts.values()), counts, 60.0, 90.0, 0.0, 0.5, 0, {"measured": 1}, 1.25)
+    return RunTotals(sum(counts.values()), counts, 60.0, 90.0, (72.0, 75.0), 0.0, 0.5, 0, {"measured": 1}, 1.25)
 
 
 def row(number: int, state: str = "failed", log: str | None = None) -> dict[str, Any]:
@@ -51,7 +51,8 @@ def test_closing_lines_show_the_end_of_a_failed_tasks_log(tmp_path: Path) -> Non
 
 
 def test_total_lines_have_states_times_and_sources() -> None:
-    took = "took 1m00s, 1.50 times as fast as one task at a time (1m30s), 50% of the devices' memory used"
+    faster = "1.20 to 1.25 times as fast as one task at a time (by epochs without others beside them)"
+    took = f"took 1m00s, {faster}, 50% of the devices' memory used"
     assert closing.total_lines(totals(failed=1, succeeded=2), 7) == [
         "run 7: 3 tasks: 1 failed, 2 succeeded",
         f"       {took}",
@@ -64,8 +65,15 @@ def test_total_lines_have_the_share_of_probes_and_the_out_of_memory_errors_of_a_
     assert closing.total_lines(probed, 7)[1].endswith(", 13% of the running time in probes, 2 out-of-memory errors")
 
 
+def test_total_lines_claim_no_speedup_that_was_not_measured() -> None:
+    unknown = replace(totals(succeeded=2), alone=None, memory_use=0.0)
+    assert closing.total_lines(unknown, 7)[1] == "       took 1m00s, tasks ran for 1m30s in all, 1.50 at once"
+    slower = replace(totals(succeeded=2), alone=(40.0, 44.0), memory_use=0.0)
+    assert closing.total_lines(slower, 7)[1] == "       took 1m00s, tasks ran for 1m30s in all, 1.50 at once"
+
+
 def test_total_lines_leave_out_what_rounds_to_nothing() -> None:
-    idle = replace(totals(succeeded=2), one_at_a_time=60.0, memory_use=0.004, probing=0.0, source={})
+    idle = replace(totals(succeeded=2), spent=60.0, alone=(60.0, 60.0), memory_use=0.004, probing=0.0, source={})
     assert closing.total_lines(idle, 7) == ["run 7: 2 tasks: 2 succeeded", "       took 1m00s"]
 
 

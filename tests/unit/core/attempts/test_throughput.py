@@ -49,6 +49,17 @@ class TestStretch:
         assert seen(*sightings).stretch is None
 
 
+class TestSoloShare:
+    def test_epochs_alone_show_the_share_of_its_time_that_a_task_would_have_taken_alone(self) -> None:
+        assert seen((0, 0, False), (1, 10, False), (3, 70, True)).solo_share == pytest.approx(30 / 70)
+
+    def test_a_task_that_was_never_alone_shows_nothing(self) -> None:
+        assert seen((0, 0, True), (1, 10, True), (2, 30, True), (3, 50, True)).solo_share is None
+
+    def test_a_task_whose_epochs_were_faster_beside_others_took_no_longer_alone(self) -> None:
+        assert seen((0, 0, False), (1, 30, False), (3, 40, True)).solo_share == 1.0
+
+
 class TestColocation:
     def test_tasks_are_beside_each_other_while_they_share_a_device(self) -> None:
         crowd = Colocation()

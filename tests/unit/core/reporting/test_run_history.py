@@ -96,9 +96,9 @@ class TestTotals:
             (150, placed(3)),
         )
 
-    def test_totals_have_makespan_speedup_and_states(self) -> None:
+    def test_totals_have_makespan_tasks_at_once_and_states(self) -> None:
         total = totals(self.numbers(), {State.SUCCEEDED: 1, State.RUNNING: 2, State.FAILED: 0}, 4 * GIB)
-        assert (total.makespan, total.one_at_a_time, total.speedup) == (50, 60, 1.2)
+        assert (total.makespan, total.spent, total.at_once) == (50, 60, 1.2)
         assert (total.tasks, total.ooms) == (3, 1)
         assert total.states == {State.SUCCEEDED: 1, State.RUNNING: 2}
         assert total.probing == pytest.approx(10 / 60)
@@ -111,7 +111,34 @@ class TestTotals:
 
     def test_totals_of_an_empty_run_are_zero(self) -> None:
         total = totals(RunHistory(), {}, 0)
-        assert (total.makespan, total.one_at_a_time, total.speedup, total.memory_use, total.probing) == (0, 0, 1, 0, 0)
+        assert (total.makespan, total.spent, total.at_once, total.memory_use, total.probing) == (0, 0, 1, 0, 0)
+
+
+class TestOneAtATime:
+    def alone(self, *ends: tuple[float, float | None]) -> tuple[float, float] | None:
+        """Return what attempts that ran side by side would have taken alone, by their seconds and solo seconds."""
+        starts = [(0, placed(number)) for number in range(len(ends))]
+        stops = [(100, exited(number, seconds=seconds, solo=solo)) for number, (seconds, solo) in enumerate(ends)]
+        return totals(history(*starts, *stops), {}, 0).alone
+
+    def test_attempts_after_one_another_took_what_they_took(self) -> None:
+        events = [(0, placed(1)), (10, exited(1, seconds=10)), (10, placed(2)), (20, exited(2, seconds=10))]
+        assert totals(history(*events), {}, 0).alone == (20, 20)
+
+    def test_attempts_side_by_side_take_what_their_epochs_take_alone(self) -> None:
+        assert self.alone((10, 5.0), (10, 10.0)) == (15, 15)
+
+    def test_nothing_is_told_of_attempts_side_by_side_whose_time_alone_is_unknown(self) -> None:
+        assert self.alone((10, None), (10, None)) is None
+        assert self.alone((10, 5.0), (10, 5.0), (10, None)) is None
+
+    def test_measured_attempts_bound_the_time_of_the_others(self) -> None:
+        assert self.alone((10, 5.0), (10, 10.0), (10, 8.0), (20, None)) == (23 + 10, 23 + 20)
+
+    def test_an_out_of_memory_counts_as_no_work(self) -> None:
+        events = [(0, placed(1)), (10, exited(1, "oom", seconds=10)), (10, placed(1, attempt=2))]
+        found = history(*events, (20, exited(1, attempt=2, seconds=7)))
+        assert totals(found, {}, 0).alone == (7, 7)
 
 
 class TestSummary:
