@@ -61,7 +61,8 @@ def map(  # noqa: PLR0913  # each is a column or a flag, by keyword only
     each = [_call(target.name, number, config) for number, config in enumerate(configs, 1)]
     if not each:
         return []
-    made = PythonCalls(target, each, {"gpus": gpus, "memory": memory, "retries": retries})
+    varied = dict.fromkeys(name for call in each for name in call.varied)
+    made = PythonCalls(target, each, varied, {"what": "function"}, gpus=gpus, memory=memory, retries=retries)
     settings = read_settings({"num": str(len(each)), "state": state})
     choices = RunOptions(devices, jobs=jobs_at_once, name=run_name("name=", name), keep_going=True)
     what = f"{target.name} of {target.file or target.module}"
@@ -81,9 +82,7 @@ def _call(function: str, number: int, config: Any) -> PythonCall:
     varied = config if isinstance(config, dict) else {"config": config}
     text = ",".join(f"{key}-{value}" for key, value in varied.items())
     pickled = python_calls.pickled(config, f"config {number}")  # a generator may give one object again and again
-    return PythonCall(
-        f"{function} {text}"[:NAME], {"what": "function"}, lambda: pickled, {str(k): v for k, v in varied.items()}
-    )
+    return PythonCall(f"{function} {text}"[:NAME], pickled, {str(key): value for key, value in varied.items()})
 
 
 def _results(session: RunSession) -> list[Any]:
@@ -96,7 +95,7 @@ def _results(session: RunSession) -> list[Any]:
 
 def _result(session: RunSession, row: dict[str, Any]) -> Any:
     try:
-        with task_launcher.open_own(f"{session.places.given_to(row['row'])}.result") as file:
+        with task_launcher.open_own(str(session.places.result_of(row["row"]))) as file:
             error = task_launcher.said_in(file)["error"]
             if not error and row["state"] == "succeeded":
                 return pickle.load(file)

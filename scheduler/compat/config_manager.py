@@ -34,11 +34,24 @@ _FOLDERS = ("result_root_folder", "temp_folder")
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """One combination of the varied parameters, with two texts; `folder` is also the name of its folder."""
+    """One combination of the varied parameters, with its texts; `folder` is also the name of its folder."""
 
     test: Mapping[str, Any]
     string: str
     folder: str
+    texts: Mapping[str, str]
+    """The text of each value, in the order of `test`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A value of a parameter, and its piece of each of a combination's texts."""
+
+    value: Any
+    text: str
+    cut: str
+    in_folder: str
+    whole: str
 
 
 class ConfigManager:
@@ -54,7 +67,10 @@ class ConfigManager:
             said.setdefault(name, default)
         self._config = config
         self._axes = read_axes(config)
-        self._number = sum(number_of(axes) for axes in self._axes)
+        self.number = sum(number_of(axes) for axes in self._axes)
+        """The number of all combinations."""
+        self.parameters = list(dict.fromkeys(name for axes in self._axes for name in axes))
+        """The names of the varied parameters of any dictionary."""
         self._tests: list[dict[str, Any]] | None = None
         self._left = self._combinations()
         self._taken = 0
@@ -85,7 +101,7 @@ class ConfigManager:
 
     def get_num_left_config(self) -> int:
         """Return how many combinations have not been returned yet."""
-        return self._number - self._taken
+        return self.number - self._taken
 
     def get_num_gpu(self) -> int:
         """Return how many tasks may run at once, one per entry; with `auto` this is not the number of GPUs."""
@@ -125,6 +141,8 @@ class ConfigManager:
         """
         root = self._said("result_root_folder")
         place = os.path.join(root, combination.folder)
+        if not combination.folder.startswith("/") and ".." not in combination.folder:
+            return place
         if os.path.commonpath([os.path.abspath(place), os.path.abspath(root)]) != os.path.abspath(root):
             raise ConfigError(
                 f"the folder {place} lies outside of result_root_folder {root}: no value may lead out of it"
@@ -141,28 +159,39 @@ class ConfigManager:
 
     def _combinations(self) -> Iterator[Combination]:
         """Yield every combination with its texts; folders whose names are equal after cutting get a suffix."""
-        owners: dict[str, str] = {}
-        ignored = self._said("ignored_keys_for_folder_name")
-        for test in self._products():
-            texts = self._texts(test)
-            shown = {key: text for key, text in texts.items() if key not in ignored}
-            folder, whole = self._joined(shown, cut=True), self._joined(shown, cut=False)
-            if owners.setdefault(folder, whole) != whole:
-                folder = f"{folder}~{_digest(whole)}"
-                owners.setdefault(folder, whole)
-            yield Combination(test, self._joined(texts, cut=True), folder)
+        owners: dict[int, int] = {}  # numbers instead of the texts: there may be a million of them
+        for axes in self._axes:
+            pieces = [[self._piece(key, value) for value in values] for key, values in axes.items()]
+            names, order = list(axes), sorted(range(len(axes)), key=list(axes).__getitem__)
+            for chosen in product(*pieces):
+                yield self._combination(names, chosen, [chosen[place] for place in order], owners)
 
-    def _texts(self, test: Mapping[str, Any]) -> dict[str, str]:
-        return {key: text_of(test[key], f"test_config: a value of {key!r}") for key in sorted(test)}
+    def _combination(
+        self, names: Sequence[str], chosen: Sequence[Piece], ordered: Sequence[Piece], owners: dict[int, int]
+    ) -> Combination:
+        folder = self._without_ignored("".join([piece.in_folder for piece in ordered]))
+        whole = self._without_ignored("".join([piece.whole for piece in ordered]))
+        if owners.setdefault(hash(folder), hash(whole)) != hash(whole):
+            folder = f"{folder}~{_digest(whole)}"
+            owners.setdefault(hash(folder), hash(whole))
+        return Combination(
+            {name: piece.value for name, piece in zip(names, chosen, strict=True)},
+            self._without_ignored("".join([piece.cut for piece in ordered])),
+            folder,
+            {name: piece.text for name, piece in zip(names, chosen, strict=True)},
+        )
 
-    def _joined(self, texts: Mapping[str, str], *, cut: bool) -> str:
-        """Return keys and values as one text without the ignored characters."""
+    def _piece(self, key: str, value: Any) -> Piece:
         between, end = self._said("test_config_string_indicator"), self._said("test_config_string_separator")
-        most = self._said("config_string_value_maxlen") if cut else None
-        joined = "".join(f"{key}{between}{text[:most]}{end}" for key, text in texts.items())
+        text = text_of(value, f"test_config: a value of {key!r}")
+        cut = f"{key}{between}{text[: self._said('config_string_value_maxlen')]}{end}"
+        shown = key not in self._said("ignored_keys_for_folder_name")
+        return Piece(value, text, cut, cut if shown else "", f"{key}{between}{text}{end}" if shown else "")
+
+    def _without_ignored(self, text: str) -> str:
         for character in self._said("ignored_characters_for_folder_name"):
-            joined = joined.replace(character, "")
-        return joined
+            text = text.replace(character, "")
+        return text
 
     def _written(self, one: Mapping[str, Any]) -> str:
         between, end = self._said("test_config_string_indicator"), self._said("test_config_string_separator")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from copy import deepcopy
-from functools import partial
+from itertools import chain
 from typing import Any
 
 from scheduler.app.run import run_loop
@@ -19,12 +20,20 @@ from scheduler.compat.config_manager import AUTO, Combination, ConfigManager
 from scheduler.compat.gpu_task import GPUTask
 from scheduler.compat.gpu_task_log import TaskLog, task_logger
 from scheduler.compat.parameter_values import read_axes
+from scheduler.core.model import RankOrder, Spec
 from scheduler.core.ports import View
+from scheduler.core.tasks.fields import words
 from scheduler.errors import ConfigError, MissingPackage
 from scheduler.inputs import python_calls
+from scheduler.inputs.python_calls import CallTarget
 from scheduler.runtime import task_launcher
 from scheduler.runtime.settings import read_settings
 from scheduler.units import count
+
+AT_ONCE = 10_000
+"""The number of combinations that are in memory with their texts at one moment, as a list is accepted."""
+MANY = 100_000
+"""After so many combinations each, a line tells how far their acceptance is."""
 
 
 class GPUTaskScheduler:
@@ -58,8 +67,9 @@ class GPUTaskScheduler:
         target = python_calls.target_class(self._class)
         logger = task_logger(self._said["scheduler_log_file_path"])
         try:
-            todo = list(self._todo(logger))
-            ended = self._run(PythonCalls(target, todo), logger) if todo else None
+            todo = self._todo(logger)
+            first = next(todo, None)
+            ended = self._run(target, chain([first], todo), logger) if first is not None else None
         except MissingPackage as exc:
             raise SystemExit(f"scheduler: {exc}") from exc
         except KeyboardInterrupt:
@@ -81,62 +91,66 @@ class GPUTaskScheduler:
 
     def _todo(self, logger: Any) -> Iterator[PythonCall]:
         """Return the combinations that are neither done nor repeated."""
-        workers, seen = self._manager.get_gpu_envs(), set[str]()
+        worker, seen = self._manager.get_gpu_envs()[0]["name"], set[int]()
         python_calls.pickled(self._shared, "global_config")
         shared = {key: python_calls.fingerprint(value) for key, value in self._shared.items()}
+        fresh = not os.path.lexists(self._said["result_root_folder"])
         while (found := self._manager.next_combination()) is not None:
             work_dir = self._manager.work_dir(found)
-            done = not self._said["force_rerun"] and task_launcher.state_of(work_dir) == task_launcher.FINISHED
-            if done or work_dir in seen:
-                logger.info("%s skips task %s", workers[0]["name"], found.folder)
+            state = "" if fresh or self._said["force_rerun"] else task_launcher.state_of(work_dir)
+            if state == task_launcher.FINISHED or hash(work_dir) in seen:
+                logger.info("%s skips task %s", worker, found.folder)
                 continue
-            seen.add(work_dir)
+            seen.add(hash(work_dir))
+            if len(seen) % MANY == 0:
+                logger.info("%s combinations are read, of %s", f"{len(seen):,}", f"{self._manager.number:,}")
             yield self._call(found, work_dir, shared)
 
     def _call(self, found: Combination, work_dir: str, shared: Mapping[str, str]) -> PythonCall:
         """Return a combination as a task. Its values become texts and bytes; they are never compared."""
         name = found.folder or work_dir
-        said = {
-            "what": "task",
-            "work_dir": work_dir,
-            "force": bool(self._said["force_rerun"]),
-            "log_file": self._said["log_file"],
-        }
-        values = partial(self._pickled, found.test, name)
-        varied = {str(key): str(value) for key, value in found.test.items()}
-        return PythonCall(name, said, values, varied, _besides(shared, found.test))
+        values = python_calls.pickled(found.test, f"the configuration {name}")
+        varied = {str(key): text for key, text in found.texts.items()}
+        return PythonCall(name, values, varied, _besides(shared, found.test), {"work_dir": work_dir})
 
-    def _pickled(self, test: Mapping[str, Any], name: str) -> bytes:
-        return python_calls.pickled({**self._shared, **test}, f"the configuration {name}")
-
-    def _run(self, todo: PythonCalls, logger: Any) -> RunResult:
-        settings = read_settings({"num": str(len(todo.calls))})
+    def _run(self, target: CallTarget, calls: Iterable[PythonCall], logger: Any) -> RunResult:
+        said = {"what": "task", "force": bool(self._said["force_rerun"]), "log_file": self._said["log_file"]}
+        shared = python_calls.pickled(self._shared, "global_config")
+        todo = PythonCalls(target, calls, map(str, self._manager.parameters), said, shared)
+        settings = read_settings({"num": str(AT_ONCE), "order": str(RankOrder.GLOBAL)})
         gpus = self._said["gpu"]
         devices = AUTO if gpus == AUTO else SLOTS + ";".join(gpus)
-        listing = todo.listing(f"{todo.target.name} of {todo.target.file or todo.target.module}")
+        listing = todo.listing(f"{target.name} of {target.file or target.module}")
         session = run_start.begin(listing, RunOptions(devices, keep_going=True), settings, this_python(settings))
         assert session is not None  # there is something to do
         self._accepted = True
+        tasks = int(session.facts["tasks"])
         try:
-            logger.info(
-                "run %d: %s (scheduler list r%d)", session.number, count(len(todo.calls), "task"), session.number
-            )
+            logger.info("run %d: %s (scheduler list r%d)", session.number, count(tasks, "task"), session.number)
             return run_loop.run_to_end(
-                session, None, run_loop.first_lines(session), lambda inner: self._view(inner, logger, session, todo)
+                session, None, run_loop.first_lines(session), lambda inner: self._view(inner, logger, session)
             )
         finally:
             session.close()
 
-    def _view(self, inner: View, logger: Any, session: RunSession, todo: PythonCalls) -> View:
+    def _view(self, inner: View, logger: Any, session: RunSession) -> View:
         book, labels = session.store, {device.key: device.label for device in session.devices.discover()}
         log_file = self._said["log_file"]
 
         def log_of(task: int, attempt: int) -> str:
-            work_dir = todo.calls[book.job(task).spec.row - 1].arguments["work_dir"]
-            path = os.path.join(work_dir, log_file) if log_file else ""
+            path = os.path.join(_work_dir_of(book.job(task).spec), log_file) if log_file else ""
             return path if path and os.path.exists(path) else str(session.places.task_log(task, attempt))
 
         return TaskLog(inner, logger, book.job, labels, log_of)
+
+
+def _work_dir_of(spec: Spec) -> str:
+    """Return the result folder of a task, from the run's file of calls."""
+    try:
+        with closing(task_launcher.Call(words(spec.command)[2])) as call:
+            return str(call.said["work_dir"])
+    except (OSError, ValueError, KeyError):
+        return ""
 
 
 def _besides(shared: Mapping[str, str], test: Mapping[str, Any]) -> Mapping[str, str]:

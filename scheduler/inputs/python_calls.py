@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
@@ -102,17 +104,20 @@ def _which(value: object) -> str:
     return ""
 
 
-def words(
-    python: str, launcher: str, given: str, where: CallTarget, varied: Mapping[str, Any], rest: Mapping[Any, str]
-) -> Sequence[str]:
-    """Return the command of one task; the words after `given` describe it for users and profiles only.
+@lru_cache(4)
+def target_words(where: CallTarget) -> str:
+    """Return the part of a command that names the target, for users and profiles only."""
+    return shlex.join([literal(where.file or where.module), where.name])
 
-    `rest` are the fingerprints of constant values, of which only a digest is shown.
-    """
-    said = [f"--{key}={literal(_short(str(value)))}" for key, value in varied.items()]
-    if rest:
-        said.append(f"--rest={_digest(repr(rest))}")
-    return [*(literal(word) for word in (python, launcher, given, where.file or where.module)), where.name, *said]
+
+def varied_word(key: str, text: str) -> str:
+    """Return the word of a command that shows a varied value, for users and profiles only."""
+    return f"--{key}={literal(_short(text))}"
+
+
+def rest_word(rest: Mapping[Any, str]) -> str:
+    """Return the end of a command that shows a digest of the constant values, given their fingerprints."""
+    return f" --rest={_digest(repr(rest))}" if rest else ""
 
 
 def fingerprint(value: object, depth: int = 0) -> str:

@@ -105,9 +105,9 @@ def _validated(
     ground, bad = RowChecker("", python, ""), BadRows("tasks")
     for number, task in enumerate(tasks, 1):
         try:
-            cells = [_cell(task, column) for column in columns]
+            cells = [cell(task, column) for column in columns]
             cells += [str(task.columns.get(name, "")) for name, _ in form.own]
-            terms = _checked(form, cells, number, ground)
+            terms = checked(form, cells, number, ground)
         except BadCell as exc:
             bad.add(number, str(exc), exc.column)
         if bad:
@@ -119,11 +119,9 @@ def _validated(
     bad.refuse()
 
 
-def _checked(form: RowForm, cells: list[str], number: int, ground: RowChecker) -> Terms:
+def checked(form: RowForm, cells: list[str], number: int, ground: RowChecker) -> Terms:
     """Return the terms of a task after checking its cells and its program; raise BadCell."""
-    for name, cell in zip(form.columns, cells, strict=True):
-        if "\0" in cell:
-            raise BadCell(name, "it contains a NUL byte, which a command cannot contain: remove it")
+    refuse_nul(form, cells)
     said = split_words("Command", form.text(cells, "Command"))
     refuse_shell_syntax(form.cell(cells, "Command"))
     place_of_command(ground.__getitem__, form.cell(cells, "Directory") or ".", said)
@@ -131,7 +129,15 @@ def _checked(form: RowForm, cells: list[str], number: int, ground: RowChecker) -
     return form.terms(cells)
 
 
-def _cell(task: Task, column: str) -> str:
+def refuse_nul(form: RowForm, cells: list[str]) -> None:
+    """Raise BadCell for a cell with a NUL byte."""
+    for name, text in zip(form.columns, cells, strict=True):
+        if "\0" in text:
+            raise BadCell(name, "it contains a NUL byte, which a command cannot contain: remove it")
+
+
+def cell(task: Task, column: str) -> str:
+    """Return a field of a task as the text of its column."""
     if column == "Command":
         return _command(task.command)
     if column == "Env":

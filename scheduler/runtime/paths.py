@@ -196,8 +196,14 @@ class RunPaths:
         """The arguments of Python tasks, and the results of functions."""
         return self.root / "given"
 
-    def given_to(self, row: int) -> Path:
-        return self.given / str(row)
+    @property
+    def calls(self) -> Path:
+        """The file with the arguments of all Python tasks."""
+        return self.given / "calls"
+
+    def result_of(self, row: int) -> Path:
+        """Return the file for the result of a function, by its row."""
+        return self.given / f"{row}.result"
 
     def task(self, task: int) -> str:
         """Return the task's folder, which contains its logs and the files that it leaves."""

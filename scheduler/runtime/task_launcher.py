@@ -2,8 +2,9 @@
 
     python launcher.py GIVEN [words that only describe the task]
 
-GIVEN is a file of the scheduler: a line of JSON, then a pickle. It is only read if this user owns it and no other
-user can write it, since the writer of a pickle controls its reader. Standard library only.
+GIVEN is FILE@PLACE, where FILE has the calls of a whole run: a line of JSON and a pickle that all calls share, then one
+of each for every call, which begin at PLACE. It is only read if this user owns it and no other user can write it, since
+the writer of a pickle controls its reader. Standard library only.
 """
 
 from __future__ import annotations
@@ -70,6 +71,72 @@ def write_own(path: str, said: dict[str, Any], pickled: bytes) -> None:
         file.flush()
         os.fsync(fd)  # else a power cut leaves an empty file of that name
     os.replace(f"{path}.part", path)
+
+
+class CallWriter:
+    """The file of a run's calls while it is written; it has its name once all of them are on the disk."""
+
+    def __init__(self, path: str, said: dict[str, Any], shared: bytes = b"") -> None:
+        """Begin with what the calls share: `said` for the launcher, and a pickled dictionary (empty: none)."""
+        self._path = path
+        self._part = f"{path}.part"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._file = os.fdopen(os.open(self._part, flags, 0o600), "wb")
+        self._at = 0
+        self._write(json.dumps({**said, "shared": len(shared)}).encode() + b"\n" + shared)
+
+    def _write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._at += len(data)
+
+    def add(self, said: dict[str, Any], pickled: bytes) -> str:
+        """Write a call and return its GIVEN; `said` and the pickled dictionary or value are its own."""
+        place = f"{self._path}@{self._at}"
+        self._write(json.dumps(said).encode() + b"\n" + pickled)
+        return place
+
+    def close(self, *, complete: bool) -> None:
+        """Give the file its name, durably; an incomplete one is removed."""
+        with self._file:
+            self._file.flush()
+            if complete:
+                os.fsync(self._file.fileno())  # else a power cut leaves an empty file of that name
+        if complete:
+            os.replace(self._part, self._path)
+        else:
+            os.unlink(self._part)
+
+
+class Call:
+    """One call in such a file: what is said of it, and its values, which are loaded once its module is."""
+
+    def __init__(self, given: str) -> None:
+        """Find the call. Raise OSError, PermissionError or ValueError with the reason."""
+        path, _, place = given.rpartition("@")
+        self._file = open_own(path)
+        try:
+            common = said_in(self._file)
+            self._shared = self._file.tell() if common.pop("shared", 0) else -1
+            self._file.seek(int(place))
+            self.said = {**common, **said_in(self._file)}
+            self._own = self._file.tell()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file of a call whose value is not needed."""
+        self._file.close()
+
+    def load(self) -> Any:
+        """Return the call's value; a dictionary has the shared values too."""
+        with self._file as file:
+            file.seek(self._own)
+            own = pickle.load(file)
+            if self._shared < 0:
+                return own
+            file.seek(self._shared)
+            return {**pickle.load(file), **own}
 
 
 def said_in(file: BinaryIO) -> dict[str, Any]:
@@ -234,8 +301,9 @@ def no_display() -> None:
 # Tasks
 
 
-def run_task(said: dict[str, Any], given: BinaryIO) -> int:
+def run_task(call: Call) -> int:
     """Run a task's class: its folder, its variables, its `main`; return the exit code."""
+    said = call.said
     again = os.environ.pop(AGAIN, "")
     marker, _, log = again.partition(":")
     folder = ResultFolder(said["work_dir"], int(marker or -1))
@@ -248,7 +316,7 @@ def run_task(said: dict[str, Any], given: BinaryIO) -> int:
     copy_to = int(log or -1) if again or not log_file else share_log(log_file)
     state = FAILED
     try:
-        state = _work(said, given, folder, -1 if again else copy_to, again=bool(again))
+        state = _work(call, folder, -1 if again else copy_to, again=bool(again))
         return int(state != FINISHED)
     finally:
         sys.stdout.flush()
@@ -258,12 +326,13 @@ def run_task(said: dict[str, Any], given: BinaryIO) -> int:
             copy_end(log_file, copy_to)
 
 
-def _work(said: dict[str, Any], given: BinaryIO, folder: ResultFolder, log: int, *, again: bool) -> str:
+def _work(call: Call, folder: ResultFolder, log: int, *, again: bool) -> str:
     """Run the class's `main` and note its progress; return the exit code."""
+    said = call.said
     try:
         module = load(said)
         no_display()
-        worker = find(module, said["name"])(pickle.load(given), said["work_dir"])
+        worker = find(module, said["name"])(call.load(), said["work_dir"])
         env = {} if again else variables(worker.required_env())
         if env:
             execute_again(env, folder, log)
@@ -297,11 +366,12 @@ def execute_again(env: dict[str, str], folder: ResultFolder, log: int) -> None:
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
-def run_function(said: dict[str, Any], given: BinaryIO, result: str) -> int:
+def run_function(call: Call) -> int:
     """Run a function; its result goes to a file beside its arguments. Return the exit code."""
+    result = call.said["result"]
     try:
-        module = load(said)
-        value = find(module, said["name"])(pickle.load(given))
+        module = load(call.said)
+        value = find(module, call.said["name"])(call.load())
         write_own(result, {"error": ""}, pickle.dumps(value))
     except Exception as exc:  # noqa: BLE001  # a task's own: it is told as data, and as a traceback in the log
         traceback.print_exc()
@@ -321,16 +391,15 @@ def leave_result(said: dict[str, Any]) -> None:
 def main(argv: list[str]) -> int:
     """Run the task that a file describes; return the exit code."""
     try:
-        path = argv[1]
-        given = open_own(path)
-        said = said_in(given)
+        call = Call(argv[1])
     except (OSError, ValueError, IndexError) as exc:
-        why = "there is no file to read" if isinstance(exc, IndexError) else exc
-        sys.stderr.write(f"{why}: the first argument is a file that a run has written, in its folder given\n")
+        why = "there is no call to read" if isinstance(exc, IndexError) else exc
+        sys.stderr.write(
+            f"{why}: the first argument names a call in a file that a run has written, in its folder given\n"
+        )
         return 2
-    sys.argv[:] = said.get("argv") or [said["file"] or said["module"]]  # older runs did not say it
-    with given:
-        return run_function(said, given, f"{path}.result") if said["what"] == "function" else run_task(said, given)
+    sys.argv[:] = call.said.get("argv") or [call.said["file"] or call.said["module"]]
+    return run_function(call) if call.said["what"] == "function" else run_task(call)
 
 
 if __name__ == "__main__":

@@ -22,10 +22,10 @@ from scheduler.units import count
 from scheduler.values import dataclass, field, replace
 
 if TYPE_CHECKING:
+    from scheduler.inputs.call_rows import CallRows
     from scheduler.inputs.csv_reader import CsvFile, CsvMark
     from scheduler.inputs.grid import Chosen
     from scheduler.inputs.python_calls import CallTarget
-    from scheduler.inputs.python_tasks import Task
 
 
 FOLLOWED, QUEUE = "followed", "queue"
@@ -142,78 +142,73 @@ def one_listing(words: Sequence[str], defaults: Mapping[str, str], python: str, 
     return TaskList(one_command.shown(words), form, rows)
 
 
-AT_ONCE, WRITERS = 256, 16
-"""How many calls are in memory as bytes at one moment, and how many of their files are written at one moment: each
-waits some milliseconds for the disk, which syncs many of them at once."""
-
-
 @dataclass(frozen=True, slots=True)
 class PythonCall:
     """One call of a Python class or function, as a task."""
 
     name: str
-    arguments: Mapping[str, Any]
-    """The arguments that the launcher reads as JSON."""
-    values: Callable[[], bytes]
-    """Returns the rest of the arguments as bytes; they are made one call after another, and never kept in memory."""
+    pickled: bytes
+    """The values that are its own."""
     varied: Mapping[str, Any] = field(default_factory=dict)
     rest: Mapping[Any, str] = field(default_factory=dict)
     """Fingerprints of the values that are passed beside the varied arguments."""
+    said: Mapping[str, Any] = field(default_factory=dict)
+    """The arguments of its own that the launcher reads as JSON."""
 
 
 class PythonCalls:
-    """All calls of one target, as a list.
+    """All calls of one target, as a list; they are made and written one after another as the list is accepted.
 
-    The arguments of each call lie in a file of the run's directory; `terms` are keywords of every Task.
+    Their arguments lie in one file of the run's directory: `said` is what the launcher is told of each, `shared` the
+    pickled values that all of them have. `varied` names the arguments that any of them varies; `terms` are keywords of
+    every Task.
     """
 
-    def __init__(self, target: CallTarget, calls: Sequence[PythonCall], terms: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        target: CallTarget,
+        calls: Iterable[PythonCall],
+        varied: Iterable[str],
+        said: Mapping[str, Any],
+        shared: bytes = b"",
+        **terms: Any,
+    ) -> None:
         self.target = target
-        self.calls = calls
-        self._terms = terms or {}
+        self._calls = calls
+        self._varied = list(varied)
+        self._said = said
+        self._shared = shared
+        self._terms = terms
         self._run: RunPaths | None = None
 
     def listing(self, what: str) -> TaskList:
         """Return the calls as a list; they become rows when their run has a directory."""
-        from scheduler.inputs import python_tasks
+        from scheduler.inputs.call_rows import CallRows
 
-        form, _ = python_tasks.rows(self._tasks(), {}, sys.executable)
-        return TaskList(what, form, self._rows(), prepare=self._prepare)
+        rows = CallRows(self._varied, self._terms, sys.executable)
+        return TaskList(what, rows.form, self._rows(rows), prepare=self._prepare)
 
     def _prepare(self, run: RunPaths) -> None:
-        from concurrent.futures import ThreadPoolExecutor
-
-        from scheduler.runtime.task_launcher import write_own
-
         self._run = run
         make_private(run.given)
-        with ThreadPoolExecutor(WRITERS) as pool:
-            for first in range(0, len(self.calls), AT_ONCE):
-                list(pool.map(lambda given: write_own(*given), self._given(run, first)))
 
-    def _given(self, run: RunPaths, first: int) -> list[tuple[str, dict[str, Any], bytes]]:
-        """Return the paths and the contents of the files of some calls, from a place in the list on."""
-        some = enumerate(self.calls[first : first + AT_ONCE], first + 1)
-        return [
-            (str(run.given_to(row)), {**self.target.to_dict(), **call.arguments}, call.values()) for row, call in some
-        ]
+    def _rows(self, rows: CallRows) -> Iterator[Cells]:
+        """Yield the rows, whose calls are all on the disk after the last one."""
+        from scheduler.runtime.task_launcher import CallWriter
 
-    def _rows(self) -> Iterator[Cells]:
-        from scheduler.inputs import python_tasks
-
-        yield from python_tasks.rows(self._tasks(), {}, sys.executable)[1]
-
-    def _tasks(self) -> list[Task]:
-        return [self._task(row, call) for row, call in enumerate(self.calls, 1)]
-
-    def _task(self, row: int, call: PythonCall) -> Task:
-        from scheduler.inputs import python_calls
-        from scheduler.inputs.python_tasks import Task
-
-        launcher, given = (str(self._run.launcher), str(self._run.given_to(row))) if self._run else ("", "")
-        words = python_calls.words(sys.executable, launcher, given, self.target, call.varied, call.rest)
-        columns = {f"config.{key}": value for key, value in call.varied.items()}
-        return Task(command=words, name=python_calls.plain(call.name), columns=columns, **self._terms)
+        run = self._run
+        assert run is not None  # `prepare` comes before the first row
+        writer = CallWriter(str(run.calls), {**self.target.to_dict(), **self._said}, self._shared)
+        complete = False
+        try:
+            for row, call in enumerate(self._calls, 1):
+                result = {"result": str(run.result_of(row))} if self._said["what"] == "function" else {}
+                given = writer.add({**call.said, **result}, call.pickled)
+                yield rows.row(row, self.target, str(run.launcher), given, call.name, call.varied, call.rest)
+            rows.refuse()
+            complete = True
+        finally:
+            writer.close(complete=complete)
 
 
 class CsvFollower:

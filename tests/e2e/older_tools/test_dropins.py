@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 import tomllib
@@ -72,7 +73,9 @@ def test_a_task_starts_from_the_file_that_its_run_wrote(tmp_path: Path) -> None:
         project.script()
     finally:
         project.end()
-    given = str(project.state / "runs/1/given/1")
+    calls = project.state / "runs/1/given/calls"
+    head = calls.read_bytes().partition(b"\n")[0]
+    given = f"{calls}@{len(head) + 1 + json.loads(head)['shared']}"
     said = python("-m", "gpu_task_scheduler.start_gpu_task", given, cwd=tmp_path)
     assert said.stdout.endswith("results/a-1, holds its results already\n")
     refused = python("-m", "gpu_task_scheduler.start_gpu_task", cwd=tmp_path)

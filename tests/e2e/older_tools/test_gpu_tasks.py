@@ -460,7 +460,7 @@ class TestRuns:
         project.config(test=[{"a": [1, 2]}])
         project.script()
         given = sorted((project.state / "runs/1/given").iterdir())
-        assert [path.name for path in given] == ["1", "2"]
+        assert [path.name for path in given] == ["calls"]
         assert {stat.S_IMODE(path.stat().st_mode) for path in given} == {0o600}
 
     @contract("S4-D12")

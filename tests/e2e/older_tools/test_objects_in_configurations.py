@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from scheduler.runtime import task_launcher
 from tests.e2e.older_tools.contracts import contract
 from tests.e2e.older_tools.project import MAIN, Project
 from tests.e2e.older_tools.test_gpu_tasks import HEAD, lines
@@ -228,7 +230,7 @@ def test_ctrl_c_before_the_first_task_ends_the_program_and_leaves_no_run(project
     assert project.results() == {}
 
 
-def test_calls_are_written_in_groups_and_each_has_its_own_input(project: Project) -> None:
+def test_calls_lie_in_one_file_and_each_has_its_own_input(project: Project) -> None:
     configure(project, test="[{'a': list(range(300))}]", gpu="['0', '1', '2', '3', '4', '5', '6', '7']")
     project.put(
         main=MAIN.replace(
@@ -238,10 +240,35 @@ def test_calls_are_written_in_groups_and_each_has_its_own_input(project: Project
         )
     )
     project.script(code=7)
-    given = sorted((project.state / "runs/1/given").iterdir(), key=lambda path: int(path.name))
+    assert [path.name for path in (project.state / "runs/1/given").iterdir()] == ["calls"]
+    given = [shlex.split(row["command"])[2] for row in project.tasks("1")]
     assert len(given) == 300
-    names = [json.loads(path.read_bytes().partition(b"\n")[0])["work_dir"].rpartition("a-")[2] for path in given]
+    names = []
+    for one in given:
+        with closing(task_launcher.Call(one)) as call:
+            names.append(call.said["work_dir"].rpartition("a-")[2])
     assert names == [f"{a}," for a in range(300)]
+
+
+def test_a_hundred_thousand_combinations_are_accepted_in_little_memory(project: Project) -> None:
+    configure(project, test="[{'a': list(range(400)), 'b': list(range(250))}]", gpu="['0']")
+    project.put(
+        main=MAIN.replace(
+            "scheduler.start()",
+            "import resource, time\nfrom scheduler.app.run import run_loop\n"
+            "began = time.process_time()\n"
+            "def end(*said, **how):\n"
+            "    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10\n"
+            "    print('used', round(time.process_time() - began, 1), peak)\n"
+            "    raise SystemExit(7)\n"
+            "run_loop.run_to_end = end\nscheduler.start()",
+        )
+    )
+    _, seconds, peak = next(
+        line for line in project.script(code=7).stdout.splitlines() if line.startswith("used ")
+    ).split()
+    assert float(seconds) < 30
+    assert int(peak) < 105
 
 
 BAD = {

@@ -1,0 +1,82 @@
+"""Calls of Python code, turned into rows one by one: a list of a million of them needs no more memory than one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from scheduler.core.model import Terms
+from scheduler.core.tasks.fields import BadCell, RowForm
+from scheduler.inputs import python_calls, python_tasks
+from scheduler.inputs.python_calls import CallTarget
+from scheduler.inputs.python_tasks import Task
+from scheduler.inputs.row_checks import BadRows, RowChecker
+from scheduler.runtime import clock
+
+_COLUMNS = ("Command", "Name", "GPUs", "Memory", "Retries")
+
+
+class CallRows:
+    """The rows of calls that vary these arguments; `terms` are keywords of a Task, equal for all of them."""
+
+    def __init__(self, varied: Iterable[str], terms: Mapping[str, Any], python: str) -> None:
+        self._names = list(dict.fromkeys(varied))
+        self._python = python
+        task = Task(command="", **terms)
+        self._fixed = [python_tasks.cell(task, column) for column in _COLUMNS[2:]]
+        own = [f"config.{name}" for name in self._names]
+        self.form = RowForm([*_COLUMNS, *own], {}, append="none", now=clock.wall())
+        self._terms: Terms | None = None
+        self._head = ""
+        self._rest: tuple[Mapping[Any, str], str] = ({}, "")
+        """The last constant values, which most calls share, and their word."""
+        self._bad = BadRows("tasks")
+
+    def row(  # what a call is
+        self,
+        number: int,
+        target: CallTarget,
+        launcher: str,
+        given: str,
+        name: str,
+        varied: Mapping[str, Any],
+        rest: Mapping[Any, str],
+    ) -> tuple[int, list[str], Terms, int]:
+        """Return a call as a row. The first is checked like any task; of the others only what differs is checked."""
+        said = {key: str(value) for key, value in varied.items()}
+        tail = " ".join([_word(key, text) for key, text in said.items()])
+        end = f"{python_calls.target_words(target)} {tail}{self._rest_word(rest)}".rstrip()
+        command = f"{self._start(launcher)} {shlex.quote(python_calls.plain(given))} {end}"
+        cells = [command, python_calls.plain(name), *self._fixed, *(said.get(each, "") for each in self._names)]
+        try:
+            self._check(cells, number)
+        except BadCell as exc:
+            self._bad.add(number, str(exc), exc.column)
+        return number, cells, self._terms or self.form.terms(cells), 0
+
+    def _start(self, launcher: str) -> str:
+        if not self._head:
+            self._head = shlex.join(python_calls.plain(word) for word in (self._python, launcher))
+        return self._head
+
+    def _rest_word(self, rest: Mapping[Any, str]) -> str:
+        if rest is not self._rest[0]:
+            self._rest = (rest, python_calls.rest_word(rest))
+        return self._rest[1]
+
+    def _check(self, cells: list[str], number: int) -> None:
+        if self._terms is None:
+            self._terms = python_tasks.checked(self.form, cells, number, RowChecker("", self._python, ""))
+        elif any("\0" in cell for cell in cells):
+            python_tasks.refuse_nul(self.form, cells)
+
+    def refuse(self) -> None:
+        """Raise InputError if rows were invalid."""
+        self._bad.refuse()
+
+
+@lru_cache(10_000)
+def _word(key: str, text: str) -> str:
+    return shlex.quote(python_calls.varied_word(key, text))
