@@ -230,6 +230,7 @@ def test_ctrl_c_before_the_first_task_ends_the_program_and_leaves_no_run(project
     assert project.results() == {}
 
 
+@contract("S4-18")
 def test_calls_lie_in_one_file_and_each_has_its_own_input(project: Project) -> None:
     configure(project, test="[{'a': list(range(300))}]", gpu="['0', '1', '2', '3', '4', '5', '6', '7']")
     project.put(
@@ -250,6 +251,7 @@ def test_calls_lie_in_one_file_and_each_has_its_own_input(project: Project) -> N
     assert names == [f"{a}," for a in range(300)]
 
 
+@contract("S4-18")
 def test_a_hundred_thousand_combinations_are_accepted_in_little_memory(project: Project) -> None:
     configure(project, test="[{'a': list(range(400)), 'b': list(range(250))}]", gpu="['0']")
     project.put(
