@@ -26,16 +26,21 @@ _LONGEST_PAUSE = 0.05
 _LONGEST_ANSWER = 1 << 20
 
 
+_LOAD_AND_RUN = "import sys; exec(compile(open(sys.argv[1], 'rb').read(), sys.argv[1], 'exec'))"
+"""Run a file as Python does, but without what compiled it in memory: each fork would copy its pages' entries."""
+
+
 def start_server(shim_path: Path, sock: socket.socket) -> Child:
     """Start the fork server, with `sock` as its end of the socket; the caller then closes `sock`.
 
     Raise OSError if no process can be started.
     """
     return _start(
-        [*isolated_python(), str(shim_path), str(sock.fileno())],
+        [*isolated_python(), "-c", _LOAD_AND_RUN, str(shim_path), str(sock.fileno())],
         pass_fds=(sock.fileno(),),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
+        env={**os.environ, "LD_BIND_NOW": "1"},  # else each child looks up again in which library its functions are
     )
 
 

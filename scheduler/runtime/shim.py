@@ -108,6 +108,8 @@ _UNREACHABLE = (
 """Errors of a file system that does not answer."""
 _AWAY = (*_UNREACHABLE, errno.ENOENT, errno.EACCES)
 """Errors of a directory that cannot be entered now but may come back: it existed when its row was accepted."""
+_set_mask: Callable[..., object] = getattr(signal.pthread_sigmask, "__wrapped__", signal.pthread_sigmask)
+"""`signal.pthread_sigmask` without the layer that makes enums of the old mask, which each child would throw away."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -464,14 +466,21 @@ def _listed_children(proc: str, pid: int) -> list[int]:
 
 
 def _stat(path: str) -> list[str]:
-    """Return the fields after the name, which may itself contain blanks and brackets: state, parent, …"""
-    return _text(path).rpartition(")")[2].split()
+    """Return the fields after the name, which may itself contain blanks and brackets: state, parent, … start time."""
+    return _text(path).rpartition(")")[2].split(None, 20)[:20]
 
 
 def _text(path: str) -> str:
-    with suppress(OSError), open(path, "rb", buffering=0) as file:
-        return file.read().decode(errors="replace").strip()
-    return ""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    parts = []
+    with suppress(OSError):
+        while part := os.read(fd, 1 << 16):
+            parts.append(part)
+    os.close(fd)
+    return b"".join(parts).decode(errors="replace").strip()
 
 
 # The shim: one attempt
@@ -813,8 +822,8 @@ class StartedAttempt(NamedTuple):
     """A started attempt, and the descriptors that are open for it."""
 
     main: int
-    channel: socket.socket
-    """The socket to the child, until that executes the command."""
+    words: int
+    """The pipe in which the child says why it could not execute the command."""
     log: LogKeeper
     claim: Claim
     lock: int
@@ -827,11 +836,12 @@ class StartedAttempt(NamedTuple):
 def begin(home: ServerContext, order: AttemptOrder, held: list[int]) -> StartedAttempt:
     """Start an attempt: first the claim, then the task. Raise, with nothing started, if that is impossible."""
     log = _open_log(home, order)
-    main, group, channel = _fork_task(home, order, held, log.fd)
-    claim = _claim_of(home, order, main)._replace(group=group)
+    main, group, go, words = _fork_task(home, order, held, log.fd)
+    claim = _claim_of(home, order, main, group)
     lock = take_claim(claim_path(order.folder, order.attempt), claim)
-    begun = StartedAttempt(main, channel, log, claim, lock, time.time(), oom_kills(), home.next_signal)
-    channel.send(b"go")
+    begun = StartedAttempt(main, words, log, claim, lock, time.time(), oom_kills(), home.next_signal)
+    os.eventfd_write(go, 1)
+    os.close(go)
     return begun
 
 
@@ -856,7 +866,7 @@ def finish(order: AttemptOrder, begun: StartedAttempt) -> tuple[Record, Watch]:
     """
     watch = Watch(begun.main, order, begun.log, begun.claim.group, begun.next_signal)
     watch.run()
-    record = _ended(begun, watch, _last_words(begun.channel))
+    record = _ended(begun, watch, os.read(begun.words, BLOCK))
     os.pwrite(begun.lock, pack_block(record._asdict()), BLOCK)
     os.fsync(begun.lock)
     if not watch.left:
@@ -865,17 +875,11 @@ def finish(order: AttemptOrder, begun: StartedAttempt) -> tuple[Record, Watch]:
     return record, watch
 
 
-def _last_words(channel: socket.socket) -> bytes:
-    """Return why the child did not execute the command; empty if it did, or was killed before it could."""
-    with suppress(ConnectionResetError):
-        return channel.recv(BLOCK)
-    return b""
-
-
-def _claim_of(home: ServerContext, order: AttemptOrder, main: int) -> Claim:
-    processes = (home.shim, home.start, main, start_time(main))
-    claim = Claim(order.task, order.attempt, order.cookie, *processes, home.boot_id, home.machine_id, home.hostname)
-    return claim._replace(server=home.server, server_start=home.server_start)
+def _claim_of(home: ServerContext, order: AttemptOrder, main: int, group: str) -> Claim:
+    return Claim(
+        order.task, order.attempt, order.cookie, home.shim, home.start, main, start_time(main),
+        home.boot_id, home.machine_id, home.hostname, False, group, home.server, home.server_start,
+    )  # fmt: skip
 
 
 def _ended(begun: StartedAttempt, watch: Watch, failure: bytes) -> Record:
@@ -905,37 +909,46 @@ def _ended(begun: StartedAttempt, watch: Watch, failure: bytes) -> Record:
     )
 
 
-def _fork_task(home: ServerContext, order: AttemptOrder, held: list[int], log: int) -> tuple[int, str, socket.socket]:
-    """Fork the child that executes the command when it gets the word; if it cannot, it answers why.
+def _fork_task(home: ServerContext, order: AttemptOrder, held: list[int], log: int) -> tuple[int, str, int, int]:
+    """Fork the child that executes the command when it gets the word; if it cannot, it writes why.
 
-    Return its pid, its control group if it has one, and the socket on which it answers.
+    Return its pid, its control group if it has one, the event that is the word, and the pipe with what it writes.
     """
-    import socket  # the server has it already
-
-    channel, far_end = socket.socketpair()
+    go = os.eventfd(0, os.EFD_CLOEXEC)
+    words, answer = os.pipe()
     merged = {**home.env, **order.env, COOKIE: order.cookie}
     env = {name: value for name, value in merged.items() if value is not None}
     pid, group = home.group.fork(order.cookie) if home.group and order.cgroup else (os.fork(), "")
     if pid == 0:
         try:
-            _become_task(home, order, (log, *held), env, far_end)
+            _become_task(home, order, (log, *held), env, go)
         except Exception as error:  # noqa: BLE001 - no error may return into the parent's code
-            far_end.send(json.dumps(_why_not(error, order)).encode())
+            os.write(answer, json.dumps(_why_not(error, order)).encode())
         finally:
             os._exit(1)
-    far_end.close()
+    os.close(answer)
     if home.oom_score < OOM_SCORE:  # when memory runs out the task should go, not shim or scheduler
-        with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "wb", buffering=0) as score:
-            score.write(b"%d" % OOM_SCORE)
-    return pid, group, channel
+        with suppress(OSError):
+            _write(f"/proc/{pid}/oom_score_adj", b"%d" % OOM_SCORE)
+    return pid, group, go, words
+
+
+def _write(path: str, content: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, content)
+    finally:
+        os.close(fd)
 
 
 def _found(command: str, path: str) -> str:
     """Return the probable path of a command: each path that execvpe tries in vain costs an exception."""
-    if "/" in command:
-        return command
-    candidates = (f"{folder}/{command}" for folder in path.split(":") if folder)
-    return next((candidate for candidate in candidates if os.access(candidate, os.X_OK)), "")
+    if "/" not in command:
+        for folder in path.split(":"):
+            if folder and os.access(f"{folder}/{command}", os.X_OK):
+                return f"{folder}/{command}"
+        return ""
+    return command
 
 
 def _become_task(
@@ -943,7 +956,7 @@ def _become_task(
     order: AttemptOrder,
     fds: tuple[int, ...],
     env: dict[str, str],
-    channel: socket.socket,
+    go: int,
 ) -> None:
     """Close everything that belongs to the shim except its locks; then execute the command.
 
@@ -952,13 +965,13 @@ def _become_task(
     log, *held = fds
     os.setsid()
     home.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    _set_mask(signal.SIG_SETMASK, ())
     out, err = home.output or (log, log)
     os.dup2(out, 1)
     os.dup2(err, 2)
     for fd in held:
         os.set_inheritable(fd, True)
-    if os.getppid() == home.shim and channel.recv(2):
+    if os.getppid() == home.shim and os.eventfd_read(go):
         if bounds := home.bounds if order.bounds is None else order.bounds:
             _set_bounds(bounds)
         os.chdir(order.directory)
@@ -1103,6 +1116,8 @@ def _prepare() -> ServerContext:
     home = home._replace(groups=_where_groups_can_be(home))
     gc.disable()
     gc.freeze()
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)  # each fork copies the entries of all pages, also of free ones
     return home
 
 
@@ -1216,9 +1231,8 @@ def _run_attempts(home: ServerContext, channel: socket.socket) -> None:
         if ended is None:
             return
         record, watch = ended
-        begun.channel.close()
         is_there = os.fstat(begun.lock).st_nlink > 0
-        for fd in (begun.log.fd, *held, *((memory,) if memory >= 0 else ()), begun.lock):
+        for fd in (begun.log.fd, begun.words, *held, *((memory,) if memory >= 0 else ()), begun.lock):
             with suppress(OSError):  # some file systems say only now that they had no room for what the task wrote
                 os.close(fd)
         is_told = is_there and _tell(channel, {"ended": record._asdict()})  # without its record an end is not believed
@@ -1290,4 +1304,4 @@ def _tell(sock: socket.socket, message: Mapping[str, Any]) -> bool:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    serve(int(sys.argv[-1]))
