@@ -13,6 +13,7 @@ from scheduler.cli.parsing import Parser, joined_sort, settings_from, terminal_w
 from scheduler.core.metrics.ranking import known_column
 from scheduler.core.model import State
 from scheduler.errors import UsageError
+from scheduler.store.run.catalog import RunInfo
 from scheduler.ui.export import tables
 from scheduler.ui.text import scheduler_ended
 from scheduler.ui.verbs import eta
@@ -40,8 +41,10 @@ def main(argv: list[str]) -> int:
     if not everything:
         runs = [listed_run(run_facts.find_run(settings, args.run), options)]
     else:
-        run_facts.find_run(settings, None)  # refuses where there is no run at all
         runs = list(my_runs(settings, options))
+        if not runs:
+            run_facts.find_run(settings, None)  # refuses where there is no run at all
+        _warn_of_lost(run.info for run in runs)
     if args.sort is not None:
         (column,) = tables.column_names([args.sort.removeprefix("-")])
         runs = sorted_runs(runs, column, down=args.sort.startswith("-"), limit=limit)
@@ -57,6 +60,14 @@ def main(argv: list[str]) -> int:
             sys.stdout.write("\n" if number else "")
             _write(run, columns)
     return 0
+
+
+def _warn_of_lost(infos: Iterable[RunInfo]) -> None:
+    """Report runs whose journal lost its end on standard error."""
+    for sentence in [info.lost for info in infos if info.lost]:
+        from scheduler.ui.terminal.sink import hint  # hardly ever
+
+        hint(sentence)
 
 
 def _parser() -> Parser:

@@ -14,7 +14,8 @@ from scheduler.core.model import LIVING, UNFINISHED, State
 from scheduler.core.reporting.forecast import Forecast
 from scheduler.errors import SchedulerError
 from scheduler.runtime.settings import Settings
-from scheduler.store.run.catalog import RunInfo
+from scheduler.store.run.catalog import RunCatalog, RunInfo
+from scheduler.store.run.journal_reader import JournalReader
 from scheduler.ui.verbs.eta import of_pause, with_expected
 from scheduler.values import dataclass, replace
 
@@ -55,21 +56,21 @@ class ListedRun:
 
 def my_runs(settings: Settings, options: ListOptions) -> Iterator[ListedRun]:
     """Yield the runs that have such tasks, newest first; a run that cannot be read is left out."""
-    for info in run_facts.all_runs(settings):
+    for info, journal in RunCatalog(run_facts.places(settings)).all_open():
         try:
-            facts = run_facts.facts_of_run(info)
+            facts = run_facts.facts_in(info, journal)
             if facts["over"] and facts["ended"] < options.since:
                 continue
-            listed = listed_run(info, options)
+            listed = listed_run(info, options, journal)
         except SchedulerError:
             continue
         if listed.rows:
             yield listed
 
 
-def listed_run(info: RunInfo, options: ListOptions) -> ListedRun:
-    """Return the tasks of one run. Raise StateError where it cannot be read."""
-    reader = RunReader(info)
+def listed_run(info: RunInfo, options: ListOptions, journal: JournalReader | None = None) -> ListedRun:
+    """Return the tasks of one run, from its open journal if that is given. Raise StateError where it cannot be read."""
+    reader = RunReader(info, journal)
     try:
         forecast = run_facts.forecast_with(info, reader.brain)
         found = [

@@ -124,7 +124,7 @@ def facts_of_runs(runs: RunCatalog, kept: dict[int, RunReader] | None = None) ->
         try:
             info, journal = runs.open(number)
             with contextlib.closing(journal):
-                yield {"number": number, "trouble": info.lost} if info.lost else _facts(info, journal, kept)
+                yield {"number": number, "trouble": info.lost} if info.lost else facts_in(info, journal, kept)
         except NoSuchRun:
             continue
         except SchedulerError as exc:
@@ -135,10 +135,10 @@ def facts_of_runs(runs: RunCatalog, kept: dict[int, RunReader] | None = None) ->
 def facts_of_run(info: RunInfo) -> dict[str, Any]:
     """Return a run's facts, with whether it is over and when a task last ended."""
     with contextlib.closing(JournalReader.read(info.places.journal)) as journal:
-        return _facts(info, journal)
+        return facts_in(info, journal)
 
 
-def _facts(info: RunInfo, journal: JournalReader, kept: dict[int, RunReader] | None = None) -> dict[str, Any]:
+def facts_in(info: RunInfo, journal: JournalReader, kept: dict[int, RunReader] | None = None) -> dict[str, Any]:
     """Return the status that the run's scheduler recorded if that is recent; otherwise read all events."""
     status = recorded_status(info, journal)
     if status is None:

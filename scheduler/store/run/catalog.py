@@ -97,9 +97,18 @@ class RunCatalog:
 
     def all(self) -> Iterator[RunInfo]:
         """Yield every accepted run that can be read, newest first."""
+        for info, _ in self.all_open():
+            yield info
+
+    def all_open(self) -> Iterator[tuple[RunInfo, JournalReader]]:
+        """Yield every accepted run that can be read, newest first, each with its journal, open until the next one."""
         for number in reversed(self.numbers()):
-            with contextlib.suppress(StateError):
-                yield self.info(number)
+            try:
+                info, journal = self.open(number)
+            except StateError:
+                continue
+            with contextlib.closing(journal):
+                yield info, journal
 
     def find(self, word: str | None) -> RunInfo:
         """Return a run by its number (r3) or name; the latest for `last` or without a word, if possible alive.
