@@ -15,6 +15,7 @@ from importlib import import_module
 from scheduler.cli.main import COMMON, VERBS
 from scheduler.cli.parsing import Parser
 from scheduler.errors import SchedulerError
+from scheduler.patterns import lazy_pattern
 
 BASH = """\
 _scheduler() {
@@ -54,7 +55,7 @@ INSTALL = {
 }
 FEW = 50
 """The number of latest tasks that are offered."""
-_FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z_-]*|-[a-zA-Z])(?: (?:\{([^}]*)\}|([A-Z][A-Z|]*)))?")
+_FLAG = lazy_pattern(r"(?<![\w-])(--[a-z][a-z_-]*|-[a-zA-Z])(?: (?:\{([^}]*)\}|([A-Z][A-Z|]*)))?")
 
 
 def main(argv: list[str]) -> int:

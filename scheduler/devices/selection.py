@@ -9,11 +9,12 @@ from scheduler.core.model import HOST
 from scheduler.devices.gpu.allocation import AllowedGpus, labels, starting_with
 from scheduler.devices.gpu.inventory import InstalledGpu
 from scheduler.errors import UsageError
+from scheduler.patterns import lazy_pattern
 from scheduler.units import parse_size
 from scheduler.values import dataclass
 
 ALL, AUTO = "all", "auto"
-_NUMBERS = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
+_NUMBERS = lazy_pattern(r"(\d+)(?:-(\d+))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

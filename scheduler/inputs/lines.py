@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 
@@ -11,6 +10,7 @@ from scheduler.core.model import Terms
 from scheduler.core.tasks.command import SHELL
 from scheduler.core.tasks.fields import BY_COLUMN, BadCell, RowForm
 from scheduler.errors import UsageError
+from scheduler.patterns import lazy_pattern
 from scheduler.values import dataclass
 
 COLUMN = "line"
@@ -19,7 +19,7 @@ LONGEST = 32 * os.sysconf("SC_PAGE_SIZE") + 1
 """The largest number of bytes of a command that are kept; Linux refuses to start a command of that length."""
 MOST_ROWS = 5000
 """The largest number of commands that are accepted in one transaction."""
-_END = re.compile(rb"(\n|\0)")
+_END = lazy_pattern(rb"(\n|\0)")
 _BLANKS = b" \t\r\n\v\f"
 
 Row = tuple[int, list[str], Terms, int]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Callable
 
 from scheduler.core.tasks.command import PLAIN_PYTHON, THIS_PYTHON
 from scheduler.core.tasks.fields import BadCell, words
 from scheduler.errors import InputError
+from scheduler.patterns import lazy_pattern
 from scheduler.runtime.python_envs import CONDA, Programs, without_python
 
 Spot = tuple[str, str, str]
@@ -18,7 +18,7 @@ Place = Callable[[Spot], str]
 _MEMO = 50_000
 SHOWN = 3
 """The number of invalid rows that an error quotes."""
-_PLAIN_WORD = re.compile(r"[^\s'\"\\]+\Z")
+_PLAIN_WORD = lazy_pattern(r"[^\s'\"\\]+\Z")
 
 
 class BadRows:

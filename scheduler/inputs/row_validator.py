@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any
@@ -25,12 +24,13 @@ from scheduler.inputs.row_checks import (
     refuse_beside_command,
     split_words,
 )
+from scheduler.patterns import lazy_pattern
 from scheduler.units import count
 
 Row = tuple[int, list[str], Terms, int]
 """The line in the file (the header is line 1), the cells, the terms, and the number of earlier rows with that
 command."""
-_OF_SHELL = re.compile(r"[<>|&;]")
+_OF_SHELL = lazy_pattern(r"[<>|&;]")
 _SHELL = {"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>>", "&>", "2>&1"}
 """Words in a row that seems to be written for a shell."""
 _COMMAND = ("Directory", "Executable", "Filename", "Args", "Command", "Env")

@@ -6,7 +6,6 @@ import csv
 import difflib
 import json
 import os
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -14,9 +13,10 @@ from typing import Any
 from scheduler.core.tasks.fields import BY_COLUMN, WHOLE_COMMAND
 from scheduler.core.tasks.placeholders import LATER, names, unknown
 from scheduler.errors import InputError, UsageError
+from scheduler.patterns import lazy_pattern
 
 JSON_LINES = (".jsonl", ".ndjson")
-_PLACEHOLDER = re.compile(r"(?<![{$])\{(\w+)\}(?!\})")
+_PLACEHOLDER = lazy_pattern(r"(?<![{$])\{(\w+)\}(?!\})")
 _DELIMITERS = (",", "\t", ";")
 
 

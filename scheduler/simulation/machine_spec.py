@@ -6,9 +6,10 @@ import re
 
 from scheduler.core.model import HOST, Device
 from scheduler.errors import UsageError
+from scheduler.patterns import lazy_pattern
 from scheduler.units import parse_size, size
 
-_GPUS = re.compile(r"(?:(\d+)\s*x\s*)?(\d.*)\Z", re.IGNORECASE)
+_GPUS = lazy_pattern(r"(?:(\d+)\s*x\s*)?(\d.*)\Z", re.IGNORECASE)
 MOST = 10_000
 
 

@@ -14,11 +14,12 @@ from scheduler.core.tasks import command
 from scheduler.core.tasks.fields import RowForm, unpack_cells
 from scheduler.core.tasks.list_dependencies import ListDependencies
 from scheduler.core.tasks.placeholders import split_result
+from scheduler.patterns import lazy_pattern
 from scheduler.store.run.journal_reader import JournalReader
 from scheduler.values import dataclass
 
-_ROW = re.compile(r"r\d+\.\d+\Z", re.ASCII)
-_IDS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?\Z", re.ASCII)
+_ROW = lazy_pattern(r"r\d+\.\d+\Z", re.ASCII)
+_IDS = lazy_pattern(r"(\d{1,18})(?:-(\d{1,18}))?\Z", re.ASCII)
 
 LAST = 2**63 - 1
 """An id above all others."""

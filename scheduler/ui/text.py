@@ -8,10 +8,12 @@ import time
 from collections.abc import Sequence
 from functools import lru_cache
 
+from scheduler.patterns import lazy_pattern
+
 _CSI = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
 _STRING = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])"
 """The beginning of a string for the terminal itself, such as its title or clipboard."""
-_CONTROL = re.compile(
+_CONTROL = lazy_pattern(
     rf"{_CSI}|{_STRING}.*?(?:\x1b\\|\x07|\x9c|$)|\x1b[ -/]*[0-~]?"
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\udc80-\udc9f\u200e\u200f\u202a-\u202e\u2066-\u2069]",
     re.DOTALL,
@@ -48,7 +50,7 @@ class TextCleaner:
         return "\r".join(map(clean, text[:whole].split("\r")))
 
 
-_BEGUN = re.compile(rf"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*|{_STRING}[^\x07\x9c\x1b]*\x1b?|\x1b[ -/]*)\Z")
+_BEGUN = lazy_pattern(rf"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*|{_STRING}[^\x07\x9c\x1b]*\x1b?|\x1b[ -/]*)\Z")
 
 
 def short(text: str, width: int) -> str:

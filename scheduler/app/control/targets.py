@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from scheduler.app.observe.run_facts import find_run, places
 from scheduler.errors import NoSuchRun, StateError, UsageError
+from scheduler.patterns import lazy_pattern
 from scheduler.runtime.settings import Settings
 from scheduler.store.run.catalog import DIGITS, LAST, RunCatalog, RunInfo, run_word
 from scheduler.store.run.journal_reader import JournalReader
@@ -15,9 +16,9 @@ from scheduler.units import count, ranges
 from scheduler.values import dataclass
 
 LARGEST = 10**12
-_IDS = re.compile(r"(r\d+\.)?\d+(-\d+)?(,(r\d+\.)?\d+(-\d+)?)*,?\Z", re.ASCII)
-_RUN = re.compile(r"r\d+\Z", re.ASCII)
-_OF_RUN = re.compile(r"r(\d+)\.(.+)\Z", re.ASCII)
+_IDS = lazy_pattern(r"(r\d+\.)?\d+(-\d+)?(,(r\d+\.)?\d+(-\d+)?)*,?\Z", re.ASCII)
+_RUN = lazy_pattern(r"r\d+\Z", re.ASCII)
+_OF_RUN = lazy_pattern(r"r(\d+)\.(.+)\Z", re.ASCII)
 
 Span = tuple[int, int]
 

@@ -17,6 +17,7 @@ from scheduler.core.queue.dependencies import DependencyTracker
 from scheduler.core.tasks.after import parent_name, parent_word, run_of, whole_run
 from scheduler.core.tasks.fields import RowForm
 from scheduler.errors import NoSuchRun, StateError, UsageError
+from scheduler.patterns import lazy_pattern
 from scheduler.runtime.settings import Settings
 from scheduler.store.earlier_tasks import TaskNames
 from scheduler.store.queue.queue_link import USUAL, find_queue
@@ -25,8 +26,8 @@ from scheduler.store.run.journal_reader import JournalReader
 
 LOOK = 1.0
 """Seconds between two looks at the other runs."""
-_RUN = re.compile(r"r(\d+)\Z", re.ASCII)
-_TASKS = re.compile(r"(r\d+\.)?\d+(-\d+)?\Z", re.ASCII)
+_RUN = lazy_pattern(r"r(\d+)\Z", re.ASCII)
+_TASKS = lazy_pattern(r"(r\d+\.)?\d+(-\d+)?\Z", re.ASCII)
 
 
 class ParentRuns:

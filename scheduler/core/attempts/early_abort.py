@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from scheduler.core.causes import HaltCause
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Exited, Halted
 from scheduler.core.model import Outcome, State
+from scheduler.patterns import lazy_pattern
 from scheduler.units import count
 from scheduler.values import dataclass, field
 
@@ -17,8 +17,8 @@ LONGEST = 300
 _NEUTRAL = (Outcome.LOST, Outcome.UNSTARTED, Outcome.INTERRUPTED)
 _FAILED = (State.FAILED, State.OOM, State.TIMEOUT)
 _BETWEEN = r"[\s\"'`=,:;()\[\]{}<>]+"
-_TOKEN = re.compile(_BETWEEN.replace("[", "[^", 1))
-_MASKED = re.compile(rf"_(?:{_BETWEEN}_)+")
+_TOKEN = lazy_pattern(_BETWEEN.replace("[", "[^", 1))
+_MASKED = lazy_pattern(rf"_(?:{_BETWEEN}_)+")
 
 
 def last_line(text: str) -> str:

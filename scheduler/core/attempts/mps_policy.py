@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Exited
 from scheduler.core.model import SHARED_OUT, Outcome, Placement, Terms
+from scheduler.patterns import lazy_pattern
 from scheduler.units import MIB
 from scheduler.values import replace
 
@@ -16,7 +15,7 @@ gave it up; or a fault ended it and all other attempts on its GPU."""
 
 FAILED = (REFUSED, FAULT)
 
-_REFUSED = re.compile(
+_REFUSED = lazy_pattern(
     r"\bCUDA_ERROR_MPS_(?:CONNECTION_FAILED|RPC_FAILURE|SERVER_NOT_READY|MAX_CLIENTS_REACHED"
     r"|MAX_CONNECTIONS_REACHED|CLIENT_TERMINATED)\b"
     r"|\bcudaErrorMps(?:ConnectionFailed|RpcFailure|ServerNotReady|MaxClientsReached|MaxConnectionsReached"
@@ -29,7 +28,7 @@ _REFUSED = re.compile(
     r"|(?i:\bcuda(?: runtime| driver)? error[: (]+80[5-9]\b|\bcuda(?: runtime| driver)? error[: (]+810\b)"
 )
 """CUDA's errors 805 to 810, by name, by number and in the driver's text."""
-_FAULT = re.compile(
+_FAULT = lazy_pattern(
     r"\bCUDA_ERROR_(?:ILLEGAL_ADDRESS|LAUNCH_FAILED|LAUNCH_TIMEOUT|HARDWARE_STACK_ERROR|ILLEGAL_INSTRUCTION"
     r"|MISALIGNED_ADDRESS|INVALID_ADDRESS_SPACE|INVALID_PC|ASSERT|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE)\b"
     r"|\bcudaError(?:IllegalAddress|LaunchFailure|LaunchTimeout|HardwareStackError|IllegalInstruction"

@@ -8,36 +8,40 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x00-\x08\x0e-\x1f]")
+from scheduler.patterns import lazy_pattern
+
+_CONTROL = lazy_pattern(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x00-\x08\x0e-\x1f]"
+)
 LONGEST = 2000
 """The number of characters at each end of a line that are examined."""
-_FRAME = re.compile(r"^\s*[│┃║]\s?(.*?)\s*[│┃║]?\s*$")
-_BORDER = re.compile(r"^\s*[╭╰┌└┏┗╔╚+][─━═\-].*$")
-_FRAMED_CODE = re.compile(r"^\s*(?:❱\s*)?\d+\s+│")
-_STACK = re.compile(r'^(?P<before>.{0,200}?)(?P<indent> *)File "[^"]{1,500}", line \d+')
-_ARROW = re.compile(r"^-+> *(\d+)\s")
-_NUMBERED = re.compile(r"^ +(\d+)(?:\s|$)")
+_FRAME = lazy_pattern(r"^\s*[│┃║]\s?(.*?)\s*[│┃║]?\s*$")
+_BORDER = lazy_pattern(r"^\s*[╭╰┌└┏┗╔╚+][─━═\-].*$")
+_FRAMED_CODE = lazy_pattern(r"^\s*(?:❱\s*)?\d+\s+│")
+_STACK = lazy_pattern(r'^(?P<before>.{0,200}?)(?P<indent> *)File "[^"]{1,500}", line \d+')
+_ARROW = lazy_pattern(r"^-+> *(\d+)\s")
+_NUMBERED = lazy_pattern(r"^ +(\d+)(?:\s|$)")
 """Source lines in a traceback as IPython prints them: the one that failed, and those around it."""
 AROUND = 5
 """The number of lines that IPython shows before and after the one that failed."""
 
 MESSAGE = 3
 """The number of lines of an exception's message that are examined."""
-EXCEPTION = re.compile(
+EXCEPTION = lazy_pattern(
     r"(?:^|[\s|\]]|(?<!:):)(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt)|Exception))"
     r"(?::(?!:)|\s*$)"
 )
 """The last line of a traceback, which names the exception."""
-_IGNORED = re.compile(r"^\s*File .*, in __del__\s*$|\bException ignored in\b")
+_IGNORED = lazy_pattern(r"^\s*File .*, in __del__\s*$|\bException ignored in\b")
 """The beginning of an exception that Python prints and ignores, because it happens during clean-up."""
-_CHAINED = re.compile(r"During handling of the above exception|The above exception was the direct cause")
-_REPORTS = re.compile(
+_CHAINED = lazy_pattern(r"During handling of the above exception|The above exception was the direct cause")
+_REPORTS = lazy_pattern(
     r"(?:Called|Child|Remote|Raised|Exited|Fork|Launch|Process|Worker|Actor|Task|Job|Rule|Engine|Dist|Broken|EOF|Pipe"
     r"|Connect|Socket|Rpc|Channel|Keyboard|Timeout|Closed|Cancel|Abort|Interrupted|Execution|Shutdown|Subprocess)"
     r"\w*(?:Error|Exception|Interrupt)$"
 )
 """Names of exceptions that only report the failure of another process, or follow from it."""
-_REPORTED = re.compile(
+_REPORTED = lazy_pattern(
     r"\b(?:process(?:es)?|workers?|subprocess(?:es)?|child(?:ren)?|engine|actors?|ranks?|jobs?|server|backend)\b"
     r".{0,80}\b(?:fail(?:ed|ure)?|died|dead|exit(?:ed)?|terminated|killed|crash(?:ed)?|abort(?:ed)?|lost|did not)\b"
     r"|\b(?:(?:fail(?:ed|ure)?|unable) to|could not|cannot) (?:start|create|initiali[sz]e|launch|load|build)\b"

@@ -13,6 +13,7 @@ from typing import Literal
 from scheduler import units
 from scheduler.core.profiling import oom_words as words
 from scheduler.core.profiling.error_lines import EXCEPTION, clean, is_another_error, without_code
+from scheduler.patterns import lazy_pattern
 from scheduler.values import dataclass
 
 TAIL = 64 * 1024
@@ -39,17 +40,17 @@ _PROGRAMMING = frozenset(
     }
 )  # fmt: skip
 """Exceptions that never concern memory, whatever their message quotes."""
-_WORKER_KILLED = re.compile(
+_WORKER_KILLED = lazy_pattern(
     r"\bSIGKILL\b|\bsignal 9\b|\bsignal: Killed\b|\bexit ?code\W{1,5}-9\b|\b-9 \(pid\b|\bterminated abruptly\b"
 )
 """The words of launchers and pools about a worker that was killed with SIGKILL."""
-_STICKY = re.compile(
+_STICKY = lazy_pattern(
     r"\ban illegal memory access was encountered|\bdevice-side assert triggered|\bunspecified launch failure"
     r"|\bCUDA_ERROR_ILLEGAL_ADDRESS\b|\bcudaErrorIllegalAddress\b|\bmisaligned address\b"
 )
 """Errors after which every CUDA call fails, including allocations."""
 
-_MAY_BE = re.compile(
+_MAY_BE = lazy_pattern(
     r"\bCU(?:BLAS|DNN|SOLVER|SPARSE|FFT)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)\b"
     r"|\bcuDNN failed to initialize\b|\bcu(?:blas|dnn|solver)Create\b|\b[Uu]nable to find an engine to execute"
     r"|\bCL_OUT_OF_RESOURCES\b|_ERROR_OUT_OF_RESOURCES\b|\bcudaErrorUnknown\b|\bCUDA error: unknown error"
@@ -57,8 +58,8 @@ _MAY_BE = re.compile(
 )
 """Words that can mean a lack of GPU memory, but often mean something else."""
 
-_TENSOR = re.compile(r"\bOOM when allocating tensor with shape ?\[(?P<shape>[\d,]*)\](?: and type (?P<type>\w+))?")
-_ON_CPU = re.compile(
+_TENSOR = lazy_pattern(r"\bOOM when allocating tensor with shape ?\[(?P<shape>[\d,]*)\](?: and type (?P<type>\w+))?")
+_ON_CPU = lazy_pattern(
     r"\bdevice:CPU:\d|\bby allocator (?:cpu|mklcpu)\b|(?<!GPU or )(?<!shared )(?:\bCPU|\bhost|_HOST)[ _]memory\b"
     r"|\bcpu_device|\bDefaultCPUAllocator\b"
     r"|\bRESOURCE_EXHAUSTED: Out of memory allocating [\d,]+ bytes"  # JAX without a GPU
@@ -68,14 +69,14 @@ _ON_CPU = re.compile(
     re.IGNORECASE,
 )
 """Words about memory of the host, including CUDA calls that lock host memory."""
-_OF_HOST = re.compile(
+_OF_HOST = lazy_pattern(
     r"\bbad[_ ]alloc|MemoryError\b|\b(?:m|c|re|mm)alloc\b|\bm(?:un)?map\b|\boom[ _-]?kill|\bkilled\b|\bvector of size\b"
     r"|\bvirtual memory\b|\bswap\b|paging file|\bRAM\b|\bErrno 12\b|\bE?NO_?MEM\b|\bcannot allocate memory\b"
     r"|\bmemory allocation of \d+ bytes failed|\bmemory limit\b|\bexceeded\b|\bPython\b|\bheap\b",
     re.IGNORECASE,
 )
 """Words that are mostly about memory of the host, if none about a GPU is near."""
-_ON_GPU = re.compile(
+_ON_GPU = lazy_pattern(
     r"cuda|curesult|cu_mem_|webgpu|\bvulkan|\bhbm\b|显存|gpus?(?![a-z])|(?-i:\bcl(?:Create|Enqueue)\w*)|\bCL_MEM|\bMEM_OBJECT_ALLOC"
     r"|opencl|nvenc|cuvid|nccl|\bhip\b|\bhipError|\bxpu\b|\bnpu\b|vram|cublas|cudnn|cufft|cusolver|cusparse|curand"
     r"|\btensorrt|\btrt\b|nvinfer|\brmm(?![a-z])|thrust|torch\.(?:cuda\.)?OutOfMemory|\bdevice ordinal|\bon device \d"
@@ -89,17 +90,17 @@ _ON_GPU = re.compile(
 """Words about a GPU, near the message."""
 
 _AMOUNT = r"(\d[\d,]*(?:\.\d*)?) ?(bytes|[KMGT]?i?B|[KMGT])(?![A-Za-z])"
-_ASKED = re.compile(
+_ASKED = lazy_pattern(
     r"(?:\b[Tt]r(?:ied|ying) to allocate|\bOut of memory allocating|\bout of memory to allocate|\ballocating"
     r"|\bFailed to allocate request for|\bUnable to allocate|\bmemory allocation of|\bannot allocate|\brequested"
     r"|\b(?:cudaM|CUDA c|fail to allocate m)\w+)\s+" + _AMOUNT
 )
-_OF_SIZE = re.compile(r"\b(?:of )?size (\d{4,})\b")
+_OF_SIZE = lazy_pattern(r"\b(?:of )?size (\d{4,})\b")
 """A size without a unit, which is in bytes."""
-_FREE = re.compile(
+_FREE = lazy_pattern(
     rf"\bof which {_AMOUNT} is free|; {_AMOUNT} free;|\bavailable memory is only {_AMOUNT}|; free {_AMOUNT}"
 )
-_POSITION = re.compile(
+_POSITION = lazy_pattern(
     r"\bGPU (\d+)(?: has a total|;)|\bdevice:GPU:(\d+)|\bdevice ordinal (\d+)|\bGPU_(\d+)_bfc|\bon GPU:(\d+)"
     r"|\bon device (\d+)\b|\berror on GPU (\d+)\b"
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
@@ -11,6 +10,7 @@ from scheduler.core.profiling.family.arguments import slots
 from scheduler.core.tasks.command import THIS_PYTHON, meant, shell_line
 from scheduler.core.tasks.fields import words
 from scheduler.core.tasks.placeholders import takes
+from scheduler.patterns import lazy_pattern
 from scheduler.values import dataclass
 
 _EPOCHS = ("--epochs", "--num_train_epochs", "--num-epochs", "--max_epochs")
@@ -34,7 +34,7 @@ class TaskClass:
     """The device on which it runs, in words for users."""
 
 
-_REDIRECTION = re.compile(r"(?:\d*|&)(?:>>|>\||<>|[<>]&?)")
+_REDIRECTION = lazy_pattern(r"(?:\d*|&)(?:>>|>\||<>|[<>]&?)")
 
 
 def said_by(spec: Spec) -> list[str]:

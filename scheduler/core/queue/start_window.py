@@ -8,12 +8,13 @@ from datetime import timedelta, tzinfo
 from math import inf
 
 from scheduler.core.local_time import DAY, local, on_day
+from scheduler.patterns import lazy_pattern
 from scheduler.values import dataclass
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 AHEAD = 8
 """The number of days in which every window opens and closes at least once."""
-_PART = re.compile(r"(?:([a-z]{3}(?:-[a-z]{3})?) +)?(\d{1,2}):(\d\d) *- *(\d{1,2}):(\d\d)\Z", re.ASCII)
+_PART = lazy_pattern(r"(?:([a-z]{3}(?:-[a-z]{3})?) +)?(\d{1,2}):(\d\d) *- *(\d{1,2}):(\d\d)\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

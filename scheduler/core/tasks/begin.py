@@ -7,13 +7,14 @@ import re
 from datetime import datetime, timedelta, tzinfo
 
 from scheduler.core.local_time import clock_time, instant, local
+from scheduler.patterns import lazy_pattern
 from scheduler.units import duration, parse_duration
 
 FORMS = "write it like 22:00, +2h or 2026-12-01T08:00"
 FARTHEST = 10 * 366 * 86400.0
 """The longest time until a task begins, in seconds; a later one is assumed to be a typing error."""
-_TIME = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?\Z", re.ASCII)
-_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?)?(Z|[+-]\d\d:?\d\d)?\Z", re.ASCII)
+_TIME = lazy_pattern(r"(\d{1,2}):(\d\d)(?::(\d\d))?\Z", re.ASCII)
+_DATE = lazy_pattern(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?)?(Z|[+-]\d\d:?\d\d)?\Z", re.ASCII)
 
 
 def read(text: str, now: float | None = None, zone: tzinfo | None = None) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
@@ -15,6 +14,7 @@ from scheduler.core.model import SHARED_OUT, Spec, Terms, Warn
 from scheduler.core.tasks import begin
 from scheduler.core.tasks.after import parsed
 from scheduler.core.tasks.placeholders import filled, filled_template
+from scheduler.patterns import lazy_pattern
 from scheduler.values import dataclass, names_of, replace
 
 SEPARATOR = "\x1f"
@@ -134,7 +134,7 @@ def _yes_or_no(text: str) -> bool:
         raise ValueError(f"{text!r} is neither yes nor no") from None
 
 
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_ENV_NAME = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def _env(text: str) -> tuple[tuple[str, str], ...]:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, product
 from math import prod
 
+from scheduler.patterns import lazy_pattern
+
 Values = Mapping[str, Sequence[str]]
 """The values of each parameter, in the order in which they were given."""
 
-_SAFE = re.compile(r"[\w@%+=:,./{}\- ]*", re.ASCII)
+_SAFE = lazy_pattern(r"[\w@%+=:,./{}\- ]*", re.ASCII)
 
 
 class BadPattern(ValueError):

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from scheduler.patterns import lazy_pattern
+
 LATER = ("epochs", "id")
 Results = Callable[[str], str | None]
 """Returns the value of a placeholder such as `prep.result.path`; None where it is no placeholder. Raises LookupError
@@ -18,11 +20,11 @@ with a sentence where there is no such value."""
 
 _OF_RESULT = r"(?:[^{}]*\.)?result\.[^{}]+"
 _AT_LAUNCH = rf"epochs|id|{_OF_RESULT}"
-_LATER = re.compile(rf"\{{\{{(?P<literal>{_AT_LAUNCH})\}}\}}|\{{(?P<name>{_AT_LAUNCH})\}}")
-_RESULT = re.compile(rf"{_OF_RESULT}\Z")
-_NAMED = re.compile(r"\{\{(?P<literal>[^{}]*)\}\}|\{(?P<name>[^{}]*)\}")
-_TOKEN = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]")
-_MARK = re.compile(f"\0({_AT_LAUNCH})\0")
+_LATER = lazy_pattern(rf"\{{\{{(?P<literal>{_AT_LAUNCH})\}}\}}|\{{(?P<name>{_AT_LAUNCH})\}}")
+_RESULT = lazy_pattern(rf"{_OF_RESULT}\Z")
+_NAMED = lazy_pattern(r"\{\{(?P<literal>[^{}]*)\}\}|\{(?P<name>[^{}]*)\}")
+_TOKEN = lazy_pattern(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]")
+_MARK = lazy_pattern(f"\0({_AT_LAUNCH})\0")
 """The marker for a placeholder that is filled in later: no argument can contain a NUL."""
 
 

@@ -8,15 +8,17 @@ from itertools import pairwise
 from shlex import join
 from typing import Any
 
+from scheduler.patterns import lazy_pattern
+
 SECRET = ("TOKEN", "KEY", "SECRET", "PASS", "CREDENTIAL", "AUTH")
 HIDDEN = "***"
 _PLAIN = "=:@hidden@:="
 """The placeholder for a secret while words are joined; no shell would quote it."""
 _PARTS = ("token", "key", "secret", "password", "passwd", "passphrase", "credential")
 _WORDS = frozenset({"pass", "pwd", "pw", "auth", "authorization"})
-_HARMLESS = re.compile(r"tokens|tokeni[sz]|key(?:point|frame|board|word|hole)s?|monkey|donkey|turkey|hockey|whiskey")
+_HARMLESS = lazy_pattern(r"tokens|tokeni[sz]|key(?:point|frame|board|word|hole)s?|monkey|donkey|turkey|hockey|whiskey")
 """Words of machine learning, and others, that only look like a secret."""
-_HINT = re.compile(
+_HINT = lazy_pattern(
     r"token|key|secret|pass|pw|credential|auth|://|hf_|sk-|gh[po]_|github_|glpat-|xox|akia|eyj", re.IGNORECASE
 )
 """A text without any of these contains nothing to hide."""
@@ -29,7 +31,7 @@ _FIELD = r"""(["'])([A-Za-z_][\w.-]*)\1(\s*:\s*)("[^"]*"|'[^']*')"""
 _HEADER = r"(?i)(\bauthorization:\s*(?:bearer|basic|token)\s+)[^\s'\"]+"
 _ADDRESS = r"(\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+(?=@)"
 _SHAPE = r"\b(?:hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abp]-|AKIA|eyJ)[A-Za-z0-9_.-]{12,}"
-_BOUNDARY = re.compile(r"[-_.]|(?<=[a-z])(?=[A-Z])")
+_BOUNDARY = lazy_pattern(r"[-_.]|(?<=[a-z])(?=[A-Z])")
 _NAMED = r"(?s)(-{0,2}[A-Za-z_][\w.-]*)=(.*)"
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 from scheduler.core.tasks.fields import BadCell
+from scheduler.patterns import lazy_pattern
 
-_MAYBE = re.compile(r"[<>|&;$`]")
-_QUOTED = re.compile(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
-_OPERATOR = re.compile(r"(?:\|\|?|&&?|;;?|\d?>>?(?:&\d|[^>=].*)?|\d?<<?<?(?:[^<=].*)?|&>>?.*)\Z", re.DOTALL)
-_END = re.compile(r".+;\Z", re.DOTALL)
-_EXPANDED = re.compile(r"\$(?:[A-Za-z_]\w*|\{[^{}]*\}|\([^)]*\)?)|`[^`]*`?")
+_MAYBE = lazy_pattern(r"[<>|&;$`]")
+_QUOTED = lazy_pattern(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
+_OPERATOR = lazy_pattern(r"(?:\|\|?|&&?|;;?|\d?>>?(?:&\d|[^>=].*)?|\d?<<?<?(?:[^<=].*)?|&>>?.*)\Z", re.DOTALL)
+_END = lazy_pattern(r".+;\Z", re.DOTALL)
+_EXPANDED = lazy_pattern(r"\$(?:[A-Za-z_]\w*|\{[^{}]*\}|\([^)]*\)?)|`[^`]*`?")
 _HIDDEN = "\1"
 """Stands for a quoted character, which is no syntax."""
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from scheduler.devices.gpu.inventory import InstalledGpu
 from scheduler.errors import DeviceError
+from scheduler.patterns import lazy_pattern
 from scheduler.values import dataclass
 
 T = TypeVar("T")
@@ -21,9 +22,9 @@ SLURM = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 CGROUP = "the device cgroup"
 _NVIDIA = 195
 """The major number of /dev/nvidia0, /dev/nvidia1, …"""
-_RULE = re.compile(r"^([ac]) (\d+|\*):(\d+|\*) (\w*)", re.MULTILINE)
-_NUMBER = re.compile(r"\+?(\d+)")
-_NONE_MEANT = re.compile(r"|-\d+|NoDevFiles")
+_RULE = lazy_pattern(r"^([ac]) (\d+|\*):(\d+|\*) (\w*)", re.MULTILINE)
+_NUMBER = lazy_pattern(r"\+?(\d+)")
+_NONE_MEANT = lazy_pattern(r"|-\d+|NoDevFiles")
 """Entries with which users and Slurm end the list on purpose."""
 
 

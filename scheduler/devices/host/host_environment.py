@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scheduler.devices.host.cgroups import text
+from scheduler.patterns import lazy_pattern
 
 ROOT = Path("/")
 SHARED = Path("/dev/shm")
@@ -30,7 +31,7 @@ _GROUPS = {
 }
 _LOGIND = ("etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd", "lib/systemd")
 """Folders of logind's configuration; earlier ones override later ones."""
-_ENTRY = re.compile(r"^(#?)(\w+)=(.*)$", re.MULTILINE)
+_ENTRY = lazy_pattern(r"^(#?)(\w+)=(.*)$", re.MULTILINE)
 _SESSION, _MANAGER = re.compile(r"/(session-\w+\.scope)"), re.compile(r"/(user@\d+\.service)")
 _ULIMITS = (
     ("open files", "-n", resource.RLIMIT_NOFILE),

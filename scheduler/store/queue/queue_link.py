@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator
 
 from scheduler.errors import StateError, UsageError
+from scheduler.patterns import lazy_pattern
 from scheduler.runtime.paths import RunPaths, StatePaths, make_private
 from scheduler.store.machine.locked_files import holder, take_lock
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z")
+NAME = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z")
 USUAL = "queue"
 """The name of a user's standing queue where no other is given."""
 PATIENCE = 60.0

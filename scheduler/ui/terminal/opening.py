@@ -15,6 +15,7 @@ from scheduler.core.placement.refusal import Refusal
 from scheduler.core.placement.request import declared, gpus_of
 from scheduler.core.profiling.estimator import should_probe
 from scheduler.core.queue.wait_queue import out_of_turn
+from scheduler.patterns import lazy_pattern
 from scheduler.runtime.paths import tilde
 from scheduler.runtime.settings import Settings
 from scheduler.ui.terminal.detached import STOP
@@ -24,7 +25,7 @@ from scheduler.units import ranges as number_ranges
 
 MOST_WAITS = 5
 """The largest number of waiting tasks that a plan explains."""
-_PLANNED_TASK = re.compile(r"\btask (\d+)\b(?: of this run)?(?! of )")
+_PLANNED_TASK = lazy_pattern(r"\btask (\d+)\b(?: of this run)?(?! of )")
 """A task in a sentence about a plan, but no task of another run."""
 
 

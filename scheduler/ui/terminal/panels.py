@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -12,6 +11,7 @@ from scheduler.core.causes import Action
 from scheduler.core.metrics.goal import ranked
 from scheduler.core.model import State
 from scheduler.core.reporting.live_status import LiveStatus, LiveTask, MemoryBar, QueueSummary
+from scheduler.patterns import lazy_pattern
 from scheduler.ui.text import clean
 from scheduler.ui.verbs import eta
 from scheduler.ui.verbs.status import lines as status_lines
@@ -56,7 +56,7 @@ _ASCII = {
     "▴": "^",
     **dict(zip("▁▂▃▄▅▆▇×", "__..--=x", strict=True)),
 }
-_BLANKS = re.compile(" {3,}")
+_BLANKS = lazy_pattern(" {3,}")
 _BAD = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
 _COUNTED = (
     (State.RUNNING, "running", "bold"),

@@ -6,12 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from scheduler.patterns import lazy_pattern
+
 Slots = tuple[tuple[str, str], ...]
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_REDIRECTION = re.compile(r"(?:\d*|&)(?:>>|>\||>&|>|<<<|<<|<>|<&|<)(?P<target>.*)", re.DOTALL)
-_KEY = re.compile(r"[A-Za-z_+~][\w.@/+~-]*")
-_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_NUMBER = lazy_pattern(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_REDIRECTION = lazy_pattern(r"(?:\d*|&)(?:>>|>\||>&|>|<<<|<<|<>|<&|<)(?P<target>.*)", re.DOTALL)
+_KEY = lazy_pattern(r"[A-Za-z_+~][\w.@/+~-]*")
+_WORD = lazy_pattern(r"[A-Z]?[a-z]+|[A-Z]+")
 
 _LABELS = frozenset({
     "output", "out", "log", "name", "run", "exp", "experiment", "save", "dir", "tag", "checkpoint", "ckpt", "result",
