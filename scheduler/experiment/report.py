@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from html import escape
 from io import StringIO
 from typing import Any
 
@@ -14,17 +13,18 @@ from scheduler.experiment.arms import Experiment
 from scheduler.experiment.charts import number
 from scheduler.experiment.readings import NUMBERS, Reading, Summary, priorities_of
 from scheduler.experiment.verdict import ExperimentContext, verdict
+from scheduler.runtime.paths import PAGE
 from scheduler.ui.text import clean, table
+from scheduler.ui.web.assembly import PageParts, assemble
 from scheduler.units import count, duration
 from scheduler.values import dataclass
 
-STYLE = """
-body { font-family: Helvetica, Arial, sans-serif; margin: 2em auto; max-width: 1040px; color: #222; }
-table { border-collapse: collapse; margin: 1em 0; } td, th { padding: .25em .8em; border-bottom: 1px solid #ddd; }
-td:not(:first-child) { text-align: right; } th { text-align: left; } .what { font-size: 1.15em; }
-.simulated { color: #b03a2e; font-weight: bold; } pre { background: #f6f6f6; padding: 1em; overflow: auto; }
-svg { width: 100%; height: auto; }
-"""
+PARTS = PageParts(
+    "experiment.html",
+    ("uPlot.min.css", "look.css", "experiment.css"),
+    ("uPlot.iife.min.js", "basics.js", "plots.js", "grid.js", "experiment.js"),
+    {},
+)
 EXPLAINED = (
     "Bars show the mean of the repeats, whiskers the range from the least to the most. Tasks and epochs per hour count "
     "tasks that succeeded, divided by the makespan: the time from the first start to the last end."
@@ -156,22 +156,45 @@ class Report:
             drawn += charts.batch_charts(self.summaries)
         return charts.as_svg(drawn)
 
+    def data(self) -> dict[str, Any]:
+        """Return what the page shows: a number with its spread for each arm and metric."""
+        metrics = [*self.metrics()]
+        return {
+            "title": clean(self.experiment.title),
+            "words": clean(self.context.words),
+            "simulated": self.context.simulated,
+            "notes": [clean(note) for note in self.context.notes],
+            "verdict": clean(self.verdict),
+            "explained": EXPLAINED,
+            "columns": [{"title": metric.title, "better": metric.better} for metric in metrics],
+            "arms": [self._arm(one, metrics) for one in self.summaries],
+            "batches": [_batches(one) for one in self.summaries] if self.experiment.of_priority else [],
+        }
+
+    @staticmethod
+    def _arm(one: Summary, metrics: Sequence[Metric]) -> dict[str, Any]:
+        spreads = [(metric, one.spread(metric.of)) for metric in metrics]
+        return {
+            "name": clean(one.arm.name),
+            "kind": "mps" if one.arm.mps else "base" if one.arm.base else "plain",
+            "repeats": len(one.readings),
+            "cells": [
+                {
+                    "mean": spread.mean, "least": spread.least, "most": spread.most, "text": metric.cell(one),
+                    "short": metric.text(spread.mean),
+                }
+                for metric, spread in spreads
+            ],
+        }  # fmt: skip
+
     def page(self, machine: Mapping[str, Any]) -> str:
         """Return the report as one HTML page that needs no other file."""
-        header, cells = self._table()
-        head = "".join(f"<th>{_safe(cell)}</th>" for cell in header)
-        body = "".join("<tr>" + "".join(f"<td>{_safe(cell)}</td>" for cell in row) + "</tr>" for row in cells)
-        kind = "simulated" if self.context.simulated else "real"
-        notes = "".join(f"<p>{_safe(note)}</p>" for note in self.context.notes)
-        title = _safe(self.experiment.title)
-        return (
-            f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-            f"<style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n"
-            f'<p class="{kind}">{_safe(self.context.words)}</p>{notes}\n<p class="what">{_safe(self.verdict)}.</p>\n'
-            f"<table><tr>{head}</tr>{body}</table>\n{self.picture()}\n<p>{EXPLAINED}</p>\n"
-            f"<h2>Machine</h2>\n<pre>{_safe(json.dumps(dict(machine), indent=1))}</pre>\n</body></html>\n"
-        )
+        texts = {name: (PAGE / name).read_text(encoding="utf-8") for name in PARTS.names}
+        machine_text = clean(json.dumps(dict(machine), indent=1))
+        return assemble(PARTS, texts, clean(self.experiment.title), {**self.data(), "machine": machine_text})
 
 
-def _safe(text: str) -> str:
-    return escape(clean(text))
+def _batches(one: Summary) -> dict[str, Any]:
+    """Return the mean waits of the first repeat of an arm, by batch and priority."""
+    waits = [[wait.batch, wait.priority, wait.wait_mean_s, wait.wait_max_s] for wait in one.readings[0].waits]
+    return {"arm": clean(one.arm.name), "columns": ["batch", "priority", "mean_s", "max_s"], "waits": waits}

@@ -1,26 +1,51 @@
-"""How long a report of 10,000 tasks takes to open in Chromium: `python scripts/bench/report.py [tasks]`."""
+"""How long a report of 10,000 tasks with curves takes to open in Chromium: `python scripts/bench/report.py [tasks]`."""
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from scheduler.app.observe import report
+from scheduler.core.metrics.record import MetricRecord
+from scheduler.ui.web.report import ReportedRun
 from tests.support.chromium import NARROW, WIDE, browser
 from tests.support.reported import told
 
-BOUND = 3.0
-TURNS = 5
+BOUND, LARGEST = 3.0, 8 << 20
+"""Seconds to open a report, and bytes of the largest one."""
+TURNS, POINTS = 5, 500
+
+
+def sweep(tasks: int) -> ReportedRun:
+    """Simulate a sweep over three parameters, in which each task has two curves and has printed something."""
+    run = told("sweep", tasks, "8x24GiB")
+    rows = [
+        {**row, "lr": f"{10.0 ** -(row['id'] % 7)}", "bs": str(16 << row["id"] % 6), "width": str(row["id"] % 23)}
+        for row in run.rows
+    ]
+    metrics = {row["id"]: record(row["id"]) for row in rows}
+    return replace(run, rows=rows, varies=("lr", "bs", "width"), metrics=metrics)
+
+
+def record(task: int) -> MetricRecord:
+    """Return curves with as many points as are kept."""
+    made = MetricRecord()
+    for step in range(1, POINTS + 1):
+        loss = math.exp(-step / 80) + task % 97 / 300 + math.sin(step * 1.7) / 40
+        made.take([("val_loss", loss, step), ("val_acc", 1 - loss / 3, step)])
+    return made
 
 
 def main(tasks: int) -> int:
     """Print the median of some goes, wide and narrow; 1 where one is above the bound."""
-    run = told("sweep", tasks, "8x24GiB")
+    run = sweep(tasks)
     with tempfile.TemporaryDirectory(prefix="report-") as name, browser() as chromium:
         page, picture = Path(name) / "report.html", Path(name) / "report.svg"
         began = time.perf_counter()
@@ -40,7 +65,7 @@ def main(tasks: int) -> int:
                 taken.append(time.perf_counter() - began)
             worst = max(worst, statistics.median(taken))
             print(f"opened {size[0]} wide and drawn: median {statistics.median(taken):.2f} s, most {max(taken):.2f} s")
-    return 0 if worst < BOUND else 1
+    return 0 if worst < BOUND and written < LARGEST else 1
 
 
 if __name__ == "__main__":

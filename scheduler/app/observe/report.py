@@ -30,8 +30,10 @@ from scheduler.ui.web.report import ReportedRun
 
 MOST_ARROWS = 2000
 """The largest number of arrows between tasks; more are no longer told apart."""
-ALL_LOG_ENDS, LOG_END, BAD_LOG_END, MOST_BAD = 2 << 20, 4096, 2048, 200
-"""The bytes of all ends of logs in a report, the most of one, and the least of a task that went wrong, for so many."""
+ALL_LOG_ENDS, LOG_END, LEAST_LOG_END = 1 << 20, 4096, 256
+"""The bytes of all ends of logs in a report, the most of one, and the least that is worth reading."""
+BAD_LOG_END, MOST_BAD = 2048, 200
+"""The bytes of a task that went wrong, for so many of them."""
 MOST_RUNS = 4
 """The largest number of runs that are readable side by side."""
 
@@ -71,13 +73,15 @@ def _told(info: RunInfo, secrets: bool) -> ReportedRun:
 
 
 def _log_ends(places: RunPaths, rows: Sequence[Mapping[str, Any]], *, secrets: bool) -> dict[int, str]:
-    """Read the end of the newest log of each task; of many tasks each end is shorter."""
+    """Read the end of the newest log of each task; of many tasks each end is shorter, or only failed ones have one."""
     begun = [row for row in rows if row["attempts"]]
     most = min(LOG_END, ALL_LOG_ENDS // max(1, len(begun)))
     bad = {row["id"] for row in [row for row in begun if row["state"] in RETRIABLE][:MOST_BAD]}
     ends: dict[int, str] = {}
     for row in begun:
         wanted = max(most, BAD_LOG_END) if row["id"] in bad else most
+        if wanted < LEAST_LOG_END:
+            continue
         with suppress(OSError), open_within(places.task_log(row["id"], row["attempts"]), places.root) as file:
             text = _last_lines(file, wanted)
             ends[row["id"]] = text if secrets else without_secrets(text)
@@ -112,8 +116,8 @@ def as_json(found: Sequence[ReportedRun]) -> str:
 
 
 def _html(found: Sequence[ReportedRun]) -> bytes:
-    names = (report.PAGE, report.METRICS_PART, report.LICENSE, *report.STYLES, *report.SCRIPTS)
-    return report.page(found, {name: (PAGE / name).read_text(encoding="utf-8") for name in names}).encode("utf-8")
+    texts = {name: (PAGE / name).read_text(encoding="utf-8") for name in report.PARTS.names}
+    return report.page(found, texts).encode("utf-8")
 
 
 def _svg(found: Sequence[ReportedRun]) -> bytes:

@@ -57,8 +57,8 @@ def serve(settings: Settings, info: RunInfo | None, port: int | None, say: Calla
     import secrets
 
     token = secrets.token_urlsafe(24)
-    files = {name: (PAGE / name).read_bytes() for name in (*SERVED, report.METRICS_PART)}
-    start, metrics = str(info.number if info else MACHINE).encode(), files.pop(report.METRICS_PART)
+    files = {name: (PAGE / name).read_bytes() for name in (*SERVED, METRICS_PART)}
+    start, metrics = str(info.number if info else MACHINE).encode(), files.pop(METRICS_PART)
     files["index.html"] = files["index.html"].replace(b"{{start}}", start).replace(b"{{metrics}}", metrics)
     with contextlib.closing(WebFeed(settings)) as feed, web_server.listen(port, feed, token, files, PORT) as server:
         what = f"run {info.number}" if info else "this machine"
@@ -68,6 +68,7 @@ def serve(settings: Settings, info: RunInfo | None, port: int | None, say: Calla
             server.serve_forever()
 
 
+METRICS_PART = report.PARTS.inserted["metrics"]
 SERVED = (
     "index.html", "uPlot.min.css", "look.css", "live.css", "uPlot.iife.min.js", "basics.js", "plots.js", "grid.js",
     "detail.js", "devices.js", "charts.js", "metrics.js", "live.js", "uPlot.LICENSE",

@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
-import html
-import json
-import math
-import re
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median, quantiles
@@ -22,17 +16,20 @@ from scheduler.core.reporting.device_history import DeviceHistory
 from scheduler.core.reporting.memory_timeline import AttemptTrack, lanes
 from scheduler.core.reporting.run_history import RunTotals
 from scheduler.ui.text import clean, instant
-from scheduler.ui.web.task_data import trackers
+from scheduler.ui.web.assembly import PageParts, assemble
+from scheduler.ui.web.task_data import number, trackers
 from scheduler.values import dataclass, field
 
 FORMAT = 1
-PAGE, METRICS_PART, LICENSE = "report.html", "metrics.html", "uPlot.LICENSE"
-STYLES = ("uPlot.min.css", "look.css", "report.css")
-SCRIPTS = (
-    "uPlot.iife.min.js", "basics.js", "plots.js", "grid.js", "detail.js", "devices.js", "charts.js", "metrics.js",
-    "report.js",
+PARTS = PageParts(
+    "report.html",
+    ("uPlot.min.css", "look.css", "report.css"),
+    (
+        "uPlot.iife.min.js", "basics.js", "plots.js", "grid.js", "detail.js", "devices.js", "charts.js", "metrics.js",
+        "report.js",
+    ),
+    {"metrics": "metrics.html"},
 )  # fmt: skip
-"""The files from which a page is made."""
 LONGEST = 300
 """The largest number of characters of a command that are shown."""
 TASK_COLUMNS = (
@@ -41,8 +38,10 @@ TASK_COLUMNS = (
 )  # fmt: skip
 CURVE_COLUMNS = ("task", "last", "lowest", "lowest_step", "highest", "highest_step", "steps", "values")
 MOST_METRICS = 6
-LEAST_POINTS, MOST_POINTS, ALL_POINTS = 12, 200, 200_000
+LEAST_POINTS, MOST_POINTS, ALL_POINTS = 8, 200, 160_000
 """The points of each curve, and the number of points from which on there are fewer of them."""
+MOST_CURVES = 20_000
+"""The number of curves from which on metrics, the least important ones first, have no points but only values."""
 LOAD_COLUMNS = ("at", "busy", "used_bytes", "celsius")
 BAR_COLUMNS = (
     "task", "attempt", "lane", "begin", "end", "outcome", "purpose", "reserved_bytes", "peak_bytes", "source",
@@ -129,14 +128,19 @@ def _metrics(reported: ReportedRun) -> list[dict[str, Any]]:
     """Return the most important metrics, each with its curves; of many tasks each curve has fewer points."""
     tasks: Counter[str] = Counter(name for record in reported.metrics.values() for name in record.curves)
     names = ranked(tasks, reported.first)[:MOST_METRICS]
-    most = max(LEAST_POINTS, min(MOST_POINTS, ALL_POINTS // max(1, sum(tasks[name] for name in names))))
+    drawn = {
+        name
+        for place, name in enumerate(names)
+        if not place or sum(tasks[n] for n in names[: place + 1]) <= MOST_CURVES
+    }
+    most = max(LEAST_POINTS, min(MOST_POINTS, ALL_POINTS // max(1, sum(tasks[name] for name in drawn))))
     return [
         {
             "name": clean(name),
             "goal": str(goal_of(name)),
             "curve_columns": CURVE_COLUMNS,
             "curves": [
-                _curve(task, record.curves[name], most)
+                _curve(task, record.curves[name], most if name in drawn else 0)
                 for task, record in reported.metrics.items()
                 if name in record.curves
             ],
@@ -148,9 +152,9 @@ def _metrics(reported: ReportedRun) -> list[dict[str, Any]]:
 def _curve(task: int, curve: Curve, most: int) -> list[Any]:
     """Return the curve of a task: its last value, its extremes with their steps, and points."""
     low, high = curve.lowest or (None, None), curve.highest or (None, None)
-    points = curve.few_steps(most)
-    last = curve.last if math.isfinite(curve.last) else None
-    return [task, last, *low, *high, [step for step, _ in points], [float(f"{value:.5g}") for _, value in points]]
+    points = curve.few_steps(most) if most else []
+    extremes = [number(low[0]), low[1], number(high[0]), high[1]]
+    return [task, number(curve.last), *extremes, [step for step, _ in points], [number(value) for _, value in points]]
 
 
 def _waits(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -238,32 +242,15 @@ def _task(row: Mapping[str, Any], record: MetricRecord | None, begin: float) -> 
     return [values[name] for name in TASK_COLUMNS]
 
 
-def page(runs: Sequence[ReportedRun], parts: Mapping[str, str]) -> str:
-    """Return the page with styles, scripts and data in it; escaped data cannot end their element."""
+def page(runs: Sequence[ReportedRun], texts: Mapping[str, str]) -> str:
+    """Return the page with styles, scripts and data in it, from the texts of its parts."""
     found = data(runs)
     for run, reported in zip(found["runs"], runs, strict=True):
         ends = {**reported.log_ends()}
         run["logs"] = ends  # the page shows them as a terminal would
         run["links"] = {task: links for task, text in ends.items() if (links := trackers(text))}
     title = " and ".join(f"run {run['number']} {run['name'] or run['file']}".strip() for run in found["runs"])
-    text = json.dumps(found, separators=(",", ":"), allow_nan=False)
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    style, script = ("\n".join(parts[name] for name in names) for names in (STYLES, SCRIPTS))
-    script = f"/* uPlot:\n{parts[LICENSE]}*/\n{script}"
-    policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; base-uri 'none'"
-    )
-    put = {
-        "title": html.escape(title), "policy": policy, "style": style, "script": script, "data": text,
-        "metrics": parts[METRICS_PART],
-    }  # fmt: skip
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: put[match[1]], parts[PAGE])
-
-
-def _hash(text: str) -> str:
-    """Return the hash of a script or style for the page's policy: a browser runs nothing else."""
-    return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+    return assemble(PARTS, texts, title, found)
 
 
 def write_csv(runs: Sequence[ReportedRun], out: TextIO) -> None:

@@ -51,4 +51,5 @@ function compare(a, b, down) {
   if (isNaN(x) !== isNaN(y)) return (isNaN(x) - isNaN(y)) * sign;
   return (a < b ? -1 : a > b ? 1 : 0) * sign;
 }
+const inOrder = values => [...new Set(values)].sort((a, b) => compare(a, b, false));
 function action(name, act, cls) { const b = el("button", name, cls); b.type = "button"; b.addEventListener("click", act); return b; }

@@ -161,7 +161,7 @@ class Grid {
   }
   toggle(key, on = !this.open.has(key)) {
     key = String(key);
-    if (on === this.open.has(key)) return;
+    if (!this.opened || on === this.open.has(key)) return;
     if (!on) { const tr = this.open.get(key); tr.dispatchEvent(new Event("closed")); this.open.delete(key); tr.remove(); this.draw(); return; }
     const row = this.rowOf(key); if (!row) return;
     const tr = el("tr", undefined, "open"), td = el("td"); tr.dataset.key = "open-" + key; tr.append(td); this.open.set(key, tr); this.draw();

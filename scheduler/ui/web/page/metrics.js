@@ -9,7 +9,6 @@ function ticks(low, high, most) {
   return found;
 }
 const numeric = values => values.length > 0 && values.every(v => v !== "" && isFinite(Number(v)));
-const inOrder = values => [...new Set(values)].sort((a, b) => compare(a, b, false));
 
 // A canvas in the size of its box, and what the charts on canvases share.
 function prepare(canvas, tall) {
@@ -118,6 +117,7 @@ class Metrics {
   }
   drawCurves(all, found, colour) {
     const box = $("curves"); forget(box); box.replaceChildren(); if (!all.length) return;
+    if (!all.some(one => one.steps.length)) { box.append(el("p", "A report of this many tasks has curves of its most important metrics only; --metrics names them.")); return; }
     let first = Infinity, final = -Infinity, sample = []; const every = Math.max(1, Math.floor(all.length / 2000));
     all.forEach((one, i) => { for (const s of one.steps) { if (s < first) first = s; if (s > final) final = s; } if (i % every === 0) sample = sample.concat(one.values); });
     if (final <= first) { first -= .5; final += .5; }

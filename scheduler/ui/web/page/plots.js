@@ -36,9 +36,9 @@ const WATCHED = new ResizeObserver(found => {
 function forget(box) { const u = PLOTS.get(box); if (u) { PLOTS.delete(box); WATCHED.unobserve(box); u.destroy(); } }
 const AXES = {
   number: { values: (u, all) => all.map(v => v == null ? "" : short(v)) },
+  count: { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 1e4, 1e5, 1e6], values: (u, all) => all.map(v => String(v)) },
   time: { incrs: STEPS, space: 70, values: (u, all) => all.map(mark) },
   bytes: { incrs: [...Array(48).keys()].map(n => 2 ** n), values: (u, all) => all.map(bytes) },
-  share: { incrs: [.25, .5, 1, 2, 5, 10], values: (u, all) => all.map(v => Math.round(100 * v) + "%") },
 };
 // Draw a chart in a box: series have { stroke(), fill(), values, stepped }, over `x`; `x` and `y` name a kind of axis.
 function plot(box, { x, series, kinds, label, tall = 170, most, least, scales = {}, hooks = {}, drag = true, logarithmic }) {

@@ -142,7 +142,7 @@ function detailOf(r, t) {
   }
   tries.sort((a, b) => a.attempt - b.attempt); if (tries.length) tries.at(-1).exit = t.exit_code;
   return {
-    task: t.id, name: t.name, command: t.command, reason: t.reason, attempts: tries, memory, log: r.logs?.[t.id] ?? null, links: r.links?.[t.id] || [],
+    task: t.id, name: t.name, command: t.command, reason: t.reason, attempts: tries, memory, log: r.logs?.[t.id] ?? (t.attempts ? `not in this report, since it has many tasks: scheduler logs ${t.id}` : null), links: r.links?.[t.id] || [],
     parameters: r.parameters.map((name, i) => [name, t.settings[i]]),
     facts: [["state", STATE_WORDS[t.state] || t.state], ["epochs", epochs(t.epochs, t.of_epochs)], ["waited", time(t.waited_s)], ["began", t.started == null ? "" : clock(r.begin + t.started)], ["ended", t.ended == null ? "" : clock(r.begin + t.ended)], ["priority", String(t.priority)], ["batch", String(t.batch)]],
     metrics: r.metrics.flatMap((m, i) => { const c = t.metrics[i]; return c ? [{ name: m.name, last: c[1], best: m.goal === "min" ? c[2] : c[4], step: m.goal === "min" ? c[3] : c[5], steps: c[6], values: c[7] }] : []; }),

@@ -1,0 +1,51 @@
+"""One HTML file from a template, styles, scripts and data, which needs no other file and runs only its own scripts."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scheduler.values import dataclass
+
+LICENSE = "uPlot.LICENSE"
+
+
+@dataclass(frozen=True, slots=True)
+class PageParts:
+    """The names of the files of which a page is made."""
+
+    template: str
+    styles: Sequence[str]
+    scripts: Sequence[str]
+    inserted: Mapping[str, str]
+    """Files by the place in the template at which they are inserted."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all files."""
+        return (self.template, LICENSE, *self.styles, *self.scripts, *self.inserted.values())
+
+
+def assemble(parts: PageParts, texts: Mapping[str, str], title: str, data: Mapping[str, Any]) -> str:
+    """Return the page; escaped data cannot end their element. `texts` are the parts by name."""
+    said = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&\u2028\u2029":
+        said = said.replace(sign, f"\\u{ord(sign):04x}")
+    style, script = ("\n".join(texts[name] for name in names) for names in (parts.styles, parts.scripts))
+    script = f"/* uPlot:\n{texts[LICENSE]}*/\n{script}"
+    policy = (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; base-uri 'none'"
+    )
+    put = {name: texts[file] for name, file in parts.inserted.items()}
+    put |= {"title": html.escape(title), "policy": policy, "style": style, "script": script, "data": said}
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: put[match[1]], texts[parts.template])
+
+
+def _hash(text: str) -> str:
+    """Return the hash of a script or style for the page's policy: a browser runs nothing else."""
+    return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,64 @@
+"""The report of an experiment in a real browser: its table and charts, narrow and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.chromium import NARROW, WIDE, Browser
+from tests.support.killing import Home
+
+pytestmark = pytest.mark.slow
+
+ARMS = ["--num 1", "--num 4", "--order global"]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Measure an experiment on a simulated machine, with a list whose name looks like markup."""
+    home = Home(tmp_path_factory.mktemp("experiment"))
+    rows = [[f"true --lr {number}", number % 2] for number in range(8)]
+    home.write("<b>jobs.csv", "Command,Priority", *rows)
+    flags = ("--simulate", "1x24GiB", "--num", "1,4", "--repeats", "2", "-o", "out")
+    home.call("experiment", "priority", "<b>jobs.csv", *flags, code=0)
+    yield home.root / "out/report.html"
+    home.end()
+
+
+@pytest.fixture
+def looked(chromium: Browser) -> Iterator[Browser]:
+    """Start a browser; afterwards check that no page logged an error or asked another address."""
+    chromium.news()
+    yield chromium
+    complaints, asked = chromium.news()
+    assert complaints == []
+    assert [address for address in asked if not address.startswith(("file:", "data:", "about:"))] == []
+
+
+def test_page_of_an_experiment_has_its_result_its_arms_and_charts(looked: Browser, report: Path) -> None:
+    looked.open(report.as_uri())
+    assert looked.texts("#title") == ["Batches and priorities: <b>jobs.csv"]
+    assert looked.texts("#words") == ["simulated"]
+    assert looked.texts("#verdict")[0].startswith("In the simulation, ")
+    assert sorted(looked.texts("#arms td[data-column=arm]")) == ARMS
+    assert looked.texts("#charts h3")[0] == "Makespan, less is better"
+    widths = looked.tells("[...document.querySelectorAll('#charts .bar')].map(e => e.getBoundingClientRect().width)")
+    assert max(widths) > 50
+    looked.until("document.querySelectorAll('#charts .uplot').length > 0")
+
+
+def test_arms_are_sorted_by_a_number(looked: Browser, report: Path) -> None:
+    looked.open(report.as_uri())
+    looked.click("[data-sort='metric.priority 0 waits']")
+    assert looked.texts("#arms td[data-column=arm]")[0] == "--order global"
+
+
+@pytest.mark.parametrize(("size", "dark"), [(WIDE, False), (NARROW, True)])
+def test_page_of_an_experiment_has_no_serious_accessibility_fault(
+    looked: Browser, report: Path, size: tuple[int, int], dark: bool
+) -> None:
+    looked.open(report.as_uri(), size, dark=dark)
+    assert looked.tells("document.documentElement.scrollWidth") <= size[0]
+    assert looked.faults() == []
