@@ -28,6 +28,11 @@ _HOMES = {
 }  # fmt: skip
 
 
+def __dir__() -> list[str]:
+    """Return the public names as well, which are loaded later, so that Tab completes them."""
+    return sorted({*globals(), *__all__, *_HOMES})
+
+
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first asked for, so that no light verb pays for it."""
     if name not in __all__ and name not in _HOMES:

@@ -252,8 +252,10 @@ class NvmlDevices:
 
     def look_again(self, other_shims: frozenset[int], unnamed: frozenset[UnnamedShim] = NO_UNNAMED) -> None:
         """Wait for one round that samples the trees of these shims, but no longer than one call may take."""
-        self.watch({}, other_shims, unnamed)
         asked = time.monotonic()
+        self.watch({}, other_shims, unnamed)
+        if self._samplers:
+            self._samplers.look_now()
         self._wait(self._limits.call, lambda uuid, seen: seen.look and seen.look.at > asked)
 
     def used_by(self, shim: int, _whose: str = "") -> Mapping[str, int]:

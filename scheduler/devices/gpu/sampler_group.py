@@ -92,6 +92,11 @@ class SamplerGroup:
             for group in self._groups:
                 self._order(group)
 
+    def look_now(self) -> None:
+        """Have every child begin its next round at once: an order ends its pause."""
+        for group in self._groups:
+            self._order(group)
+
     def why_away(self, uuid: str) -> str:
         """Return the trouble of a GPU, as words that follow its name; empty if it works."""
         away = self._away.get(uuid)
