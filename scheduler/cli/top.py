@@ -77,7 +77,7 @@ def _live_run(run: RunMonitor) -> bool:
     if not sys.stdout.isatty():
         return False
     from scheduler.app.live.tasks import screen_of
-    from scheduler.app.observe.live import on_terminal
+    from scheduler.app.live.terminal_view import on_terminal
 
     with contextlib.ExitStack() as stack:
         screen = screen_of(run.info, run.reader.brain, run.reader.history, stack)
@@ -99,7 +99,7 @@ def _live_machine(machine: MachineMonitor) -> bool:
     """Show the machine until the user leaves; return False where that cannot be drawn."""
     if not sys.stdout.isatty():
         return False
-    from scheduler.app.observe.live import on_terminal
+    from scheduler.app.live.terminal_view import on_terminal
     from scheduler.ui.live.machine_screen import MachineScreen
 
     screen = MachineScreen()

@@ -285,6 +285,8 @@ class DeviceBudget:
     """Seconds since the device was measured; 0: everything here is current."""
     celsius: int | None = None
     """Its temperature in degrees Celsius, if known."""
+    watts: float | None = None
+    """The power that it draws, if known."""
 
 
 @dataclass(frozen=True, slots=True)

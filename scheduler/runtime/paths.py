@@ -158,6 +158,11 @@ class RunPaths:
         return self.root / "devices.json"
 
     @property
+    def readings(self) -> Path:
+        """The file with what the run's scheduler measured of its devices last."""
+        return self.root / "readings.json"
+
+    @property
     def requests(self) -> Path:
         return self.root / "requests"
 

@@ -117,6 +117,7 @@ _TOP = {
             "label": "text", "total": "integer", "ours": "integer", "others": "integer", "reserved": "integer",
             "buffer": "integer", "free": "integer", "tasks": "integer", "load": "number?", "capacity": "number",
             "celsius": "integer?",
+            "watts": "number?",
             "closed": "text",
         }
     ],

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from scheduler.app.control import device_reservations
+from scheduler.app.observe.device_readings import readings_of_all, with_use
 from scheduler.app.observe.lease_holders import holders
 from scheduler.app.observe.run_facts import facts_of_runs, places
 from scheduler.core.leases import Lease, shims, unnamed_shims
@@ -96,7 +97,8 @@ class MachineMonitor:
     def _read(self) -> dict[str, Any]:
         (total, free), runs = available(), self.runs()
         held = holders(self._settings, used=True)
-        budgets, leases = self._look([holder.lease for holder in held])
+        alive = [run["number"] for run in runs if run.get("alive")]
+        budgets, leases = self._look([holder.lease for holder in held], alive)
         labels = {key: label for run in reversed(runs) for key, label in run.get("devices", {}).items()}
         labels |= {budget.device.key: budget.device.label for budget in budgets}
         told = [_lease(lease, one.user, one.pid, labels) for one, lease in zip(held, leases, strict=True)]
@@ -111,7 +113,12 @@ class MachineMonitor:
             "runs": runs,
         }
 
-    def _look(self, leases: list[Lease]) -> tuple[Sequence[DeviceBudget], list[Lease]]:
+    def _look(self, leases: list[Lease], alive: Sequence[int]) -> tuple[Sequence[DeviceBudget], list[Lease]]:
+        """Return the devices as one of these living runs measured them a moment ago; otherwise look at them."""
+        home = places(self._settings)
+        readings = readings_of_all(map(home.run, alive)) if self._devices is None else None
+        if readings is not None:
+            return readings.budgets, with_use(leases, readings.used)
         if self._devices is None and has_driver():
             self._devices = MonitoredDevices("auto", self._settings)
         return self._devices.look(leases) if self._devices is not None else ((), leases)

@@ -6,10 +6,13 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 
+from scheduler.app.observe.device_readings import ALL, readings_of, with_use
 from scheduler.app.observe.lease_holders import holders
 from scheduler.app.observe.machine_status import REST, MonitoredDevices
 from scheduler.app.observe.run_facts import forecast_of
 from scheduler.app.observe.run_reader import RunReader
+from scheduler.core.leases import Lease
+from scheduler.core.model import DeviceBudget
 from scheduler.core.ports import Key
 from scheduler.core.reporting.live_status import LiveStatus, ObservedState, StatusBuilder
 from scheduler.devices.host.sampler import Tree, read_in_turn
@@ -32,8 +35,7 @@ class RunMonitor:
         self.info = info
         self._settings = settings
         self.reader = RunReader(info)
-        chosen = json.loads(info.meta.get("choices", "{}"))
-        self._devices = MonitoredDevices(chosen.get("devices", "auto"), settings)
+        self._devices: MonitoredDevices | None = None
         self._builder = StatusBuilder(
             info.number,
             info.what,
@@ -88,7 +90,7 @@ class RunMonitor:
         return [line.partition("T")[2] for line in lines]
 
     def _look(self) -> None:
-        budgets, leases = self._devices.look([holder.lease for holder in holders(self._settings, used=True)])
+        budgets, leases = self._devices_now([holder.lease for holder in holders(self._settings, used=True)])
         uid = self.info.places.root.stat().st_uid
         mine = {one.task: one for one in leases if one.uid == uid and one.number == str(self.info.number)}
         children = children_finder()
@@ -116,10 +118,21 @@ class RunMonitor:
         expected = {task: lease.expected for task, lease in mine.items()}
         self._seen = ObservedState(budgets, used, epochs, others, expected, forecast_of(self.info), totals, metrics)
 
+    def _devices_now(self, leases: Sequence[Lease]) -> tuple[Sequence[DeviceBudget], list[Lease]]:
+        """Return the devices as the run's scheduler measured them a moment ago; otherwise look at them."""
+        readings = readings_of(replace(self.info, alive=self.alive))
+        if readings is not None:
+            return readings.budgets, with_use(leases, readings.used)
+        if self._devices is None:
+            chosen = json.loads(self.info.meta.get("choices", "{}"))
+            self._devices = MonitoredDevices(chosen.get("devices", ALL), self._settings)
+        return self._devices.look(leases)
+
     def _tree(self, key: Key, shim: int) -> Tree:
         return Tree(shim, self.reader.metrics.files(*key, living=True))
 
     def close(self) -> None:
         """Close the journal and the devices."""
         self.reader.close()
-        self._devices.close()
+        if self._devices is not None:
+            self._devices.close()

@@ -13,7 +13,8 @@ from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any, TextIO
 
 from scheduler.app import notify
-from scheduler.app.observe.live import LiveScreen, live_view
+from scheduler.app.live.terminal_view import LiveScreen, live_view
+from scheduler.app.observe.device_readings import ReadingsWriter
 from scheduler.app.observe.run_facts import places
 from scheduler.app.observe.run_reader import RunReader
 from scheduler.app.observe.status_snapshot import StatusRecorder
@@ -48,7 +49,8 @@ LAZY = (
 """Modules that a run, or the standard library modules it uses, would otherwise load late."""
 NOT_IN_A_RUN = (
     "scheduler.api", "scheduler.cli", "scheduler.compat", "scheduler.experiment", "scheduler._",
-    "scheduler.ui.terminal.live_view", "scheduler.ui.terminal.screen", "scheduler.ui.live", "scheduler.app.live",
+    "scheduler.ui.terminal.live_view", "scheduler.ui.terminal.screen", "scheduler.ui.live", "scheduler.app.live.tasks",
+    "scheduler.app.live.details", "scheduler.app.live.requests",
     "scheduler.ui.verbs.doctor",
     "scheduler.ui.web.report", "scheduler.ui.web.server", "scheduler.ui.verbs.why", "scheduler.app.observe.web",
     "scheduler.app.doctor", "scheduler.app.observe.why", "scheduler.app.control.retention",
@@ -203,6 +205,8 @@ def _attach_views(
     stack.callback(eta.close)
     stack.callback(load.close)
     observers: list[Observer] = [eta, status, load]
+    if session.devices.gpus is not None:
+        observers.append(ReadingsWriter(session))
     screen = None if session.inherits else live_view(session, ports, world, lambda: eta.forecast, sink, terminal)
     if screen is not None:
         stack.callback(screen.close)

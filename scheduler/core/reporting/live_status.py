@@ -64,6 +64,7 @@ class MemoryBar:
     capacity: float
     celsius: int | None = None
     closed: str = ""
+    watts: float | None = None
 
     @property
     def free(self) -> int:
@@ -75,7 +76,8 @@ class MemoryBar:
         return {
             "label": self.label, "total": self.total, "ours": self.ours, "others": self.others,
             "reserved": self.reserved, "buffer": self.buffer, "free": self.free, "tasks": self.tasks,
-            "load": self.load, "capacity": self.capacity, "celsius": self.celsius, "closed": self.closed,
+            "load": self.load, "capacity": self.capacity, "celsius": self.celsius, "watts": self.watts,
+            "closed": self.closed,
         }  # fmt: skip
 
 
@@ -286,7 +288,7 @@ def bar(budget: DeviceBudget, living: Sequence[TaskState], seen: ObservedState, 
     return MemoryBar(
         device.label, total, ours, others, reserved, max(0, min(buffer, left)), len(here),
         budget.busy if device.is_gpu else _cores(placed, seen, key), device.load_capacity, budget.celsius,
-        budget.closed,
+        budget.closed, budget.watts,
     )  # fmt: skip
 
 

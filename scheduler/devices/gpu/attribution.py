@@ -63,6 +63,7 @@ class DeviceLook:
     clients: frozenset[str]
     """Attempts with a container client in their tree and no process in any list."""
     celsius: int | None = None
+    watts: float | None = None
 
 
 def ownerless(looks: Iterable[DeviceLook]) -> set[int]:
@@ -94,6 +95,7 @@ def read_look(said: Mapping[str, Any], pids: Mapping[str, Any], clients: Iterabl
         peaks={int(pid): peak for pid, peak in said["peaks"].items()},
         clients=frozenset(clients),
         celsius=said.get("celsius"),
+        watts=said.get("watts"),
     )
 
 

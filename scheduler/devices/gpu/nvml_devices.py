@@ -185,8 +185,9 @@ class NvmlDevices:
         least = min(free for _, free in seen.recent)
         age = now - look.at
         return DeviceBudget(
-            seen.device, look.free, cap, tuple(unmanaged), unreclaimed, closed, least, look.busy, age, look.celsius
-        )
+            seen.device, look.free, cap, tuple(unmanaged), unreclaimed, closed, least, look.busy, age, look.celsius,
+            look.watts,
+        )  # fmt: skip
 
     def _may_have_a_lease(self, uuid: str, one: UnmanagedProcess, now: float) -> bool:
         """Tell whether a process may belong to a lease that does not name its shim: then that lease stands for it."""
@@ -262,6 +263,16 @@ class NvmlDevices:
         """Return the last measured use of another scheduler's tree; empty if memory is only readable per device."""
         held = {uuid: seen.account.other_use.get(shim, 0) for uuid, seen in self._seen.items()}
         return {uuid: bytes_ for uuid, bytes_ in held.items() if bytes_}
+
+    def used_by_shims(self) -> Mapping[int, Mapping[str, int]]:
+        """Return the last measured use of every known tree, this run's own among them, by shim and GPU."""
+        found: dict[int, dict[str, int]] = {}
+        for uuid, seen in self._seen.items():
+            own = {self._attempts[key].shim: held for key, held in seen.account.used.items() if key in self._attempts}
+            for shim, bytes_ in {**seen.account.other_use, **own}.items():
+                if bytes_:
+                    found.setdefault(shim, {})[uuid] = bytes_
+        return found
 
     def held_by(self, key: Key, uuid: str) -> int:
         """Return an attempt's last measured use of a GPU."""

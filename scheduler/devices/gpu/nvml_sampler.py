@@ -194,6 +194,7 @@ class SampledGpu:
         self._seldom_at = 0.0
         self._busy: float | None = None
         self._celsius: int | None = None
+        self._watts: float | None = None
         self._shares: dict[int, float] = {}
         self._shares_since = 0
         self._accounting = False
@@ -219,7 +220,7 @@ class SampledGpu:
         listed = (
             None if processes is None else [[pid, used, self._shares.get(pid)] for pid, (used, _) in processes.items()]
         )
-        seldom = {"busy": self._busy, "celsius": self._celsius, "peaks": self._peaks}
+        seldom = {"busy": self._busy, "celsius": self._celsius, "watts": self._watts, "peaks": self._peaks}
         return {**memory, "at": now, "cost": now - began, "processes": listed, **seldom}
 
     def _open(self) -> Any:
@@ -281,6 +282,8 @@ class SampledGpu:
         said = self._library.maybe("nvmlDeviceGetUtilizationRates", handle)
         self._busy = None if said is None else said.gpu / 100.0
         self._celsius = self._library.maybe("nvmlDeviceGetTemperature", handle, GPU_SENSOR)
+        power = self._library.maybe("nvmlDeviceGetPowerUsage", handle)
+        self._watts = None if power is None else power / 1000.0
         try:
             samples = self._library.call("nvmlDeviceGetProcessUtilization", handle, self._shares_since)
         except NvmlFailure:

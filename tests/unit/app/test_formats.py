@@ -56,7 +56,7 @@ def test_forecast_of_a_task_that_has_started_since_has_no_start() -> None:
 
 
 def test_live_status_as_json() -> None:
-    bar = MemoryBar("GPU 0", 10, 1, 2, 3, 1, 1, 0.5, 1.0, 60)
+    bar = MemoryBar("GPU 0", 10, 1, 2, 3, 1, 1, 0.5, 1.0, 60, watts=250.0)
     living = LiveTask(3, 1, "train", ("GPU 0",), False, "", 2.0, 4.0, 10, 5, 6, 7, 8.0, {"loss": [0.5, None]})
     queue = QueueSummary([WaitingBatch(1, 4, {2: 3, 5: 1})], 2, 9)
     status = LiveStatus(
@@ -68,7 +68,8 @@ def test_live_status_as_json() -> None:
         "bars": [
             {
                 "label": "GPU 0", "total": 10, "ours": 1, "others": 2, "reserved": 3, "buffer": 1, "free": 3,
-                "tasks": 1, "load": 0.5, "capacity": 1.0, "celsius": 60, "closed": "",
+                "tasks": 1, "load": 0.5, "capacity": 1.0, "celsius": 60, "watts": 250.0,
+                "closed": "",
             }
         ],
         "living": [

@@ -1,0 +1,92 @@
+"""The devices of a run in a file of the run: written by its scheduler, read by views in place of a sampler."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from scheduler.core.leases import Lease
+from scheduler.core.reporting.device_readings import DeviceReadings
+from scheduler.runtime.clock import since_boot
+from scheduler.runtime.paths import RunPaths, open_plain, replace_file
+from scheduler.store.run.catalog import RunInfo
+from scheduler.values import replace
+
+if TYPE_CHECKING:
+    from scheduler.app.run.session import RunSession
+    from scheduler.core.ports import Sample
+
+EVERY, CALM = 1.0, 5.0
+"""Seconds between two writes while a task runs, and while none does."""
+RECENT = 2.5
+"""Seconds for which written readings count; older ones are replaced by an own look at the devices."""
+LARGEST = 4 << 20
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+ALL = "auto"
+"""The choice of devices with which a run sees all that a view sees."""
+
+
+class ReadingsWriter:
+    """The observer of a run with GPUs that writes what its samplers measured. A full disk only makes views slower."""
+
+    def __init__(self, session: RunSession) -> None:
+        self._session = session
+        self._due = 0.0
+        chosen = json.loads(session.meta.get("choices", "{}")).get("devices", ALL)
+        self._sees = [chosen, os.environ.get(VISIBLE)]
+
+    def see(self, sample: Sample) -> None:
+        """Ignore what a task uses."""
+
+    def draw(self) -> float:
+        """Write the readings if that is due; return the seconds until it is due again."""
+        now = since_boot()
+        if now >= self._due:
+            self._due = now + (EVERY if self._session.brain.task_table.living else CALM)
+            with contextlib.suppress(OSError):
+                self._write(now)
+        return self._due - now
+
+    def _write(self, now: float) -> None:
+        devices = self._session.devices
+        gpus = devices.gpus
+        if gpus is None:
+            return
+        readings = DeviceReadings(now, devices.snapshot(), gpus.used_by_shims())
+        said = {**readings.to_dict(), "sees": self._sees}
+        replace_file(self._session.places.readings, json.dumps(said).encode(), durable=False)
+
+
+def readings_of(info: RunInfo) -> DeviceReadings | None:
+    """Return the devices of a run as its living scheduler measured them a moment ago; None: look at them yourself."""
+    found = _read(info.places) if info.alive and not info.elsewhere else None
+    return None if found is None else found[0]
+
+
+def readings_of_all(runs: Iterable[RunPaths]) -> DeviceReadings | None:
+    """Return the readings of the first of these living runs that sees all GPUs that this process sees."""
+    for places in runs:
+        if (found := _read(places)) is not None:
+            readings, sees = found
+            if sees == [ALL, os.environ.get(VISIBLE)]:
+                return readings
+    return None
+
+
+def _read(places: RunPaths) -> tuple[DeviceReadings, object] | None:
+    """Return recent readings, and which devices their run sees."""
+    try:
+        with open_plain(places.readings) as file:
+            data = json.loads(file.read(LARGEST))
+        readings, sees = DeviceReadings.from_dict(data), data["sees"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return (readings, sees) if 0 <= since_boot() - readings.at < RECENT else None
+
+
+def with_use(leases: Sequence[Lease], used: Mapping[int, Mapping[str, int]]) -> list[Lease]:
+    """Return the leases with the GPU memory that their process trees use."""
+    return [replace(one, used={**one.used, **used.get(one.shim, {})}) for one in leases]

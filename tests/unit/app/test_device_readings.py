@@ -1,0 +1,112 @@
+"""The file with the devices of a run: what is written is read again, and nothing old or of other devices counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from scheduler.app.observe.device_readings import (
+    RECENT,
+    VISIBLE,
+    ReadingsWriter,
+    readings_of,
+    readings_of_all,
+    with_use,
+)
+from scheduler.core.model import DeviceBudget, UnmanagedUse
+from scheduler.core.reporting.device_readings import DeviceReadings
+from scheduler.runtime.clock import since_boot
+from scheduler.runtime.paths import RunPaths
+from scheduler.store.run.catalog import RunInfo
+from scheduler.units import GIB
+from scheduler.values import replace
+from tests.support import builders as b
+
+GPU = replace(
+    b.gpu(0, free="20GiB"), unmanaged=(UnmanagedUse(GIB, "ben", 7),), busy=0.5, celsius=61, watts=240.5, closed="away"
+)
+USED = {98: {"GPU-0": 2 * GIB}}
+
+
+@pytest.fixture(autouse=True)
+def all_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VISIBLE, raising=False)
+
+
+def write(places: RunPaths, devices: str | None = None) -> None:
+    """Write the readings of a run with this choice of devices."""
+    gpus = SimpleNamespace(used_by_shims=lambda: USED)
+    pool = SimpleNamespace(gpus=gpus, snapshot=lambda: (GPU, b.host("64GiB", "50GiB")))
+    meta = {"choices": json.dumps({} if devices is None else {"devices": devices})}
+    brain = SimpleNamespace(task_table=SimpleNamespace(living=1))
+    session: Any = SimpleNamespace(places=places, devices=pool, meta=meta, brain=brain)
+    ReadingsWriter(session).draw()
+
+
+def info(places: RunPaths, *, alive: bool = True) -> RunInfo:
+    return RunInfo(1, places, {}, alive=alive)
+
+
+def test_readings_survive_their_file(tmp_path: Path) -> None:
+    places = RunPaths(tmp_path, 1)
+    write(places)
+    found = readings_of(info(places))
+    assert found is not None
+    first, host = found.budgets
+    assert (first.device.label, first.free, first.busy, first.celsius, first.watts) == (
+        GPU.device.label, GPU.free, 0.5, 61, 240.5,
+    )  # fmt: skip
+    assert [(one.user, one.pid, one.bytes) for one in first.unmanaged] == [("ben", 7, GIB)]
+    assert (first.closed, first.device.is_gpu, host.device.is_gpu) == ("away", True, False)
+    assert found.used == USED
+
+
+def test_readings_of_a_dead_scheduler_do_not_count(tmp_path: Path) -> None:
+    places = RunPaths(tmp_path, 1)
+    write(places)
+    assert readings_of(info(places, alive=False)) is None
+
+
+def test_old_and_damaged_readings_do_not_count(tmp_path: Path) -> None:
+    places = RunPaths(tmp_path, 1)
+    assert readings_of(info(places)) is None
+    write(places)
+    said = json.loads(places.readings.read_bytes())
+    places.readings.write_text(json.dumps({**said, "at": since_boot() - RECENT - 1}))
+    assert readings_of(info(places)) is None
+    for text in ("", "[]", '{"format": 1}', json.dumps({**said, "format": 99}), json.dumps({**said, "devices": [1]})):
+        places.readings.write_text(text)
+        assert readings_of(info(places)) is None
+
+
+@pytest.mark.parametrize(("devices", "visible", "counts"), [
+    (None, None, True), ("auto", None, True), ("0", None, False), (None, "1", False),
+])  # fmt: skip
+def test_machine_uses_the_readings_of_a_run_that_sees_all_devices(
+    tmp_path: Path, devices: str | None, visible: str | None, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = RunPaths(tmp_path, 1)
+    write(places, devices)
+    if visible is not None:
+        monkeypatch.setenv(VISIBLE, visible)
+    assert (readings_of_all([places]) is not None) is counts
+
+
+def test_lease_gets_the_use_of_its_shim() -> None:
+    lease = replace(b.hold("6GiB", "1GiB"), shim=98)
+    assert with_use([lease], USED)[0].used == {**lease.used, "GPU-0": 2 * GIB}
+
+
+def test_unknown_format_is_refused() -> None:
+    with pytest.raises(ValueError, match="format 2"):
+        DeviceReadings.from_dict({"format": 2})
+
+
+def test_budget_without_samples_survives_as_well() -> None:
+    bare = DeviceBudget(GPU.device, 5)
+    again = DeviceReadings.from_dict(json.loads(json.dumps(DeviceReadings(1.0, [bare], {}).to_dict()))).budgets[0]
+    assert (again.free, again.busy, again.watts, again.unmanaged, again.cap) == (5, None, None, (), None)
