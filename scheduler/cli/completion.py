@@ -55,7 +55,7 @@ INSTALL = {
 }
 FEW = 50
 """The number of latest tasks that are offered."""
-_FLAG = lazy_pattern(r"(?<![\w-])(--[a-z][a-z_-]*|-[a-zA-Z])(?: (?:\{([^}]*)\}|([A-Z][A-Z|]*)))?")
+_FLAG = lazy_pattern(r"(?<![\w-])(--[a-z][a-z_-]*|-[a-zA-Z])(?: (?:\{([^}]*)\}|((?:[a-z]+\|)+[a-z]+)|([A-Z][A-Z|]*)))?")
 
 
 def main(argv: list[str]) -> int:
@@ -119,7 +119,8 @@ def flags(verb: str) -> set[str]:
 def _flags(usage: str) -> dict[str, tuple[str, str]]:
     """Return the flags of a usage text with the choices or the metavar of their values."""
     lines = re.findall(r"^ +(-\S.*?)(?: {2}.*)?$", usage, re.MULTILINE)
-    return {flag: (choices, metavar) for line in lines for flag, choices, metavar in _FLAG.findall(line)}
+    found = (match for line in lines for match in _FLAG.findall(line))
+    return {flag: (choices or words.replace("|", ","), metavar) for flag, choices, words, metavar in found}
 
 
 def _help(verb: str) -> str:
@@ -127,7 +128,7 @@ def _help(verb: str) -> str:
     os.environ["COLUMNS"] = "1000"
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-        import_module(f"scheduler.cli.{verb}").main(["--help"])
+        import_module(f"scheduler.cli.{verb}").main(["--help-all" if verb in ("run", "grid") else "--help"])
     return text.getvalue()
 
 

@@ -20,14 +20,14 @@ class SettingFlag(NamedTuple):
 
 
 SETTINGS = {
-    "num": SettingFlag("N", "rows per batch (default 20)"),
+    "num": SettingFlag("ROWS", "rows per batch (default 20)"),
     "order": SettingFlag(
         "batch|global",
         "rank by batch, then priority; or by priority alone (default: batch for lists with a column Filename, and "
         "where --num is given; else global)",
     ),
     "python": SettingFlag(
-        "EXE",
+        "PYTHON",
         "interpreter for rows whose Executable is -1 or empty: a path, a name, conda:NAME or an environment's folder "
         "(default: the active environment)",
     ),
@@ -35,11 +35,11 @@ SETTINGS = {
     "buffer": SettingFlag("SIZE", "memory kept free on every device (default 512MiB)"),
     "max_load": SettingFlag("SHARE", "share of the CPU cores that may be reserved (default 1.0)"),
     "max_gpu_load": SettingFlag(
-        "SUM", "maximum summed GPU utilisation of co-located tasks, 2.0 = 200 %% (default 2.0)"
+        "LOAD", "maximum summed GPU utilisation of co-located tasks, 2.0 = 200 %% (default 2.0)"
     ),
-    "visible": SettingFlag("HOW", "how tasks see their GPUs: uuid, index, or all (default uuid)"),
+    "visible": SettingFlag("uuid|index|all", "how tasks see their GPUs: uuid, index, or all (default uuid)"),
     "unmanaged": SettingFlag(
-        "HOW",
+        "headroom|avoid|ignore",
         "policy for GPUs with unmanaged memory: headroom keeps extra memory free, avoid does not start there, ignore "
         "(default headroom)",
     ),
@@ -47,19 +47,19 @@ SETTINGS = {
         "TIME", "how long unmanaged memory must be stable before tasks start beside it (default 2m)"
     ),
     "profile": SettingFlag(
-        "HOW",
+        "auto|probe|live|sequential|off",
         "how unknown memory needs are learned: auto, probe, live or off (default auto); sequential profiles every task "
         "of a batch, one after the other, then packs the batch by peak plus buffer alone",
     ),
-    "profile_epochs": SettingFlag("N", "epochs of a probe (default 2)"),
+    "profile_epochs": SettingFlag("EPOCHS", "epochs of a probe (default 2)"),
     "profile_id": SettingFlag("own|same", "whether a probe gets an id of its own (default own)"),
     "settle": SettingFlag(
         "TIME",
         "time without a new peak after which a task has settled (default 5s; on GPUs automatic, at most 60s)",
     ),
-    "margin": SettingFlag("M", "memory reserved above a known peak (default 10%%+256MiB)"),
+    "margin": SettingFlag("SHARE+SIZE", "memory reserved above a known peak (default 10%%+256MiB)"),
     "metrics": SettingFlag(
-        "A,B",
+        "NAMES",
         "metrics that are read from the output of tasks, the most important first (default: the usual names, such as "
         "loss and val_acc); off reads none",
     ),
@@ -73,9 +73,9 @@ SETTINGS = {
         "TIMES", "local times in which tasks may start: 20:00-07:00, or mon-fri 20:00-07:00,sat-sun 00:00-24:00"
     ),
     "preempt_after": SettingFlag("TIME", "how long a task with --preempt waits before others make room (default 5m)"),
-    "my_columns": SettingFlag("A,B", "columns of your own whose names look like misspelled task fields"),
-    "memory_args": SettingFlag("A,B", "arguments that determine a script's memory; all others do not"),
-    "ignore_args": SettingFlag("A,B", "arguments that do not change a script's memory"),
+    "my_columns": SettingFlag("COLUMNS", "columns of your own whose names look like misspelled task fields"),
+    "memory_args": SettingFlag("ARGUMENTS", "arguments that determine a script's memory; all others do not"),
+    "ignore_args": SettingFlag("ARGUMENTS", "arguments that do not change a script's memory"),
 }
 """The settings that are flags. Each verb's help page has its own order."""
 DEVICE_SETTINGS = ("buffer", "max_load", "max_gpu_load", "unmanaged", "unmanaged_calm", "visible")
@@ -128,7 +128,7 @@ def join_early_stop(args: argparse.Namespace) -> None:
 
 def add_devices(group: argparse._ActionsContainer, *, slots: bool = False) -> None:
     """Add `--devices`, which selects the devices of a run; `slots` allows slots too."""
-    group.add_argument("--devices", default="auto", metavar="WHICH", help=DEVICES + (SLOTS if slots else ""))
+    group.add_argument("--devices", default="auto", metavar="DEVICES", help=DEVICES + (SLOTS if slots else ""))
 
 
 def add_mps(group: argparse._ActionsContainer) -> None:
@@ -136,7 +136,7 @@ def add_mps(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "-m",
         "--mps",
-        metavar="HOW",
+        metavar="on|auto|join|off",
         default="off",
         help="let tasks on one GPU run kernels at the same time: on (or no value) starts a private daemon, auto uses "
         "MPS where it works, join uses the daemon that already runs, off (default)",
@@ -153,18 +153,18 @@ def add_notify(group: argparse._ActionsContainer) -> None:
     """Add `--notify`."""
     group.add_argument(
         "--notify",
-        metavar="WHERE",
+        metavar="COMMAND|URL",
         help="a command or a web hook (https://...) to call when the run ends, when its first task fails, and when "
         "it stops launching by itself",
     )
 
 
 FIELD_VALUES = {
-    "Name": "NAME", "Env": "NAME=VALUE", "Stdout": "FILE", "Stderr": "FILE", "After": "TASKS", "Begin": "WHEN",
-    "Preempt": "yes|no", "Priority": "N", "GPUs": "N", "Memory": "SIZE", "HostMemory": "SIZE", "CPUs": "N",
+    "Name": "NAME", "Env": "NAME=VALUE", "Stdout": "FILE", "Stderr": "FILE", "After": "TASKS", "Begin": "TIME|DATE",
+    "Preempt": "yes|no", "Priority": "N", "GPUs": "N", "Memory": "SIZE", "HostMemory": "SIZE", "CPUs": "CORES",
     "Timeout": "TIME", "Grace": "TIME",
-    "StopSignal": "SIGNAL", "Retries": "N", "RetryOn": "WHICH", "Resumable": "yes|no", "Device": "DEVICE",
-    "Prefer": "DEVICE", "ThreadPercentage": "P", "Exclusive": "yes|no",
+    "StopSignal": "SIGNAL", "Retries": "N", "RetryOn": "OUTCOMES", "Resumable": "yes|no", "Device": "DEVICE",
+    "Prefer": "DEVICE", "ThreadPercentage": "PERCENT|auto", "Exclusive": "yes|no",
 }  # fmt: skip
 """The word for the value of each task field in `--help`, by column."""
 

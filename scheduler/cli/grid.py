@@ -65,15 +65,17 @@ def _parser() -> Parser:
     made.add_argument("command", metavar="CMD", help="a shell command; {lr} is the value of the parameter lr")
     made.add_argument("-p", "--parameter", nargs="+", metavar=("NAME", "VALUE"), help="a parameter and its values")
     add_sampling(made)
-    made.add_argument("--out", metavar="F.csv", help="write a list for scheduler run, with parameter columns")
+    made.add_argument("--out", metavar="FILE.csv", help="write a list for scheduler run, with parameter columns")
     made.add_argument("--run", action="store_true", help="run the commands; all flags of scheduler run apply")
     made.add_argument(
         "--submit", action="store_true", help="submit the commands to your queue and print their ids; task fields apply"
     )
     made.add_argument("--queue", metavar="NAME", help=f"with --submit: name of the queue (default {USUAL})")
-    from scheduler.cli.run import add_run_flags
+    from scheduler.cli.run_flags import SHOWN, add_run_flags
 
     add_run_flags(made)
+    own = ("--parameter", "--sampling-mode", "--n-samples", "--seed", "--out", "--run")
+    made.abridge("CMD", *own, *(flag for flag in SHOWN if flag not in ("--sample", "--skip-done")))
     return made
 
 
@@ -82,8 +84,8 @@ def add_sampling(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--sampling-mode", choices=MODES, default=MODES[0], help="random order, or the order of the values"
     )
-    made.add_argument("--n-samples", metavar="N", help="maximum number of combinations; none is repeated")
-    made.add_argument("--seed", metavar="S", help="seed of the random order")
+    made.add_argument("--n-samples", metavar="NUMBER", help="maximum number of combinations; none is repeated")
+    made.add_argument("--seed", metavar="NUMBER", help="seed of the random order")
 
 
 def _checked_values(values: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:

@@ -7,13 +7,25 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from scheduler.errors import UsageError
 from scheduler.runtime.settings import Settings, read_settings
 
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
 MPS_WORDS = ("on", "off", "true", "false", "yes", "no", "1", "0", "", "auto", "join")
 """Words that `--mps` takes as its value; any other word after it is a file."""
+
+
+class _HelpAll(argparse.Action):
+    """The flag that prints the help with all flags."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Print the help and exit."""
+        sys.stdout.write(parser.format_help())
+        parser.exit()
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,6 +34,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, verb: str, description: str, example: str, *, more_words: str = "") -> None:
         """Make the parser of a verb; `more_words` says what to do with words that it does not take."""
         self.more_words = more_words
+        self._words, self._shown = "", tuple[str, ...]()
         super().__init__(
             prog=f"scheduler {verb}",
             description=description,
@@ -44,6 +57,30 @@ class Parser(argparse.ArgumentParser):
 
         near = difflib.get_close_matches(words.split()[0].partition("=")[0], self._option_string_actions, 1)
         return f": did you mean {near[0]}?" if near else ""
+
+    def abridge(self, words: str, *shown: str) -> None:
+        """Let `--help` show only these flags, in this order, and `--help-all` all of them.
+
+        `words` are the other words of the command line.
+        """
+        self._words, self._shown = words, ("--help", *shown, "--help-all")
+        self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all flags and exit")
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Print the help; that of a verb with very many flags shows only those that matter most."""
+        self._print_message(self._short_help() if self._shown else self.format_help(), file or sys.stdout)
+
+    def _short_help(self) -> str:
+        words = [one for one in self._actions if not one.option_strings]
+        page = self._get_formatter()
+        page.add_usage(f"%(prog)s [FLAGS] {self._words}", (), ())
+        page.add_text(self.description)
+        for title, some in (("arguments", words), ("flags", [self._option_string_actions[one] for one in self._shown])):
+            page.start_section(title)
+            page.add_arguments(some)
+            page.end_section()
+        page.add_text(self.epilog)
+        return page.format_help()
 
     def common(self) -> Parser:
         """Add the flags that every verb has."""

@@ -59,7 +59,9 @@ def _parser() -> Parser:
         "have ended start again",
     )
     parser.add_argument("--keep-going", action="store_true", help="continue even if many rows in a row fail alike")
-    parser.add_argument("-m", "--mps", metavar="HOW", help="on, off, auto or join (default: as the run was started)")
+    parser.add_argument(
+        "-m", "--mps", metavar="on|auto|join|off", help="whether to use MPS (default: as the run was started)"
+    )
     parser.add_argument("--plain", action="store_true", help="print lines, not the live view")
     add_notify(parser)
     parser.add_argument("--json", action="store_true", help="print the results as JSON at the end")

@@ -49,7 +49,7 @@ def _parser() -> Parser:
     run.add_argument("-j", "--jobs", metavar="N", help="maximum number of tasks of this run at once; 0 pauses it")
     run.add_argument("--max-per-device", metavar="N", help="maximum number of tasks per device, if memory allows")
     run.add_argument(
-        "--devices", metavar="WHICH", help="the run's GPUs on which new tasks may start, such as 0-2; or all"
+        "--devices", metavar="DEVICES", help="the run's GPUs on which new tasks may start, such as 0-2; or all"
     )
     run.add_argument(
         "--window", metavar="TIMES", help="local times in which tasks may start, such as 20:00-07:00; '': at any time"

@@ -42,7 +42,7 @@ def parser() -> Parser:
         help="a list as run takes it, with times and peaks from earlier runs or from columns of the file (duration_s, "
         "peak_mem_mib, util, cores, arrival_s); or a trace, which has only such columns",
     )
-    made.add_argument("--devices", metavar="WHICH", help="the machine: 8x24GiB; 4x24GiB,2x80GiB; host:64GiB")
+    made.add_argument("--devices", metavar="DEVICES", help="the machine: 8x24GiB; 4x24GiB,2x80GiB; host:64GiB")
     made.add_argument(
         "--cores", metavar="N", help="CPU cores of the simulated host (default: as many as this machine has)"
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 from scheduler.cli.main import VERBS
-from scheduler.cli.run import parser
+from scheduler.cli.run_flags import parser
 from scheduler.core.events import Event
 from scheduler.core.model import State
 from scheduler.core.reporting.columns import COLUMNS
@@ -200,7 +200,7 @@ def pages() -> dict[str, str]:
     """Return the text of every page by its file name."""
     return {
         "index.md": _index(),
-        "cli.md": _page("Commands", "Every verb, as its `--help` prints it.", _verbs()),
+        "cli.md": _page("Commands", "Every verb, as its `--help` prints it; `run` and `grid`: `--help-all`.", _verbs()),
         "task-fields.md": _page("Task fields", "What a row of a list can set, as columns or as flags.", _fields()),
         "settings.md": _page(
             "Settings",
@@ -309,7 +309,7 @@ def _flag(name: str, flags: str) -> str:
 
 def _help_of(verb: str) -> str:
     """Return what a verb's --help prints."""
-    command = [sys.executable, "-m", "scheduler", verb, "--help"]
+    command = [sys.executable, "-m", "scheduler", verb, "--help-all" if verb in ("run", "grid") else "--help"]
     environ = {**os.environ, "COLUMNS": "78"}
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environ).stdout
 

@@ -62,12 +62,32 @@ def lines(home: Home, name: str) -> list[str]:
     return (home.root / name).read_text().splitlines()
 
 
+ABRIDGED = ("run", "grid")
+
+
 class TestVerbs:
     @pytest.mark.parametrize("verb", VERBS)
     def test_help_has_an_example(self, done: Home, verb: str) -> None:
-        said = done.call(verb, "--help", code=0).stdout
+        said = done.call(verb, "--help-all" if verb in ABRIDGED else "--help", code=0).stdout
         assert f"example: scheduler {verb}" in said
         assert "--json" in said
+
+    @pytest.mark.parametrize("verb", ABRIDGED)
+    def test_help_of_a_verb_with_many_flags_shows_the_ones_that_matter_and_the_way_to_all(
+        self, done: Home, verb: str
+    ) -> None:
+        said = done.call(verb, "--help", code=0).stdout
+        assert f"example: scheduler {verb}" in said
+        shown = {word.rstrip(",") for word in said.split() if word.startswith("--")}
+        assert {"--dry-run", "--detach", "--jobs", "--devices", "--gpus", "--memory", "--stop-when"} <= shown
+        assert "--help-all" in shown
+        assert "--margin" not in said
+        assert len(said.splitlines()) <= 50
+        assert "--margin" in done.call(verb, "--help-all", code=0).stdout
+
+    def test_help_after_the_command_is_the_commands_own(self, home: Home) -> None:
+        home.write("one.csv", "n", "1")
+        home.call("run", "one.csv", "--", "sh", "-c", "true", "--help", "{n}", code=0)
 
     def test_scheduler_alone_names_the_common_verbs_and_the_latest_run(self, done: Home) -> None:
         said = done.call(code=0).stdout
