@@ -65,6 +65,8 @@ class StartClock:
 
     def say(self, events: Sequence[Depended]) -> None:
         """Report which tasks begin at a later time, and which are skipped for the end of another one."""
+        if not events:
+            return
         for sentence in later_sentences(events, self._brain.dependencies.begins, self._world.wall()):
             self._view.say(sentence)
         for sentence in skipped_sentences(events, self._brain.dependencies.state):

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from scheduler.patterns import lazy_pattern
+
 OF_MEMORY = (
     "memory", "alloc", "oom", "exhausted", "ram", "errno 12", "nomem", "no_mem", "shm", "tensor", "batch size", "kv",
     "torch_", "worker", "heap", "mem ", "memalign", "mumps", "curesult", "cuda error", "hip error", "paging file",
@@ -152,7 +154,7 @@ CODES: Sequence[str] = (
 )
 """Codes and names of errors that mean a lack of memory."""
 
-TRANSLATED = re.compile(
+TRANSLATED = lazy_pattern(
     r"Nicht genügend (?:Haupt)?[Ss]peicher|Kann (?:Haupts|S)peicher nicht (?:anfordern|belegen)"
     r"|(?:Ne peut|Impossible d'|impossible d’)\s?allouer de la mémoire|[Mm]émoire insuffisante"
     r"|[Nn]o se (?:puede|pudo) asignar memoria|[Mm]emoria insuficiente|[Ii]mpossibile allocare memoria"
@@ -162,7 +164,7 @@ TRANSLATED = re.compile(
 )
 """The system's words for a refused allocation (ENOMEM), and the usual ones for a lack of memory, in other languages."""
 
-PRODUCTS = re.compile(
+PRODUCTS = lazy_pattern(
     r"\bOOM when allocating tensor"  # TensorFlow
     r"|\bDst tensor is not initialized"  # TensorFlow, where there is no room to copy to
     r"|\bFailed to allocate request for \S+ \(\d+B\) on device"  # JAX
@@ -179,7 +181,7 @@ PRODUCTS = re.compile(
 )
 """Sentences of particular products, which no rule covers."""
 
-MEANS_ELSE = re.compile(
+MEANS_ELSE = lazy_pattern(
     r"\bnot a failure\b"  # XLA and TensorFlow tried for speed, and do without
     r"|failed to alloc(?:ate)? .{0,400}\b(?:from device|on host): CUDA_ERROR_OUT_OF_MEMORY"  # they try again with less
     r"|Tried to allocate more than 1EB"  # torch was given a size that makes no sense
@@ -200,9 +202,9 @@ MEANS_ELSE = re.compile(
     re.IGNORECASE,
 )
 """Lines that contain such words but mean something else."""
-LEAVES_OUT = re.compile(r"\bskipp(?:ing|ed)\b|\bcontinuing\b", re.IGNORECASE)
+LEAVES_OUT = lazy_pattern(r"\bskipp(?:ing|ed)\b|\bcontinuing\b", re.IGNORECASE)
 """Words by which a program tells that it leaves something out for lack of memory."""
-TRIES_AGAIN = re.compile(
+TRIES_AGAIN = lazy_pattern(
     r"\bretrying\b|\bwill (?:re|keep )?try(?:ing)?\b|\bfall(?:ing|s)? ?back\b|\btrying again\b"
     r"|\b(?:attempting|trying) to (?:free|recover|continue|reclaim)\b"
     r"|[,;:.(-] ?(?:so |now )?(?:switching|disabling|reducing|lowering|halving|offloading|spilling|using) "
@@ -210,15 +212,15 @@ TRIES_AGAIN = re.compile(
     re.IGNORECASE,
 )
 """Words by which it tells that it does without what it was refused."""
-ADVICE = re.compile(
+ADVICE = lazy_pattern(
     r"\b(?:avoid\w*|prevent\w*|if|may|might|in case|risk|potential\w*|possib\w+|handl\w+|catch\w*|until"
     r"|unless|when|whether|likely|against)\b[^.:;]{0,80}$",
     re.IGNORECASE,
 )
 """Words before it in its sentence that make it advice and not a report."""
-ADDRESS = re.compile(r"\bhttps?://\S+")
+ADDRESS = lazy_pattern(r"\bhttps?://\S+")
 """An address, whose words say nothing about this program."""
 
-SHORT = re.compile("|".join(SHORTAGE), re.IGNORECASE)
-REFUSES = re.compile("|".join(REFUSED), re.IGNORECASE)
-CODE = re.compile("|".join(CODES))
+SHORT = lazy_pattern("|".join(SHORTAGE), re.IGNORECASE)
+REFUSES = lazy_pattern("|".join(REFUSED), re.IGNORECASE)
+CODE = lazy_pattern("|".join(CODES))
