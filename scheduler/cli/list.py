@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from scheduler.app.observe import run_facts
 from scheduler.app.observe.my_tasks import ListedRun, ListOptions, listed_run, my_runs, sorted_runs
 from scheduler.cli import flags
 from scheduler.cli.parsing import Parser, joined_sort, settings_from, terminal_width
 from scheduler.core.metrics.ranking import known_column
-from scheduler.core.model import State
+from scheduler.core.model import LIVING, State
 from scheduler.errors import UsageError
 from scheduler.store.run.catalog import RunInfo
 from scheduler.ui.export import tables
@@ -107,11 +108,19 @@ def _write(run: ListedRun, columns: Sequence[str]) -> None:
     sys.stdout.write(f"run {number}  {run.info.what}{f'  {left}' if left else ''}\n")
     if run.dead:
         sys.stdout.write(scheduler_ended(number) + "\n")
-    shown = columns or tables.shown_columns(run.rows, run.varies, run.metrics, expected=run.forecast is not None)
+    rows = [_with_time(row) for row in run.rows]
+    shown = columns or tables.shown_columns(rows, run.varies, run.metrics, expected=run.forecast is not None)
     width = terminal_width() if not columns and sys.stdout.isatty() else None
-    tables.write_table(run.rows, sys.stdout, columns=shown, varies=run.varies, width=width)
+    tables.write_table(rows, sys.stdout, columns=shown, varies=run.varies, width=width)
     if run.left_out:
         sys.stdout.write(f"and {count(run.left_out, 'task')} more: scheduler list r{number}\n")
+
+
+def _with_time(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a row with the time for which its task has run so far, if it runs."""
+    if row["state"] not in LIVING or row["started"] is None:
+        return row
+    return {**row, "ran_s": max(0.0, time.time() - row["started"])}
 
 
 def _write_json(runs: Sequence[ListedRun], columns: Sequence[str], *, everything: bool) -> None:

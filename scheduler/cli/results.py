@@ -22,6 +22,7 @@ from scheduler.ui.export import tables
 from scheduler.ui.terminal import closing
 from scheduler.ui.text import scheduler_ended
 from scheduler.ui.verbs import ranking as ranking_view
+from scheduler.units import count
 
 MOST_BEST = 10
 """The number of tasks that `--best` shows unless `--limit` says otherwise."""
@@ -80,48 +81,58 @@ def _parser() -> Parser:
 
 
 def _write_rows(reader: run_reader.RunReader, args: argparse.Namespace) -> None:
-    rows = _rows(reader, args)
+    rows, left_out = _first(_rows(reader, args), args)
     if _write_data(reader, rows, args):
         return
     if reader.dead:
         sys.stdout.write(scheduler_ended(reader.info.number) + "\n")
-    _write_table(reader, [*rows])
+    _write_table(reader, [*rows], left_out)
     for line in closing.total_lines(reader.totals(), reader.info.number):
         sys.stdout.write(line + "\n")
 
 
 def _rows(reader: run_reader.RunReader, args: argparse.Namespace, since: float = 0.0) -> Iterable[Mapping[str, Any]]:
-    """Return the rows of a run, those that ended since then, sorted and as many as the flags say."""
+    """Return the rows of a run, those that ended since then, sorted as the flags say."""
     rows: Iterable[Mapping[str, Any]] = reader.rows(secrets=args.show_secrets)
     if since:
         rows = [row for row in rows if (row["ended"] or 0.0) >= since]
     if args.sort is not None:
         column = tables.column_names([args.sort.removeprefix("-")])[0]
         rows = best.sorted_by(rows, column, down=args.sort.startswith("-"))
+    return rows
+
+
+def _first(rows: Iterable[Mapping[str, Any]], args: argparse.Namespace) -> tuple[Iterable[Mapping[str, Any]], int]:
+    """Return as many rows as the flags say, and the number of the others."""
     limit = flags.optional_count("--limit", args.limit)
-    return rows if limit is None else [*rows][:limit]
+    if limit is None:
+        return rows, 0
+    found = [*rows]
+    return found[:limit], max(0, len(found) - limit)
 
 
-def _write_table(reader: run_reader.RunReader, known: Sequence[Mapping[str, Any]]) -> None:
+def _write_table(reader: run_reader.RunReader, known: Sequence[Mapping[str, Any]], left_out: int) -> None:
     shown = tables.shown_columns(known, reader.varies, best.metrics_of(known, reader.metric_names))
     width = terminal_width() if sys.stdout.isatty() else None
     tables.write_table(known, sys.stdout, columns=shown, varies=reader.varies, width=width)
+    if left_out:
+        sys.stdout.write(f"and {count(left_out, 'task')} more: scheduler results r{reader.info.number}\n")
 
 
 def _write_several(infos: Iterable[RunInfo], since: float, args: argparse.Namespace) -> None:
     """Write the tasks of several runs: one table below the other, or one file with the number of each task's run."""
     if args.json:
-        tables.write_json_of_runs(((r.run_facts(), rows) for r, rows in _read(infos, since, args)), sys.stdout)
+        tables.write_json_of_runs(((r.run_facts(), rows) for r, rows, _ in _read(infos, since, args)), sys.stdout)
     elif args.csv or args.md:
         write = tables.write_csv if args.csv else tables.write_markdown
-        write((_numbered(r.info.number, row) for r, rows in _read(infos, since, args) for row in rows), sys.stdout)
+        write((_numbered(r.info.number, row) for r, rows, _ in _read(infos, since, args) for row in rows), sys.stdout)
     else:
         written = 0
-        for reader, rows in _read(infos, since, args):
+        for reader, rows, left_out in _read(infos, since, args):
             sys.stdout.write("\n" if written else "")
             sys.stdout.write(f"run {reader.info.number}  {reader.info.what}\n")
             sys.stdout.write(scheduler_ended(reader.info.number) + "\n" if reader.dead else "")
-            _write_table(reader, rows)
+            _write_table(reader, rows, left_out)
             written += 1
         if not written:
             sys.stdout.write(f"no task ended in the last {args.since}: scheduler list shows what is left\n")
@@ -129,13 +140,14 @@ def _write_several(infos: Iterable[RunInfo], since: float, args: argparse.Namesp
 
 def _read(
     infos: Iterable[RunInfo], since: float, args: argparse.Namespace
-) -> Iterator[tuple[run_reader.RunReader, Sequence[Mapping[str, Any]]]]:
-    """Yield the reader and the rows of each run that has such tasks."""
+) -> Iterator[tuple[run_reader.RunReader, Sequence[Mapping[str, Any]], int]]:
+    """Yield the reader and the first rows of each run that has such tasks, and the number of its other rows."""
     for info in infos:
         with closed(run_reader.RunReader(info)) as reader:
-            rows = [*_rows(reader, args, since)]
+            some, left_out = _first(_rows(reader, args, since), args)
+            rows = [*some]
             if rows or not since:
-                yield reader, rows
+                yield reader, rows, left_out
 
 
 def _numbered(run: int, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,8 @@ def _facts(waited: Sequence[WaitResult]) -> list[dict[str, object]]:
             "run": w.info.number,
             "exit_code": w.exit_code,
             "unfinished": w.left,
-            "states": {str(task): str(state) for task, state in w.states.items()},
+            "states": {str(state): number for state, number in Counter(w.states.values()).items()},
+            "tasks": [{"id": task, "state": str(state)} for task, state in w.states.items()],
         }
         for w in waited
     ]

@@ -201,6 +201,14 @@ class SchedulingConfig:
         """True if the number of tasks on a device is limited, apart from their needs."""
         return self.slots is not None or self.max_per_device is not None or self.mps
 
+    def pause(self, now: float) -> tuple[bool, float | None]:
+        """Return whether nothing may start for a pause (`pause` or -j 0), and when that ends by itself."""
+        until = self.paused_until or None
+        if self.jobs == 0:
+            return True, None
+        is_paused = self.paused and (until is None or until > now)
+        return is_paused, until if is_paused else None
+
 
 def limited(rules: SchedulingConfig, event: Limited) -> SchedulingConfig:
     """Return the parameters with the limits of an event."""

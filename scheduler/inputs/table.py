@@ -7,6 +7,7 @@ import difflib
 import json
 import os
 import shlex
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -34,6 +35,10 @@ def is_json_lines(path: str) -> bool:
 
 def refuse_script(path: str) -> None:
     """Raise InputError for a file that is a program and no list."""
+    if len(path.split()) > 1 and not os.path.exists(path) and shutil.which(path.split()[0]):
+        raise InputError(
+            path, f"it is a command, not a list of tasks: scheduler exec {shlex.quote(path)} runs it as one task"
+        )
     kind, program = _SCRIPTS.get(os.path.splitext(path)[1].lower(), ("", ""))
     if kind:
         raise InputError(

@@ -136,6 +136,8 @@ _TOP = {
     "end": (SPAN, "null"),
     "unknown": "text",
     "draining": "boolean",
+    "paused": "boolean",
+    "paused_until": ("number", "null"),
     "tasks": "integer",
     "over": "integer",
     "*": "any",
@@ -292,7 +294,15 @@ PRINTS: Mapping[str, Sequence[tuple[str, Shape]]] = {
             {
                 "format": "integer",
                 "exit_code": "integer",
-                "runs": [{"run": "integer", "exit_code": "integer", "unfinished": "integer", "states": {"*": "text"}}],
+                "runs": [
+                    {
+                        "run": "integer",
+                        "exit_code": "integer",
+                        "unfinished": "integer",
+                        "states": {"*": "integer"},
+                        "tasks": [{"id": "integer", "state": "text"}],
+                    }
+                ],
             },
         ),
     ),

@@ -36,13 +36,8 @@ def status_of(meta: Mapping[str, str], brain: Brain, ended: float | None) -> dic
 
 def pause_of(brain: Brain) -> dict[str, Any]:
     """Return whether a run is paused, by `pause` or by -j 0, and when that ends by itself."""
-    rules = brain.rules
-    until = rules.paused_until or None
-    if rules.jobs == 0:
-        return {"paused": True, "paused_until": None}
-    if not rules.paused or (until is not None and until <= wall()):
-        return {"paused": False, "paused_until": None}
-    return {"paused": True, "paused_until": until}
+    paused, until = brain.rules.pause(wall())
+    return {"paused": paused, "paused_until": until}
 
 
 def states(brain: Brain) -> dict[str, int]:

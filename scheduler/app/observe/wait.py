@@ -67,7 +67,7 @@ def logs_of(target: Target, *, failed: bool) -> Iterator[tuple[TaskLogReader, st
             if failed and state not in (State.FAILED, State.OOM, State.TIMEOUT):
                 continue
             log = TaskLogReader(target.info, task)
-            if log.attempt:
+            if log.has_output():
                 yield log, reader.name(task), state
 
 
@@ -93,6 +93,13 @@ class TaskLogReader:
     def path(self) -> str:
         """The path of the log; empty if there is none."""
         return str(self.info.places.task_log(self.task, self.attempt)) if self.attempt else ""
+
+    def has_output(self) -> bool:
+        """Tell whether the log has anything."""
+        try:
+            return bool(self.attempt) and os.path.getsize(self.path) > 0
+        except OSError:
+            return False
 
     def news(self) -> Iterator[bytes]:
         """Yield the output since the last call. A log that became shorter has lost its middle."""

@@ -157,24 +157,27 @@ class ExecClient:
 
     def _read_state(self) -> None:
         """Read the task's state from the whole journal, as the rules about new attempts are those of the scheduler."""
-        from scheduler.app.observe.wait import state_of
+        self._is_stopped()
 
-        self._state = state_of(self._info, self._task)
-
-    def _start_again(self) -> bool:
-        """Start the queue's scheduler, which was killed; return False where it was stopped, so that nothing starts."""
+    def _is_stopped(self) -> bool:
+        """Read the task's state; return whether the queue starts no more tasks."""
         from scheduler.app.observe.run_reader import RunReader
-        from scheduler.app.queue.standing_queue import ensure_started
 
         with contextlib.closing(RunReader(self._info, only_states=True)) as reader:
             self._state = reader.brain.state(self._task)
-            if reader.brain.draining:
-                runs = "runs on" if self._is_running else "waits"
-                self._view.tell(
-                    f"the queue was stopped, and task {self._task} {runs}: scheduler resume r{self._info.number} "
-                    "continues it"
-                )
-                return False
+            return reader.brain.draining
+
+    def _start_again(self) -> bool:
+        """Start the queue's scheduler, which was killed; return False where it was stopped, so that nothing starts."""
+        from scheduler.app.queue.standing_queue import ensure_started
+
+        if self._is_stopped() and self._state in UNFINISHED:
+            runs = "runs on" if self._is_running else "waits"
+            self._view.tell(
+                f"the queue was stopped, and task {self._task} {runs}: scheduler resume r{self._info.number} "
+                "continues it"
+            )
+            return False
         if self._state in UNFINISHED:
             ensure_started(self._home, self._queue, self._settings)
         return True

@@ -262,7 +262,8 @@ def _times(before: Limited, after: Limited, said: Mapping[str, str], wall: float
         goes_on = "" if after.until else "; scheduler unpause continues it"
         yield f"paused{until}: running tasks finish, no more tasks start{goes_on}"
     if UNPAUSE in said:
-        yield "unpaused: tasks may start again" if before.paused else "is not paused"
+        is_paused = before.paused and (not before.until or before.until > wall)
+        yield "unpaused: tasks may start again" if is_paused else "is not paused"
     if WINDOW in said:
         old, new = (limits.window or "any time" for limits in (before, after))
         yield f"window {old} → {new}" if old != new else f"window is {new} already"

@@ -155,6 +155,9 @@ class LiveStatus:
     """The expected end of all tasks; None: `unknown` says why it is not known."""
     unknown: str = ""
     draining: bool = False
+    paused: bool = False
+    paused_until: float | None = None
+    """The time at which the pause ends by itself; None if it does not."""
 
     @property
     def tasks(self) -> int:
@@ -184,6 +187,8 @@ class LiveStatus:
             "end": self.end and self.end.to_dict(),
             "unknown": self.unknown,
             "draining": self.draining,
+            "paused": self.paused,
+            "paused_until": self.paused_until,
         }
 
 
@@ -229,6 +234,7 @@ class StatusBuilder:
             seen.forecast.end if seen.forecast is not None else None,
             _unknown(counts, seen.forecast),
             brain.draining,
+            *brain.rules.pause(now),
         )
 
     def _living(self, task: TaskState, seen: ObservedState, now: float) -> LiveTask:

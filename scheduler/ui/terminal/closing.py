@@ -112,7 +112,9 @@ def total_lines(totals: RunTotals, run: int) -> list[str]:
     if totals.makespan > 0:
         result.append("       " + ", ".join(_work(totals)))
         known = ", ".join(f"{number:,} {word}" for word, number in sorted(totals.source.items()))
-        result += [f"       memory estimates: {known}"] if known else []
+        attempts = sum(totals.source.values())
+        tried = f" of {count(attempts, 'attempt')}" if attempts > totals.tasks else ""
+        result += [f"       memory estimates{tried}: {known}"] if known else []
     return result + _slowed_down(totals)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from scheduler.runtime.paths import tilde
 from scheduler.runtime.settings import Settings
 from scheduler.ui.terminal.detached import STOP
 from scheduler.ui.text import short
-from scheduler.units import count, size
+from scheduler.units import count, duration, size
 from scheduler.units import ranges as number_ranges
 
 MOST_WAITS = 5
@@ -216,10 +217,15 @@ def resuming_lines(run: Mapping[str, str], brain: Brain, *, asked: bool) -> list
     ended = len(brain.task_table) - waiting - living - brain.held
     if not living and not waiting and not asked and run.get("door") not in ("followed", "queue"):
         return [f"run {run['number']}  {run['file']}: all {count(ended, 'task')} have ended: nothing to do"]
+    idle = []
+    if run.get("door") == "queue" and not (living or waiting or asked):
+        wait = duration(json.loads(run["settings"])["queue_idle"])
+        idle = [f"idle    no task is left; it waits for new ones (scheduler submit), and ends after {wait} without any"]
     return [
         f"run {run['number']}  {run['file']}: taken over; {ended:,} ended, {living:,} ran, {waiting:,} waiting",
         f"state   {tilde(run['root'])}",
         f"python  {_python(run)}",
+        *idle,
     ]
 
 

@@ -211,6 +211,8 @@ def _counts(status: LiveStatus, width: int) -> Line:
     result: list[Piece] = []
     if status.draining:
         result.append(("starts nothing new", "bold"))
+    if paused := eta.of_pause({"paused": status.paused, "paused_until": status.paused_until}, status.now):
+        result.append((paused, "bold"))
     result += [(f"{number:,} {word}", s) for state, word, s in _COUNTED if (number := status.states.get(state, 0))]
     result += [(f"{status.retried:,} retried", "")] if status.retried else []
     result += [(count(status.ooms, "OOM"), "")] if status.ooms else []

@@ -126,7 +126,8 @@ class PlainView:
         """Return the line for an event that is not about a single task."""
         if isinstance(event, Learned):
             what = "does not change the memory" if event.neutral else "changes the memory"
-            return f"learned  {event.script}: {event.argument} {what}"
+            name = f"argument {event.argument}" if event.argument.isdecimal() else event.argument
+            return f"learned  {event.script}: {name} {what}"
         if isinstance(event, Submitted) and self.history.first is not None:
             return f"added    {count(len(event.terms), 'task')} as batch {event.batch}"
         return ""

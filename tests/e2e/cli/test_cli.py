@@ -307,6 +307,12 @@ class TestRun:
         said = home.call("run", "train.py", code=2).stderr
         assert said.startswith("scheduler: train.py: it is a Python file, not a list of tasks: scheduler exec -- ")
 
+    def test_a_command_in_place_of_a_list_is_refused_with_the_verb_for_it(self, home: Home) -> None:
+        said = home.call("run", "sh train.sh --lr 0.1", code=2).stderr
+        cure = "scheduler exec 'sh train.sh --lr 0.1' runs it as one task"
+        assert said == f"scheduler: sh train.sh --lr 0.1: it is a command, not a list of tasks: {cure}\n"
+        assert "cannot be read: no such file" in home.call("run", "my list.csv", code=2).stderr
+
     def test_exec_refuses_shell_syntax_in_a_quoted_command(self, home: Home) -> None:
         said = home.call("exec", "echo a > b", code=2).stderr
         assert said.startswith("scheduler: > is shell syntax, and a command is not read by a shell: for a shell write ")

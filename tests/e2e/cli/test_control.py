@@ -377,7 +377,8 @@ class TestWait:
         home.until("succeeded", "succeeded", "succeeded", "failed", "succeeded")
         assert home.call("wait", "0-2", code=0).stdout == "run 1  jobs.csv: 3 succeeded\n"
         said = json.loads(home.call("wait", "2-3", "--json", code=1).stdout)
-        assert said["runs"][0]["states"] == {"2": "succeeded", "3": "failed"}
+        assert said["runs"][0]["states"] == {"succeeded": 1, "failed": 1}
+        assert said["runs"][0]["tasks"] == [{"id": 2, "state": "succeeded"}, {"id": 3, "state": "failed"}]
 
 
 def _reads_the_journal(process: Started) -> bool:

@@ -109,6 +109,7 @@ class TestPause:
         wait_until(lambda: "the run is paused" in says(home, "why", "--task", "1"), 30)
         assert not (home.root / "second").exists()
         assert "run 1  queue  paused\n" in says(home, "list")
+        assert "paused  1 waiting" in says(home, "top", "r1", "--plain")
         home.call("unpause", "--all", code=0)
         assert "paused" not in says(home, "status")
         wait_until((home.root / "second").exists, 30)
@@ -121,6 +122,14 @@ class TestPause:
         home.call("set", "r1", "-j", "2", code=0)
         wait_until(lambda: "paused until" in says(home, "why", "0"), 30)
         wait_until((home.root / "began").exists, 30)
+
+    def test_unpause_after_a_pause_that_ended_by_itself_says_that_nothing_is_paused(self, home: Home) -> None:
+        home.call("submit", "--", "true", code=0)
+        assert "paused until" in says(home, "pause", "r1", "--for", "1h")
+        assert "unpaused: tasks may start again" in says(home, "unpause", "r1")
+        home.call("pause", "r1", "--for", "100ms", code=0)
+        wait_until(lambda: "paused" not in says(home, "status"), 30)
+        assert "is not paused" in says(home, "unpause", "r1")
 
     def test_resumable_tasks_save_for_a_pause_and_come_back(self, home: Home) -> None:
         (home.root / "saves.sh").write_text(SAVES)

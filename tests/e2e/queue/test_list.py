@@ -69,6 +69,15 @@ class TestAllMyTasks:
         assert said == "you have no unfinished task, and none ended in the last 1ms: scheduler runs lists all runs\n"
         assert json.loads(home.call("list", "--since", "1ms", "--json", code=0).stdout) == {"format": 1, "runs": []}
 
+    def test_list_shows_how_long_a_running_task_has_run(self, home: Home) -> None:
+        home.call("run", home.commands("sleep 600"), "-d", code=0)
+        wait_until(lambda: [*home.root.glob("state/runs/1/tasks/0/1.log")], 30)
+
+        def shown() -> list[str]:
+            return home.call("list", "-c", "state,ran", code=0).stdout.splitlines()[2].split()
+
+        wait_until(lambda: shown()[0] == "running" and shown()[1] >= "1.0s", 30)
+
 
 class TestColumns:
     @pytest.fixture

@@ -56,6 +56,13 @@ class TestResults:
             "no task ended in the last 1ms: scheduler list shows what is left\n"
         )
 
+    def test_a_limit_of_results_names_the_number_of_the_others(self, home: Home) -> None:
+        others = "and 2 tasks more: scheduler results r1"
+        assert home.call("results", "r1", "--limit", "1", code=0).stdout.splitlines()[2] == others
+        assert others in home.call("results", "--since", "1h", "--limit", "1", code=0).stdout.splitlines()
+        assert "more" not in home.call("results", "r1", "--limit", "3", code=0).stdout
+        assert len(home.call("results", "r1", "--limit", "1", "--csv", code=0).stdout.splitlines()) == 2
+
 
 class TestLogs:
     def test_logs_of_one_task_have_all_lines_or_the_last_ones(self, home: Home) -> None:

@@ -81,4 +81,5 @@ def test_live_status_as_json() -> None:
         ],
         "queue": {"first": [{"batch": 1, "tasks": 4, "priorities": {"2": 3, "5": 1}}], "batches": 2, "tasks": 9},
         "end": None, "unknown": "", "draining": False,
+            "paused": False, "paused_until": None,
     }  # fmt: skip

@@ -60,6 +60,11 @@ def test_total_lines_have_states_times_and_sources() -> None:
     ]
 
 
+def test_total_lines_say_so_where_estimates_are_counted_by_attempts() -> None:
+    retried = replace(totals(succeeded=2), source={"declared": 3})
+    assert closing.total_lines(retried, 7)[2] == "       memory estimates of 3 attempts: 3 declared"
+
+
 def test_total_lines_have_the_share_of_probes_and_the_out_of_memory_errors_of_a_run_that_had_some() -> None:
     probed = replace(totals(succeeded=2), probing=0.126, ooms=2)
     assert closing.total_lines(probed, 7)[1].endswith(", 13% of the running time in probes, 2 out-of-memory errors")
