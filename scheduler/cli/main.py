@@ -60,7 +60,7 @@ HIDDEN = {"simple-gpu-scheduler": "simple_gpu_scheduler", "simple-hypersearch": 
 """Commands of older tools that keep their names, with the modules that implement them."""
 
 COMMON = ("run", "list", "status", "logs", "results", "cancel", "stop", "resume")
-"""The verbs that `scheduler` without a verb lists."""
+"""The verbs that Tab offers first."""
 
 NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread")
 """Parts of error messages that mean a lack of memory, from the dynamic linker, the kernel and threads."""
@@ -192,7 +192,6 @@ def _dispatch(argv: list[str]) -> int:
     if not verb:
         from scheduler.cli import greeting
 
-        _write(_short_help())
         return greeting.main()
     if verb not in VERBS and verb not in HIDDEN:
         cure = f"use scheduler {ELSEWHERE[verb]}" if verb in ELSEWHERE else "scheduler --help lists the verbs"
@@ -219,12 +218,6 @@ def _help() -> str:
     for group, verbs in GROUPS.items():
         lines += ["", f"{group}:", *_verb_lines(verbs)]
     return "\n".join([*lines, "", EXAMPLE, ""])
-
-
-def _short_help() -> str:
-    """Return the short help with the verbs that a beginner needs."""
-    usage = "usage: scheduler VERB ...   (scheduler --help lists all verbs, scheduler VERB --help describes one)"
-    return "\n".join([usage, "", *_verb_lines(COMMON), "", EXAMPLE, ""])
 
 
 def _verb_lines(verbs: Iterable[str]) -> list[str]:

@@ -7,9 +7,10 @@ from math import inf
 
 from scheduler.core.leases import NO_UNNAMED, UnnamedShim
 from scheduler.core.model import HOST, Device, DeviceBudget, Placement
-from scheduler.core.ports import Key, Sample, Watched
+from scheduler.core.ports import Key, Sample, StepReading, Watched
 from scheduler.errors import DeviceError
-from scheduler.simulation.machine import SimulatedMachine
+from scheduler.simulation.machine import RunningAttempt, SimulatedMachine
+from scheduler.simulation.task_behaviour import METRIC
 
 MANY = 1000
 """The number of ended attempts that are kept before they are removed from the lists."""
@@ -68,6 +69,8 @@ class SimulatedWatcher:
         """Attempts about which a sample could tell no more than their last change did."""
         self._nothing = {device.key: 0 for device in machine.devices if device.key == HOST}
         """The sample of a task that uses no RAM."""
+        self._told: dict[Key, int] = {}
+        """The number of epochs whose metric was told, by attempt."""
         self._stirred = machine.look()
         self._next = 0.0
         self._alarm = inf
@@ -124,7 +127,8 @@ class SimulatedWatcher:
         return [self._sample(key) for key in sorted({*changed, *self._changing()} if look else changed)]
 
     def _latest(self) -> float:
-        return inf if all(map(_is_settled, self._attempts.values())) else max(self._soon, LATEST)
+        report = any(one.truth.metrics for one in self._machine.running.values())
+        return max(self._soon, LATEST) if report or not all(map(_is_settled, self._attempts.values())) else inf
 
     def _changing(self) -> list[Key]:
         """Return the attempts about which a sample tells more than their last change: not settled, on GPUs, or with
@@ -148,7 +152,16 @@ class SimulatedWatcher:
         peak = {**self._nothing, **running.peak}
         absent = tuple(gpu for gpu in busy if not running.peak.get(gpu))
         cpu = running.done * running.truth.cores
-        return Sample(*key, dict(running.used), peak, running.epochs_done, busy, whole, absent=absent, cpu_seconds=cpu)
+        done, news = running.epochs_done, self._news(key, running)
+        return Sample(*key, dict(running.used), peak, done, busy, whole, absent=absent, cpu_seconds=cpu, readings=news)
+
+    def _news(self, key: Key, running: RunningAttempt) -> list[StepReading]:
+        """Return the metrics of the epochs that an attempt has completed since the last sample."""
+        if not running.truth.metrics:
+            return []
+        told, done = self._told.get(key, 0), int(running.epochs_done or 0)
+        self._told[key] = done
+        return [(METRIC, running.truth.metrics[epoch - 1], float(epoch)) for epoch in range(told + 1, done + 1)]
 
 
 def _is_settled(watched: Watched) -> bool:

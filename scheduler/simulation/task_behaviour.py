@@ -10,6 +10,8 @@ from scheduler.values import dataclass
 Curve = tuple[tuple[float, int], ...]
 """Pairs of (seconds of work, bytes from then on)."""
 
+METRIC = "val_loss"
+"""The metric that simulated tasks report."""
 START = 500 * MIB
 """The memory that a process uses on a device before it allocates any of its own: the CUDA context."""
 RISE = 45.0
@@ -44,6 +46,8 @@ class TaskBehaviour:
     """The last line of its output."""
     resumes: bool = False
     """True if it saves its state when it is asked to end, and its next attempt goes on from there."""
+    metrics: tuple[float, ...] = ()
+    """The value of its metric (`METRIC`) after each epoch."""
     stops_in: float = 0.0
     """Seconds from the stop signal to its end; after its grace it is killed."""
 

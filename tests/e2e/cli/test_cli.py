@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import re
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.cli.main import COMMON, ELSEWHERE, VERBS
+from scheduler.cli.main import ELSEWHERE, VERBS
 from scheduler.core.causes import Action
 from scheduler.core.events import Asked
 from scheduler.core.reporting.columns import COLUMNS
@@ -89,12 +90,23 @@ class TestVerbs:
         home.write("one.csv", "n", "1")
         home.call("run", "one.csv", "--", "sh", "-c", "true", "--help", "{n}", code=0)
 
-    def test_scheduler_alone_names_the_common_verbs_and_the_latest_run(self, done: Home) -> None:
+    def test_scheduler_alone_names_the_devices_the_latest_run_and_five_lines_to_try(self, done: Home) -> None:
         said = done.call(code=0).stdout
-        shown = [line.split()[0] for line in said.splitlines() if line.startswith("  ")]
-        assert shown == [*COMMON]
-        assert len(shown) == 8
-        assert "latest run 1  jobs.csv: not running; 1 succeeded, 1 failed" in said
+        assert "none found: tasks share the host's RAM" in said or re.search(r"^GPUs +\d+ x", said, re.MULTILINE)
+        assert "latest  run 1  jobs.csv: not running; 1 succeeded, 1 failed" in said
+        to_try = [line.split()[:2] for line in said.splitlines() if line.startswith("  scheduler ")]
+        assert to_try == [["scheduler", verb] for verb in ("run", "results", "run", "grid", "submit")]
+        assert len(said.splitlines()) <= 14
+
+    def test_scheduler_alone_says_what_to_try_where_nothing_has_run(self, home: Home) -> None:
+        said = home.call(code=0).stdout
+        assert "scheduler run --sample" in said
+        assert "latest" not in said
+
+    def test_scheduler_alone_on_a_damaged_state_says_so_and_what_to_try(self, home: Home) -> None:
+        home.state.write_text("no directory")
+        said = home.call(code=0).stdout
+        assert "scheduler run --sample" in said
 
     @pytest.mark.parametrize("verb", ["frobnicate", "ru", "--frob", "--resume", "-x", "run.csv"])
     def test_an_unknown_verb_is_refused_in_one_line(self, done: Home, verb: str) -> None:

@@ -188,6 +188,9 @@ class TestFaults:
 
 
 class TestUnmanagedProcesses:
+    def test_scheduler_alone_names_the_gpus_that_it_found(self, machine: Machine) -> None:
+        assert "GPUs    2 x 24.0GiB" in machine(gpus=2).call(code=0).stdout
+
     def test_devices_shows_the_memory_of_unmanaged_processes(self, machine: Machine) -> None:
         home = machine(gpus=2)
         with home.box.unmanaged(1, "10GiB") as unmanaged_process:
