@@ -128,11 +128,14 @@ class Tickets:
                     os.unlink(name, dir_fd=records.fd)
 
     def others(self, records: RecordDirectory) -> list[Waiter]:
-        """Return the other waiters of the directory; remove dead tickets of this user.
+        """Return the other waiters of the directory; remove dead tickets of this user, also of this run's earlier
+        schedulers, which were killed.
 
         A ticket of another user has waited at most since the last read at which it was absent.
         """
-        found = list(records.read(TICKETS, lambda name: not name.string.startswith(self._stem)))
+        mine = self._name if self._fd >= 0 else ""
+        every = records.read(TICKETS, lambda name: name.string != mine)
+        found = [waiter for waiter in every if not waiter.name.startswith(self._stem)]
         self._absent = {waiter.name: self._absent.get(waiter.name, self._looked_at) for waiter in found}
         self._looked_at = now = since_boot()
         return [

@@ -264,6 +264,33 @@ def pss(pid: int) -> int:
     return int(next(line.split()[1] for line in text.splitlines() if line.startswith("Pss:")))
 
 
+class TestTickets:
+    """Wait tickets of schedulers that were killed with -9."""
+
+    def tickets(self, home: Home) -> int:
+        return len([*home.leases.glob("ticket.*")])
+
+    def test_wait_tickets_of_killed_schedulers_do_not_add_up_and_the_last_one_is_removed_by_another_run(
+        self, home: Home
+    ) -> None:
+        home.write("jobs.csv", "Command,Exclusive", ["sh -c 'touch has; until [ -e go ]; do sleep 0.05; done'", "yes"])
+        home.call("run", "jobs.csv", "-d", code=0)
+        wait_until((home.root / "has").exists, PATIENCE)
+        home.call("stop", "r1", "--leave", code=0)  # its scheduler would remove the tickets of others
+        submit(home, "true")
+        wait_until(lambda: self.tickets(home) == 1, PATIENCE)
+        for _ in range(3):
+            kill(home.scheduler(2))
+            home.call("resume", "r2", "-d", code=0)
+            wait_until(lambda: self.tickets(home) == 1, PATIENCE)
+        kill(home.scheduler(2))
+        (home.root / "go").touch()
+        wait_until(lambda: not [*home.leases.glob("[0-9]*")], PATIENCE)
+        assert self.tickets(home) == 1
+        home.call("run", home.commands("true", name="other.csv"), code=0)
+        assert self.tickets(home) == 0
+
+
 class TestBadInput:
     def test_a_queue_of_another_version_is_named_as_such(self, home: Home) -> None:
         submit(home, "--", "true")

@@ -66,6 +66,19 @@ class TestTickets:
         FileLeaseRegistry(leases, "1-a", BOOT).close()
         assert list(leases.iterdir()) == []
 
+    def test_tickets_of_killed_schedulers_of_a_run_are_removed_by_its_next_decision(self, leases: Path) -> None:
+        for number in range(3):
+            (leases / f"ticket.{os.getuid()}.1-a.{number:016x}").touch()
+        registry = FileLeaseRegistry(leases, "1-a", BOOT)
+        with registry.deciding() as transaction:
+            assert transaction.waiters() == []
+            transaction.wait(TICKET)
+        with registry.deciding() as transaction:
+            assert transaction.waiters() == []
+        assert len(list(leases.iterdir())) == 1
+        assert seen(leases) == [3]
+        registry.close()
+
     def test_tickets_are_sorted_by_the_start_of_their_wait(self, leases: Path) -> None:
         registries = [FileLeaseRegistry(leases, f"{number}-a", BOOT) for number in (1, 2, 3)]
         for registry, (task, waited) in zip(registries, ((1, 5.0), (2, 9.0), (3, 7.0)), strict=True):
