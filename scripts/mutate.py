@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatch
 from pathlib import Path
@@ -31,7 +31,8 @@ from typing import Any
 
 import psutil
 
-from scripts import mutations
+from scripts import core_mutants, mutations
+from scripts.core_mutants import Mutant
 from scripts.mutations import Mutation, Unusable
 from scripts.outcomes import VARIABLE
 
@@ -42,6 +43,10 @@ PATIENCE = 900.0
 """Seconds that the tests of one file may take unmutated."""
 LEFT_OUT = (".git", ".venv*", ".*_cache", ".hypothesis", ".peers", "__pycache__", "site", "build", "dist", "*.egg-info")
 """Names that are not copied."""
+CORE_TESTS = ("unit/core",)
+"""The tests by which mutants of the core are judged."""
+CORE_SECONDS = 40.0
+"""The seconds that the tests of one mutant of the core may take unmutated; the slowest are left out."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -71,7 +76,7 @@ class Outcome:
 class Judged:
     """A mutation, and what it has shown."""
 
-    mutation: Mutation
+    mutation: Mutation | Mutant
     verdict: Verdict
     seconds: float
 
@@ -82,6 +87,7 @@ class Copy:
     def __init__(self, root: Path, folder: Path) -> None:
         self.root = folder / "project"
         self._outcomes = folder / "outcomes"
+        self.calls = folder / "outcomes.calls"
         self._temporary = folder / "t"
         self._temporary.mkdir(parents=True)
         shutil.copytree(root, self.root, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
@@ -186,7 +192,7 @@ def covers(test: str, name: str) -> bool:
     return name == full or name.startswith((f"{full}[", f"{full}::"))
 
 
-def judge(copy: Copy, mutation: Mutation, known: Sequence[Outcome]) -> Verdict:
+def judge(copy: Copy, mutation: Mutation | Mutant, known: Sequence[Outcome]) -> Verdict:
     """Apply a mutation, run its tests, restore the file, and return what that shows."""
     mine = [told for told in known if any(covers(test, told.test) for test in mutation.tests)]
     if not mine or any(told.outcome not in ("passed", "skipped") for told in mine):
@@ -204,6 +210,13 @@ def judge(copy: Copy, mutation: Mutation, known: Sequence[Outcome]) -> Verdict:
     return Verdict.BROKEN if not outcomes or any(told.outcome == "broken" for told in outcomes) else Verdict.SURVIVED
 
 
+def traced(copy: Copy) -> tuple[list[Outcome], list[tuple[str, list[tuple[str, int]]]]]:
+    """Run the tests of the core unmutated; return their outcomes, and which functions of the core each enters."""
+    outcomes = copy.run(CORE_TESTS, PATIENCE, "-p", "scripts.calls") or []
+    lines = copy.calls.read_text(encoding="utf-8").splitlines() if copy.calls.exists() else []
+    return outcomes, [(name, [(file, line) for file, line in functions]) for name, functions in map(json.loads, lines)]
+
+
 def work(root: Path, folder: Path, jobs: Any, results: Any) -> None:
     """Do jobs in a copy until there is none: tests to run unmutated, or a mutation with what is known of its tests."""
     libc = ctypes.CDLL(None)
@@ -216,8 +229,10 @@ def work(root: Path, folder: Path, jobs: Any, results: Any) -> None:
         while (job := jobs.get()) is not None:
             began = time.monotonic()
             given, known = job
-            if isinstance(given, Mutation):
+            if isinstance(given, Mutation | Mutant):
                 results.put(Judged(given, judge(copy, given, known), time.monotonic() - began))
+            elif given == CORE_TESTS:
+                results.put(traced(copy))
             else:
                 results.put(baseline(copy, given))
     except (Unusable, OSError, subprocess.SubprocessError) as exc:
@@ -326,6 +341,57 @@ def run(root: Path, meant: Sequence[Mutation], workers: int) -> int:
     return report(judged, places, time.monotonic() - began)
 
 
+def run_core(root: Path, number: int, seed: str, workers: int) -> int:
+    """Draw mutants of the core, judge them, print those that survived and the score, and return 0."""
+    began = time.monotonic()
+    every = core_mutants.every(root)
+    drawn = random.Random(seed).sample(every, min(number, len(every)))
+    print(f"{len(drawn)} of {len(every)} mutants of {core_mutants.CORE}, seed {seed}", flush=True)
+    judged: list[Judged] = []
+    with Workers(root, min(workers, len(drawn))) as crew:
+        [(outcomes, calls)] = crew.do([(CORE_TESTS, ())])
+        wrong = {_plain(told.test) for told in outcomes if told.outcome not in ("passed", "skipped")}
+        if wrong or not calls:
+            print(f"left out, because they fail without a mutant: {', '.join(sorted(wrong)) or 'all tests'}")
+        jobs = list(_core_jobs(drawn, outcomes, [call for call in calls if _plain(call[0]) not in wrong]))
+        judged += [Judged(mutant, Verdict.SURVIVED, 0.0) for mutant, known in jobs if not known]
+        for one in crew.do([job for job in jobs if job[1]]):
+            print(f"{one.verdict:9} {one.mutation.name}  {one.seconds:.1f} s", flush=True)
+            judged.append(one)
+    counts = Counter(one.verdict for one in judged)
+    for one in judged:
+        if one.verdict is Verdict.SURVIVED:
+            print(f"survived  {one.mutation.name}" + ("" if one.mutation.tests else "  (no test enters it)"))
+    of = counts[Verdict.KILLED] + counts[Verdict.SURVIVED]
+    seconds = time.monotonic() - began
+    print(f"\nmutate: {counts[Verdict.KILLED]} of {of} killed ({counts[Verdict.KILLED] / max(1, of):.1%}),", end=" ")
+    print(f"{len(drawn) - of} not judged, in {seconds // 60:.0f} min {seconds % 60:.0f} s")
+    return 0
+
+
+def _core_jobs(
+    drawn: Sequence[Mutant], outcomes: Sequence[Outcome], calls: Sequence[tuple[str, list[tuple[str, int]]]]
+) -> Iterator[tuple[Mutant, list[Outcome]]]:
+    """Yield each mutant with its tests, and what is known of them."""
+    seconds: Counter[str] = Counter()
+    for told in outcomes:
+        seconds[_plain(told.test)] += told.seconds  # type: ignore[assignment]  # seconds are counted like things
+    entered: dict[tuple[str, int], dict[str, float]] = {}
+    for test, functions in calls:
+        for function in functions:
+            entered.setdefault(function, {})[_plain(test)] = seconds[_plain(test)]
+    by_function = {key: [(took, name) for name, took in tests.items()] for key, tests in entered.items()}
+    for mutant in drawn:
+        tests = core_mutants.tests_of(mutant, by_function, CORE_SECONDS)
+        known = [Outcome(f"tests/{test}", "passed", seconds[test]) for test in tests]
+        yield replace(mutant, tests=tuple(tests)), known
+
+
+def _plain(test: str) -> str:
+    """Return a test's path below tests/, without its parameters."""
+    return test.removeprefix("tests/").partition("[")[0]
+
+
 def _known_of(mutation: Mutation, known: Iterable[Outcome]) -> list[Outcome]:
     return [told for told in known if any(covers(test, told.test) for test in mutation.tests)]
 
@@ -362,6 +428,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="at once; default: one per core"
     )
+    made.add_argument(
+        "--core", type=int, default=0, metavar="N", help="draw and judge N small changes of scheduler/core instead"
+    )
     made.add_argument("--list", action="store_true", help="print their names and what they break, and run nothing")
     return made
 
@@ -373,6 +442,8 @@ def main(words: Sequence[str] | None = None, root: Path = ROOT) -> int:
         if options.sample < 0 or options.workers < 1:
             raise Unusable("--sample is at least 0, and --workers at least 1")
         found = mutations.read(root)
+        if options.core:
+            return run_core(root, options.core, options.seed or seed_of(root, found), options.workers)
         meant = chosen(found, options.names, options.sample, options.seed or seed_of(root, found))
         if wrong := [line for mutation in meant for line in mutations.problems(mutation, root)]:
             raise Unusable("\n".join(wrong))
