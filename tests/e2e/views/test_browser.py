@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -269,6 +270,62 @@ def test_page_shows_the_last_values_of_metrics_and_their_shape(chromium: Browser
             best = "[...document.querySelectorAll(\"td[data-column='best.loss']\")]"
             opened.until(f"{best}.every(td => td.innerText === '0.5000')")
             assert opened.faults() == []
+    finally:
+        assert page.close() == ""
+        home.end()
+
+
+@fault(66)
+def test_page_shows_hostile_metrics_and_parameters_as_texts(chromium: Browser, tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    name = "<img src=x onerror=window.hacked=1>"
+    told = {name: 0.25, "id": 1.0, "__proto__": 2.0, "constructor": 3.0, "x": "text", "deep": {"a": 1}}
+    (home.root / "told.json").write_text(json.dumps(told)[:-1] + ', "not": NaN, "far": -Infinity}')
+    says = 'cp told.json "$SCHEDULER_RESULT"; until [ -e go ]; do sleep 0.1; done'
+    home.write("jobs.csv", "<b>lr</b>", ["<i>0.1</i>"], ["<i>0.2</i>"])
+    home.call("run", "jobs.csv", "-j", "1", "-d", "--", "sh", "-c", says, "{<b>lr</b>}", code=0)
+    page = Page(home, "r1")
+    try:
+        with reading(chromium, page) as opened:
+            opened.until(f"[...document.querySelectorAll('#table th')].some(th => th.innerText.includes({name!r}))")
+            assert opened.texts("td[data-column='parameter.<b>lr</b>']") == ["<i>0.1</i>"]
+            assert opened.texts("td[data-column='best.__proto__']") == ["2"]
+            opens(opened, 0)
+            opened.until("!document.querySelector('#metrics').hidden")
+            assert name in opened.texts("#metric")[0]
+            assert opened.tells("window.hacked") is None
+            assert opened.tells("document.querySelectorAll('main img, main table b, main i b').length") == 0
+            (home.root / "go").touch()
+    finally:
+        assert page.close() == ""
+        home.end()
+
+
+def test_best_task_is_found_on_the_page_by_sorting_and_by_words(chromium: Browser, tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.write("jobs.csv", "lr,bs", *[[lr, bs] for lr in (0.1, 0.2, 0.3) for bs in (16, 32)])
+    says = 'for n in 1 2 3; do echo "epoch $n/3 loss {lr}"$n"{bs}"; done'
+    home.call("run", "jobs.csv", "--", "sh", "-c", says, code=0)
+    page = Page(home, "r1")
+    try:
+        chromium.open(page.address)
+        chromium.until("document.querySelector('#link').innerText === 'not running'")
+        choose(chromium, "all", "document.querySelectorAll('#table tbody tr').length === 6")
+        chromium.click("[data-sort='best.loss']")
+        chromium.until("document.querySelector('th[aria-sort=ascending]')?.dataset.column === 'best.loss'")
+        chromium.until("document.querySelector('#table td').innerText.trim() === '0'")
+        chromium.until("document.querySelector('#answer').innerText.startsWith('The lowest loss is 0.1116, at step 1')")
+        chromium.click("[data-sort='parameter.lr']")
+        chromium.click("[data-sort='parameter.lr']")
+        chromium.until("document.querySelector(\"td[data-column='parameter.lr']\").innerText === '0.3'")
+        chromium.find("#find").send_keys("lr=0.2 bs=32")
+        chromium.until("document.querySelectorAll('#table tbody tr').length === 1")
+        assert ids(chromium) == ["3"]
+        chromium.click("#best tbody button")
+        chromium.until("document.querySelector('tr.open .detail-head strong')?.innerText.startsWith('task 0 ')")
+        chromium.until("document.querySelectorAll('tr.open .uplot').length === 2")
+        assert chromium.faults() == []
+        assert chromium.news()[0] == []
     finally:
         assert page.close() == ""
         home.end()

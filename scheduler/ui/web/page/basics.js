@@ -8,6 +8,8 @@ function el(name, text, cls) {
   return made;
 }
 const size = b => b == null ? "" : b >= 2 ** 30 ? (b / 2 ** 30).toFixed(1) + "GiB" : Math.round(b / 2 ** 20) + "MiB";
+// "18.3 of 24.0GiB": the unit once, where both have the same one.
+function part(b, of) { const a = size(b), all = size(of); return (a.slice(-3) === all.slice(-3) ? a.slice(0, -3) : a) + " of " + all; }
 const two = n => String(n).padStart(2, "0");
 function time(s) {
   if (s == null) return "";

@@ -101,10 +101,10 @@ class Grid {
     const focused = this.table.tHead.contains(document.activeElement) ? document.activeElement.dataset.sort : null, tr = el("tr");
     for (const c of shown) {
       const th = el("th", undefined, [c.num ? "n" : "", c.cls || ""].join(" ").trim()), on = this.by === c.id; th.scope = "col"; th.dataset.column = c.id;
-      if (c.title) th.title = c.title;
+      th.title = c.title || (c.label.length > 14 ? c.label : "");
       if (c.sort === false) th.append(el("span", c.label));
       else {
-        const b = el("button", c.label); b.type = "button"; b.dataset.sort = c.id; b.append(el("i", on ? (this.down ? "↓" : "↑") : ""));
+        const b = el("button"); b.type = "button"; b.dataset.sort = c.id; b.append(el("span", c.label, "label"),el("i", on ? (this.down ? "↓" : "↑") : ""));
         b.addEventListener("click", () => this.order_(c.id)); b.addEventListener("keydown", e => { if (e.altKey && (e.key === "ArrowLeft" || e.key === "ArrowRight")) { e.preventDefault(); this.shift(c.id, e.key === "ArrowLeft" ? -1 : 1); } });
         th.append(b); th.setAttribute("aria-sort", on ? (this.down ? "descending" : "ascending") : "none");
       }

@@ -109,7 +109,7 @@ function ahead(f, tick) {
 
 function devices(f) {
   deviceRows($("devices"), f.bars.map(bar => ({ ...bar, says: bar.closed ? "drained: " + bar.closed
-    : `${size(bar.ours + bar.others)} of ${size(bar.total)} used, ${size(bar.reserved)} more reserved${bar.celsius == null ? "" : `, ${bar.celsius}°C`}, ${many(bar.tasks, "task")}`, ...loadOf(bar) })), f.legend);
+    : `${part(bar.ours + bar.others, bar.total)} used, ${size(bar.reserved)} more reserved${bar.celsius == null ? "" : `, ${bar.celsius}°C`}, ${many(bar.tasks, "task")}`, ...loadOf(bar) })), f.legend);
   deviceLegend($("legend"), f.legend);
 }
 // The load of a device now, with its last minutes while this page was open.
@@ -324,8 +324,8 @@ $("run-log").addEventListener("click", openLog);
 // ---- metrics and history, from the data of a report ----
 
 const colourBy = () => $("colour").value;
-const chosen = (_, id) => { $("find").value = "#" + id; choose("all"); whenListed(() => { GRID.toggle(id, true); GRID.focus(id); }); $("h-tasks").scrollIntoView({ block: "start" }); };
-function whenListed(act, goes = 40) { if (GRID.rows.length === 1 || !goes) act(); else setTimeout(() => whenListed(act, goes - 1), 100); }
+const chosen = (_, id) => { $("find").value = "#" + id; choose("all"); whenListed(id, () => { GRID.toggle(id, true); GRID.focus(id); }); $("h-tasks").scrollIntoView({ block: "start" }); };
+function whenListed(id, act, goes = 40) { if (GRID.rows.length === 1 && GRID.rows[0].id === id || !goes) act(); else setTimeout(() => whenListed(id, act, goes - 1), 100); }
 const METRICS = new Metrics([], chosen);
 const showsHistory = () => $("show-history").getAttribute("aria-expanded") === "true";
 // Read the data of the charts if there are metrics or the history is shown; again while the run goes on.
