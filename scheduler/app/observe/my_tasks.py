@@ -19,9 +19,6 @@ from scheduler.store.run.journal_reader import JournalReader
 from scheduler.ui.verbs.eta import of_pause, with_expected
 from scheduler.values import dataclass, replace
 
-_FIRST = {str(state): 0 for state in LIVING} | {str(state): 1 for state in UNFINISHED - LIVING}
-"""The order in which tasks are kept where only some are shown: running ones, waiting ones, then ended ones."""
-
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
@@ -73,13 +70,10 @@ def listed_run(info: RunInfo, options: ListOptions, journal: JournalReader | Non
     reader = RunReader(info, journal)
     try:
         forecast = run_facts.forecast_with(info, reader.brain)
-        found = [
-            row for row in reader.rows_alone(options.states, secrets=options.secrets) if _is_recent(row, options.since)
-        ]
-        shown = map(reader.with_metrics, _first(found, options.limit))
+        found, left_out = _listed_tasks(reader, options)
+        shown = reader.rows_of(found, secrets=options.secrets)
         rows: Sequence[Mapping[str, Any]] = list(with_expected(shown, forecast))
         metrics = metrics_of(rows, reader.metric_names)
-        left_out = len(found) - len(rows)
         facts, dead, varies = reader.run_facts(), reader.dead, reader.varies
         pause = of_pause(pause_of(reader.brain), time.time()) if info.alive else ""
         return ListedRun(info, facts, forecast, rows, left_out, dead, varies, metrics, pause)
@@ -97,14 +91,16 @@ def sorted_runs(runs: Sequence[ListedRun], column: str, *, down: bool, limit: in
     return found
 
 
-def _is_recent(row: Mapping[str, Any], since: float) -> bool:
-    return row["state"] in _FIRST or row["ended"] is None or row["ended"] >= since
+def _listed_tasks(reader: RunReader, options: ListOptions) -> tuple[list[int], int]:
+    """Return the tasks that are listed, by id, and how many more match.
 
-
-def _first(rows: list[dict[str, Any]], limit: int | None) -> list[dict[str, Any]]:
-    """Return at most `limit` rows by id: running ones, then waiting ones, then those that ended last."""
-    if limit is None or len(rows) <= limit:
-        return rows
-    rank = {id(row): (_FIRST.get(str(row["state"]), 2), -(row["ended"] or 0.0), row["id"]) for row in rows}
-    kept = sorted(rows, key=lambda row: rank[id(row)])[:limit]
-    return sorted(kept, key=lambda row: int(row["id"]))
+    Where there are too many, these are running ones, then waiting ones, then those that ended last. Only the tasks
+    themselves are looked at, not their rows, because a queue may have 100,000.
+    """
+    table, states = reader.brain.task_table, frozenset(State) if options.states is None else options.states
+    tasks = [*table.in_state(*(states & LIVING)), *table.in_state(*(states & UNFINISHED - LIVING))]
+    ended = {task: reader.ended_at(task) for task in table.in_state(*(states - UNFINISHED))}
+    recent = [task for task, at in ended.items() if at is None or at >= options.since]
+    tasks += sorted(recent, key=lambda task: -(ended[task] or 0.0))
+    shown = tasks if options.limit is None else tasks[: options.limit]
+    return sorted(shown), len(tasks) - len(shown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scheduler.app.observe.metric_files import AttemptMetrics
@@ -31,6 +31,9 @@ from scheduler.values import replace
 if TYPE_CHECKING:
     from scheduler.core.control.requests import GrantedRequest
     from scheduler.core.ports import Request
+
+MANY = 500
+"""The number of rows that are read one by one; for more, all rows are read in one statement."""
 
 
 class RunReader:
@@ -166,11 +169,21 @@ class RunReader:
         """Return the rows; leave out tasks that were accepted after the events were read."""
         return (one for one in self._journal.rows() if one[0] in self.brain.task_table)
 
-    def rows_of(self, tasks: Iterable[int]) -> Iterator[dict[str, Any]]:
-        """Return the rows of some tasks, in their order; without secrets."""
-        make = self._maker(secrets=False)
-        for task in tasks:
-            yield self.with_metrics(make(task, self.brain.batch_of(task), self._journal.row(task)))
+    def ended_at(self, task: int) -> float | None:
+        """Return when the last attempt of a task ended; None if it has none, or if that lives."""
+        found = self.history.tasks.get(task)
+        last = found.last if found is not None else None
+        return last.ended if last is not None else None
+
+    def rows_of(self, tasks: Sequence[int], *, secrets: bool = False) -> Iterator[dict[str, Any]]:
+        """Return the rows of some tasks, in their order (of more than `MANY`: by id), with `***` for secrets."""
+        make, found = self._maker(secrets), {*tasks} if len(tasks) > MANY else ()
+        rows = (one for one in self._rows() if one[0] in found) if found else self._rows_one_by_one(tasks)
+        for task, batch, row in rows:
+            yield self.with_metrics(make(task, batch, row))
+
+    def _rows_one_by_one(self, tasks: Iterable[int]) -> Iterator[tuple[int, int, Row]]:
+        return ((task, self.brain.batch_of(task), self._journal.row(task)) for task in tasks)
 
     def _maker(self, secrets: bool) -> Callable[[int, int, Row], dict[str, Any]]:
         """Return a function that makes the row of a task from its batch and its accepted fields."""
