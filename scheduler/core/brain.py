@@ -134,7 +134,7 @@ class Brain(RunState):
                 self._living(event.task, event.attempt, "pruned").asked = Action.PRUNE
                 self.pruning.stopped(event)
             case Arrived():
-                self.times.arrived(event.batch, self._at)
+                self.times.accepted(event.batch, self._at)
             case Limited():
                 self.rules = limited(self.rules, event)
                 self.capacity.follow(self.rules)

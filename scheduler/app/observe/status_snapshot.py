@@ -23,7 +23,7 @@ EVERY = 0.5
 RECENT = 1.5
 """Seconds for which the recorded status of a living scheduler counts as recent."""
 MANY = 500
-"""The number of ended attempts that readers read without a noticeable delay."""
+"""The number of ended attempts, and of tasks, that readers read without a noticeable delay."""
 
 
 def status_of(meta: Mapping[str, str], brain: Brain, ended: float | None) -> dict[str, Any]:
@@ -83,7 +83,9 @@ class StatusRecorder:
     def draw(self) -> float:
         """Record the status if that is due. If the disk is full, readers read all events instead."""
         now, changes = since_boot(), self._session.brain.changes
-        if now >= self._due and changes != self._known and self._session.history.ended > MANY:
+        brain = self._session.brain
+        many = self._session.history.ended > MANY or len(brain.task_table) > MANY
+        if now >= self._due and changes != self._known and many:
             with contextlib.suppress(StateError):
                 if self.write(at=now):
                     self._due, self._known = now + EVERY, changes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 
 class WaitingTimes:
     """The time at which each batch was accepted, and at which some tasks began to wait again.
@@ -10,16 +12,23 @@ class WaitingTimes:
     """
 
     def __init__(self) -> None:
-        self._batches: dict[int, float] = {}
+        self._batches: list[int] = []
+        """The batches from which on another time holds, sorted; a queue may have 100,000."""
+        self._times: list[float] = []
+        """The time for each of them."""
         self._again: dict[int, float] = {}
 
     def accepted(self, batch: int, at: float) -> None:
-        """Note when a batch was accepted."""
-        self._batches[batch] = at
+        """Note that this batch and all later ones were accepted at this time.
 
-    def arrived(self, batch: int, at: float) -> None:
-        """Note that this batch and all later ones were accepted at this time, not with the first list."""
-        self._batches.update({number: at for number in self._batches if number >= batch})
+        Batches come in order; when a journal is read again, all come at first, and then the times of those that were
+        not in the first list.
+        """
+        while self._batches and self._batches[-1] >= batch:
+            self._batches.pop()
+            self._times.pop()
+        self._batches.append(batch)
+        self._times.append(at)
 
     def again(self, task: int, at: float) -> None:
         """Note when a task began to wait again."""
@@ -27,4 +36,7 @@ class WaitingTimes:
 
     def since(self, task: int, batch: int) -> float:
         """Return when a waiting task began to wait; `batch` is its batch."""
-        return self._again.get(task, self._batches.get(batch, 0.0))
+        if task in self._again:
+            return self._again[task]
+        place = bisect_right(self._batches, batch) - 1
+        return self._times[place] if place >= 0 else 0.0
