@@ -165,10 +165,6 @@ class Profile:
         """Return the highest known need of each part."""
         return {name: part.peak for name, part in self.parts.items() if part.known}
 
-    def runs(self, parts: Iterable[str]) -> list[list[int]]:
-        """Return the peaks of all its full runs, for each of these parts that has several."""
-        return [self.part(name).full for name in parts if len(self.part(name).full) > 1]
-
     def learn(self, evidence: Observation) -> None:
         """Add one attempt."""
         for name, peak in evidence.peaks.items():
@@ -228,8 +224,7 @@ def family_of(profiles: Iterable[Profile]) -> Family:
     family = Family()
     for number, profile in enumerate(profiles):
         family.add(number, profile.slots)
-        seen = on_gpus(profile.peaks)
-        family.observe(number, seen, profile.runs(seen))
+        family.observe(number, on_gpus(profile.peaks))
     return family
 
 
@@ -436,9 +431,9 @@ class ProfileIndex:
         if _is_without_gpus(kind) or peaks.keys() != {HOST}:  # else it was over before a sample saw it on its GPUs
             from scheduler.core.profiling.family.class_summaries import Beside  # not for readers of runs
 
-            seen, profile = on_gpus(peaks), self._profiles[number]
+            profile = self._profiles[number]
             beside = Beside(profile.part(HOST).peak, profile.busy)
-            self._families[kind.family].observe(number, seen, profile.runs(seen), beside)
+            self._families[kind.family].observe(number, on_gpus(peaks), beside)
 
     def script(self, number: int) -> str:
         """Return the name that the classes of one script share; empty for number 0 and for a forgotten class."""
@@ -467,10 +462,8 @@ class ProfileIndex:
         guess = self._families[kind.family].like(number) if kind is not None and kind.family else None
         if guess is None:
             return None
-        beside = max(cell.host for cell in guess.of)
-        kinds = sum(cell.busy_kinds for cell in guess.of)
-        busy = sum(cell.busy for cell in guess.of) / kinds if kinds else 0.0
-        return PredictedPeak({HOST: beside, **guess.peaks} if beside else guess.peaks, guess.by, busy)
+        beside = guess.of.host
+        return PredictedPeak({HOST: beside, **guess.peaks} if beside else guess.peaks, guess.by, guess.busy)
 
     def usual_busy(self, number: int) -> float:
         """Return the mean share of time for which classes of its script keep a GPU busy; 0 if none was observed."""

@@ -16,6 +16,8 @@ from scheduler.core.profiling.family.arguments import (
 )
 from scheduler.values import dataclass, field
 
+Key = tuple[int, ...]
+"""The codes of a class's values of some arguments."""
 Codes = tuple[int, ...]
 """The values of a class by slot, each as its number in the order of first appearance."""
 

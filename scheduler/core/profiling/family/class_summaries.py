@@ -1,10 +1,10 @@
-"""Summaries of similar observed task classes, so that the cost of one more does not depend on their number."""
+"""Summaries of observed task classes that are alike, so that the cost of one more does not depend on their number."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from scheduler.units import MIB
 from scheduler.values import dataclass, field
 
 
@@ -19,6 +19,10 @@ class Beside:
 
 
 NOTHING = Beside()
+APART, SLACK = 1.5, 64 * MIB
+"""Peaks of one task seldom differ by this factor from run to run ..."""
+MANY = 8
+"""... but so many classes show how high a further one may come, whatever the cause is."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,8 +32,7 @@ class Cell:
     kinds: list[int] = field(default_factory=list)
     highest: dict[str, int] = field(default_factory=dict)
     """Their highest peak on each part."""
-    times: dict[str, Counter[int]] = field(default_factory=dict)
-    """The number of classes with each peak, by part."""
+    lowest: dict[str, int] = field(default_factory=dict)
     host: int = 0
     """The highest need for the host's RAM among them."""
     busy: float = 0.0
@@ -37,22 +40,35 @@ class Cell:
     busy_kinds: int = 0
     """The number of classes for which the share is known."""
 
+    @property
+    def usual_busy(self) -> float:
+        """The mean share for which they keep a GPU busy; 0 if none is known."""
+        return self.busy / self.busy_kinds if self.busy_kinds else 0.0
+
+    @property
+    def agrees(self) -> bool:
+        """True unless few classes differ so much that something unseen matters."""
+        near = all(high <= APART * self.lowest[part] + SLACK for part, high in self.highest.items())
+        return near or len(self.kinds) >= MANY
+
     def take(self, kind: int, peaks: Mapping[str, int], beside: Beside) -> None:
         """Add one more class."""
         self.kinds.append(kind)
-        for part, peak in peaks.items():
-            self.highest[part] = max(self.highest.get(part, 0), peak)
-            self.times.setdefault(part, Counter())[peak] += 1
+        self.note(peaks)
         self.change(NOTHING, beside)
 
-    def replace(self, before: Mapping[str, int], now: Mapping[str, int]) -> None:
-        """Replace the peaks of one class on the same parts; the lowest and the highest stay as they are."""
-        for part, was in before.items():
-            times = self.times[part]
-            times[now[part]] += 1
-            times[was] -= 1
-            if not times[was]:
-                del times[was]
+    def renew(self, all_: Iterable[Mapping[str, int]]) -> None:
+        """Replace the peaks of the classes."""
+        self.highest.clear()
+        self.lowest.clear()
+        for peaks in all_:
+            self.note(peaks)
+
+    def note(self, peaks: Mapping[str, int]) -> None:
+        """Add the peaks of one of the classes."""
+        for part, peak in peaks.items():
+            self.highest[part] = max(self.highest.get(part, 0), peak)
+            self.lowest[part] = min(self.lowest.get(part, peak), peak)
 
     def change(self, before: Beside, now: Beside) -> None:
         """Replace what one class needs besides; if it had the highest RAM and needs less now, call `lower`

@@ -1,66 +1,153 @@
-"""The peaks of a family as functions of its arguments, one per part of the memory, fitted again as the family grows."""
+"""The peaks and the load of a family as functions of its arguments, fitted again as the family grows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
+from scheduler.core.profiling.family.argument_values import Row
 from scheduler.core.profiling.family.class_summaries import Beside, Cell
-from scheduler.core.profiling.family.peak_function import FIT_FROM, PeakFunction, Row, fit
+from scheduler.core.profiling.family.peak_function import FIT_FROM, PeakFunction, fit
+from scheduler.values import dataclass
 
 BOUND = 0.75
 """The share of new classes whose peak should not exceed the function; the margin of a reservation covers the rest."""
 REFIT = 1.3
-"""Functions are fitted again when the number of known classes has grown by this factor."""
+"""Functions are fitted again when the number of known classes has grown by this factor ..."""
+SURPRISED = 1 / 32
+"""... or if more than this share of peaks came as a surprise since then."""
+LOADS = 1_000_000
+"""A load is fitted in millionths."""
+
+
+ByPart = Mapping[str, PeakFunction]
+"""Functions by part of the memory."""
+Seen = tuple[int, Mapping[str, int]]
+"""A class and its peaks by part."""
+
+
+class ObservedClasses(Protocol):
+    """What is known of the classes of a family apart from their peaks."""
+
+    def arguments_of(self, kind: int) -> Row:
+        """Return the arguments of a class."""
+
+    def needs_beside(self, kind: int) -> Beside:
+        """Return what a class needs apart from its peaks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """Functions of the arguments of a family."""
+
+    peaks: Sequence[ByPart]
+    """Those of classes that use the same parts; empty if no functions explain the peaks."""
+    load: PeakFunction | None
+    """The share of time for which a class keeps a GPU busy; None: no argument explains it."""
+    classes: Cell
+    """The fitted classes."""
+
+    def is_neutral(self, place: int, values: int) -> bool:
+        """Tell whether an argument with so many values is known to change no peak."""
+        return bool(self.peaks) and all(
+            one.is_neutral(place, values) for by_part in self.peaks for one in by_part.values()
+        )
+
+    def predict(self, row: Row, needed: Sequence[int] = ()) -> dict[str, int] | None:
+        """Return the peaks of a class with these arguments; None if it is too different from the known ones.
+
+        `needed` are arguments that matter although the peaks do not show it.
+        """
+        found = [peaks for one in self.peaks if (peaks := _predicted(one, row, needed))]
+        return found[0] if len(found) == 1 else None
+
+    def busy(self, row: Row) -> float:
+        """Return the expected load of a class with these arguments; 0 if none is known."""
+        found = self.load.predict(row, BOUND) if self.load is not None else None
+        return min(1.0, found.middle / LOADS) if found is not None else self.classes.usual_busy
+
+    def are_surprised(self, row: Row, peaks: Mapping[str, int]) -> bool:
+        """Tell whether nothing was expected of a class, or not a peak that high."""
+        return all(
+            any(one.is_surprised(row, peaks.get(part, 0)) for part, one in by_part.items()) for by_part in self.peaks
+        )
+
+
+def _predicted(by_part: ByPart, row: Row, needed: Sequence[int]) -> dict[str, int] | None:
+    if not all(one.says_of(place, row[place]) for one in by_part.values() for place in needed):
+        return None
+    found = {part: function.predict(row, BOUND) for part, function in by_part.items()}
+    peaks = {part: predicted.bound for part, predicted in found.items() if predicted is not None}
+    return peaks if len(peaks) == len(found) else None
 
 
 class ComputedPeaks:
-    """Functions that are fitted at fixed numbers of known classes, so that they do not depend on when they are
-    asked.
+    """Functions that are fitted at moments that follow from the known classes, so that they do not depend on when they
+    are asked.
     """
 
     def __init__(self) -> None:
-        self.cell = Cell()
-        """The needs of the fitted classes, apart from their peaks."""
         self._sample: tuple[tuple[int, Mapping[str, int]], ...] = ()
         """The classes and peaks to which the functions are fitted: all that were known at that moment."""
-        self._functions: dict[str, PeakFunction] | None = None
-        """The functions by part; None: not fitted yet. Empty: no function explains the peaks on all parts."""
+        self._surprises = 0
+        """The peaks since that moment that the functions did not let expect."""
+        self._functions: Functions | None = None
+        """None: not fitted yet."""
 
-    def see(self, peaks: Mapping[int, Mapping[str, int]]) -> bool:
-        """Take the peaks of all classes after one more is known; return whether computed peaks may have changed."""
-        if len(peaks) < max(FIT_FROM, len(self._sample) * REFIT):
+    def see(self, peaks: Mapping[int, Mapping[str, int]], kind: int, of: ObservedClasses) -> bool:
+        """Take the peaks of all classes after more is known of one; return whether computed peaks may have changed."""
+        if len(peaks) < FIT_FROM:
             return False
-        self._sample, self._functions = tuple(peaks.items()), None
+        fitted = len(self._sample)
+        if len(peaks) < fitted * REFIT:
+            self._surprises += self.functions(of).are_surprised(of.arguments_of(kind), peaks[kind])
+            if self._surprises <= fitted * SURPRISED:
+                return False
+        self._sample, self._functions, self._surprises = tuple(peaks.items()), None, 0
         return True
 
     def forget(self) -> None:
         """Drop the functions, because the arguments of classes are distinguished in another way now."""
         self._functions = None
 
-    def peaks(self, row: Row, row_of: Callable[[int], Row], beside: Callable[[int], Beside]) -> dict[str, int] | None:
-        """Return the peaks of a class with these arguments; None if it is too different from the known ones.
-
-        `row_of` and `beside` return the arguments and the further needs of observed classes.
-        """
-        functions = self.functions(row_of, beside)
-        found = {part: function.predict(row, BOUND) for part, function in functions.items()}
-        peaks = {part: predicted.bound for part, predicted in found.items() if predicted is not None}
-        return peaks if functions and len(peaks) == len(found) else None
-
-    def functions(self, row_of: Callable[[int], Row], beside: Callable[[int], Beside]) -> Mapping[str, PeakFunction]:
-        """Return the functions by part, as `peaks` uses them; empty if there are none."""
+    def functions(self, of: ObservedClasses) -> Functions:
+        """Return the functions of the known classes."""
         if self._functions is None:
-            self._fit(row_of, beside)
-        return self._functions or {}
+            self._functions = self._fitted(of)
+        return self._functions
 
-    def _fit(self, row_of: Callable[[int], Row], beside: Callable[[int], Beside]) -> None:
-        self._functions, self.cell = {}, Cell()
+    def _fitted(self, of: ObservedClasses) -> Functions:
+        classes, by_use = Cell(), dict[frozenset[str], list[Seen]]()
         for kind, peaks in self._sample:
-            self.cell.take(kind, peaks, beside(kind))
-        rows = [row_of(kind) for kind, _ in self._sample]
-        for part in sorted({part for _, peaks in self._sample for part in peaks}):
-            function = fit(rows, [peaks.get(part, 0) for _, peaks in self._sample])
-            if function is None:
-                self._functions = {}
-                return
-            self._functions[part] = function
+            classes.take(kind, peaks, of.needs_beside(kind))
+            by_use.setdefault(frozenset(part for part, peak in peaks.items() if peak), []).append((kind, peaks))
+        rows = [[of.arguments_of(kind) for kind, _ in its] for its in by_use.values()]
+        if len(rows) > 1 and not _are_separate(rows):
+            return Functions((), None, classes)
+        fitted = [_fit_parts(its, seen) for its, seen in zip(rows, by_use.values(), strict=True)]
+        return Functions(list(filter(None, fitted)), self._load(of), classes)
+
+    def _load(self, of: ObservedClasses) -> PeakFunction | None:
+        loads = [(of.arguments_of(kind), round(of.needs_beside(kind).busy * LOADS)) for kind, _ in self._sample]
+        known = [(row, load) for row, load in loads if load > 0]
+        return fit([row for row, _ in known], [load for _, load in known])
+
+
+def _fit_parts(rows: Sequence[Row], seen: Sequence[Seen]) -> ByPart:
+    """Return the functions of classes that use the same parts; empty if one part is not explained."""
+    functions = {}
+    for part in sorted({part for _, peaks in seen for part in peaks}):
+        function = fit(rows, [peaks.get(part, 0) for _, peaks in seen])
+        if function is None:
+            return {}
+        functions[part] = function
+    return functions
+
+
+def _are_separate(groups: Sequence[Sequence[Row]]) -> bool:
+    """Tell whether one argument tells these groups of classes apart, such as `--device`."""
+    for place in range(len(groups[0][0])):
+        values = [{row[place] for row in rows} for rows in groups]
+        if sum(map(len, values)) == len(set().union(*values)):
+            return True
+    return False

@@ -1,45 +1,56 @@
 """The peak of a script as a function of its arguments, with a bound that holds for a stated share of new tasks.
 
-The function is a sum of few terms: a constant, numbers, their squares, logarithms and products, and texts that are
-equal to a value. Memory of training is of that shape: weights grow with width x width x depth, activations with batch x
-width. Terms are chosen one by one while they explain more than chance would. Errors are relative. The bound comes from
-the errors of predictions of each observed peak by all others, so it holds whatever the true shape is.
+The function is a sum of few terms: a constant, numbers, their squares, logarithms and products, texts that are equal to
+a value, and the usual peak of a value. Memory of training is of that shape: weights grow with width x width x depth,
+activations with batch x width, and a model has its size. Terms are chosen one by one while they explain more than
+chance would. Errors are relative. The bound comes from the errors of predictions of each observed peak by all others,
+so it holds whatever the true shape is. A constant is a function too, if the peaks agree.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations_with_replacement
 from math import ceil, inf, log, sqrt
+from typing import TypeVar
 
+from scheduler.core.profiling.family.argument_values import (
+    ENOUGH,
+    MOST_TEXTS,
+    Row,
+    SeenValues,
+    UsualPeaks,
+    is_among,
+    is_number,
+)
 from scheduler.units import GIB, MIB
 from scheduler.values import dataclass
 
-Row = Sequence[float | str | None]
-"""The values of one task class, by argument: a number, a text, or None where the class does not have it."""
-
-FIT_FROM = 8
-"""The least number of known classes for which a function is sought."""
+FIT_FROM = 3
+"""The least number of known classes for a function: a new one is below the highest of three with probability 3/4."""
 MOST_ROWS = 100
-"""A function is fitted to at most this many of the newest classes: more would add little, and cost more."""
+"""A function is fitted to at most this many classes, spread over all: more would add little, and cost more."""
+ALIKE, SLACK = 0.05, 64 * MIB
+"""A prediction is right if it is not further off than one of these."""
 MOST_TERMS = 8
 ROWS_A_TERM = 4
-"""The least number of known classes for each term."""
-MOST_TEXTS = 8
-"""A text with more values than this is not a category."""
+"""The least number of known classes for each term; so from eight on there is more than the constant."""
 MOST_NUMBERS = 12
 """With more numbers than this, products of three are left out, because they would be too many to distinguish."""
 CHANCE = 2.0
 """A term is kept if it explains more than this many times what the best of equally many random terms would."""
 LEAST_ERROR = 0.01
 """The error below which no further term is sought."""
-BETWEEN_FROM = 4
-"""From this many values of a number on, values between them are considered known."""
 SMALL = 1e-9
 UNITS = {"GiB": GIB, "MiB": MIB, "KiB": 1024, "B": 1}
+MOST = 0.75
+"""The share of peaks that have to agree with their prediction for a function to explain them."""
+WIDEST = 4.0
+"""A bound that is further above the function says less than what other scripts let expect."""
 FAR = 16.0
 """The leverage above which a task is too far from all observations."""
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,26 +102,49 @@ class Prediction:
 class PeakFunction:
     """A function fitted to observed peaks."""
 
-    def __init__(self, terms: Sequence[Term], directions: _Directions, rows: Sequence[Row]) -> None:
+    def __init__(
+        self, terms: Sequence[Term], directions: _Directions, usual: UsualPeaks, rows: Sequence[Row], *, unused: bool
+    ) -> None:
         self.terms = tuple(terms)
         self.rows = len(rows)
         """The number of classes to which it was fitted."""
-        self._seen = [_Seen(column) for column in zip(*rows, strict=True)]
-        self._directions = directions
-        self.errors = directions.errors()
-        """The ratio of each real peak to the predicted one, sorted."""
+        self._unused = unused
+        """True if the peaks of all classes are 0."""
+        self._usual, self._rows = usual, rows
+        self._basis = directions.basis()
+        errors, right = directions.errors(), directions.right()
+        self.errors = sorted(errors)
+        """The ratio of each real peak to the predicted one."""
+        self.explains = sum(right) >= ceil(MOST * (self.rows + 1))
+        """True if most peaks agree with what the others predict."""
+        covered = [error <= self.error(MOST) + ALIKE for error in errors]
+        self._seen = [SeenValues(column, right, covered) for column in zip(*rows, strict=True)]
 
     @property
     def places(self) -> frozenset[int]:
         """The arguments that matter."""
-        return frozenset().union(*(term.places for term in self.terms))
+        return frozenset(self._usual.place(place) for term in self.terms for place in term.places)
+
+    @property
+    def _categories(self) -> frozenset[int]:
+        """The arguments of which single values matter."""
+        texts = {term.text[0] for term in self.terms if term.text is not None}
+        usual = {self._usual.place(at) for term in self.terms for at in term.numbers if at >= len(self._seen)}
+        return frozenset(texts | usual)
+
+    def is_neutral(self, place: int, values: int) -> bool:
+        """Tell whether an argument with so many values is known to change nothing."""
+        return self.explains and place not in self.places and self._seen[place].is_neutral(values)
 
     def words(self, names: Sequence[str]) -> str:
         """Return the function in words, given the names of the arguments."""
-        said = ""
+        said, names = "", [*names, *(f"usual({names[place]})" for place in self._usual.places)]
         for at, term in enumerate(self.terms):
-            factor, _ = self._directions.at([float(other == at) for other in range(len(self.terms))])
-            amount = " x ".join(filter(None, (_amount(abs(factor)), term.words(names))))
+            factor, _ = self._basis.at([float(other == at) for other in range(len(self.terms))])
+            bare = any(place >= len(self._seen) for place in term.numbers)
+            amount = " x ".join(
+                filter(None, (f"{abs(factor):.3g}" if bare else _amount(abs(factor)), term.words(names)))
+            )
             said += amount if not at and factor >= 0 else f"{' ' * bool(at)}{'+' if factor >= 0 else '-'} {amount}"
         return said
 
@@ -124,14 +158,65 @@ class PeakFunction:
 
     def predict(self, row: Row, share: float) -> Prediction | None:
         """Return the predicted peak of a class; None if it differs too much from all observed classes."""
-        if not all(seen.knows(value) for seen, value in zip(self._seen, row, strict=True)):
+        if not self._knows(row):
             return None
-        middle, leverage = self._directions.at([term.of(row) for term in self.terms])
+        if self._unused:
+            return Prediction(0, 0)
+        whole = self._usual.extended(row)
+        middle, leverage = self._basis.at([term.of(whole) for term in self.terms])
         if not (leverage < FAR and middle > 0):
             return None
         error = self.error(share)
         wider = 1 + max(0.0, error - 1) * sqrt((1 + leverage) / (1 + len(self.terms) / self.rows))
-        return Prediction(round(middle), round(middle * (wider if error > 1 else 1.0)))
+        return Prediction(round(middle), round(middle * wider)) if wider <= WIDEST else None
+
+    def says_of(self, place: int, value: float | str | None) -> bool:
+        """Tell whether the value of an argument that matters is part of the function, or was seen."""
+        return place in self.places or any(row[place] == value for row in self._rows)
+
+    def is_surprised(self, row: Row, peak: int) -> bool:
+        """Tell whether nothing was expected of a class, or not a peak that high."""
+        guess = self.predict(row, 1.0)
+        return guess is None or peak > max(guess.bound * (1 + ALIKE), guess.bound + SLACK)
+
+    def _knows(self, row: Row) -> bool:
+        matter = self.places
+        known = all(
+            seen.knows(value) or (place not in matter and self._is_unimportant(seen, value))
+            for place, (seen, value) in enumerate(zip(self._seen, row, strict=True))
+        )
+        return known and all(self._knows_beside(place, row) for place in self._categories)
+
+    def _knows_beside(self, place: int, row: Row) -> bool:
+        """Tell whether the other arguments that matter had these values, or numbers on both sides, in classes with this
+        value: one model may double what another one leaves as it is.
+        """
+        alike = [other for other in self._rows if other[place] == row[place]]
+        others = [one for one in self.places - {place} if not self._seen[one].is_free]
+        return all(is_among(row[one], [other[one] for other in alike]) for one in others)
+
+    def _is_unimportant(self, seen: SeenValues, value: float | str | None) -> bool:
+        """Tell whether a value of an argument that is in no term changes nothing, as far as is known."""
+        return self.explains and (seen.was_right(value) or seen.is_neutral(ENOUGH))
+
+
+@dataclass(frozen=True, slots=True)
+class _Basis:
+    """Terms that were made orthogonal one after another, and the share of each in the peaks."""
+
+    shares: Sequence[float]
+    mixes: Sequence[Sequence[float]]
+    norms: Sequence[float]
+
+    def at(self, values: Sequence[float]) -> tuple[float, float]:
+        """Return the peak for these values of the terms, and how far they are from all observations."""
+        found, coordinates = 0.0, list[float]()
+        for value, mix, norm, share in zip(values, self.mixes, self.norms, self.shares, strict=True):
+            coordinate = (value - sum(one * other for one, other in zip(mix, coordinates, strict=True))) / norm
+            coordinates.append(coordinate)
+            found += coordinate * share
+        leverage = sum(one * one for one in coordinates) / (found * found) if found else inf
+        return found, leverage
 
 
 class _Directions:
@@ -179,32 +264,32 @@ class _Directions:
             for one, leverage in zip(self.rest, self.leverages, strict=True)
         ]
 
-    def errors(self) -> list[float]:
-        """Return the ratio of each peak to its prediction by all others, sorted."""
-        return sorted(1 / (1 - error) if error < 1 - SMALL else 1 / SMALL for error in self.left_out())
+    def right(self) -> list[bool]:
+        """Tell for each peak whether it agrees with its prediction by all others."""
+        return [
+            abs(error) <= max(ALIKE, SLACK / peak) for error, peak in zip(self.left_out(), self._peaks, strict=True)
+        ]
 
-    def at(self, values: Sequence[float]) -> tuple[float, float]:
-        """Return the peak for these values of the terms, and how far they are from all observations."""
-        found, coordinates = 0.0, list[float]()
-        for value, mix, norm, share in zip(values, self._mixes, self._norms, self._shares, strict=True):
-            coordinate = (value - sum(one * other for one, other in zip(mix, coordinates, strict=True))) / norm
-            coordinates.append(coordinate)
-            found += coordinate * share
-        leverage = sum(one * one for one in coordinates) / (found * found) if found else inf
-        return found, leverage
+    def errors(self) -> list[float]:
+        """Return the ratio of each peak to its prediction by all others."""
+        return [1 / (1 - error) if error < 1 - SMALL else 1 / SMALL for error in self.left_out()]
+
+    def basis(self) -> _Basis:
+        """Return what is needed to predict further peaks."""
+        return _Basis(self._shares, self._mixes, self._norms)
 
 
 def fit(rows: Sequence[Row], peaks: Sequence[int]) -> PeakFunction | None:
     """Return the function of these peaks; None if too few are known, or if nothing explains them."""
-    rows, peaks = rows[-MOST_ROWS:], peaks[-MOST_ROWS:]
-    if len(rows) < FIT_FROM or min(peaks) <= 0:
+    if len(rows) < FIT_FROM or min(peaks) <= 0 < max(peaks):
         return None
+    unused, peaks = max(peaks) == 0, [max(1, peak) for peak in peaks]
+    usual = UsualPeaks(rows, peaks)
+    plain, peaks, rows = _spread(rows), _spread(peaks), _spread(usual.extended_all(rows))
     found, chosen = _Directions(peaks), [Term()]
     found.add(found.weighted([1.0] * len(rows)))
-    candidates = {term: found.weighted(map(term.of, rows)) for term in _terms(rows)}
-    for unit_of in candidates:
-        candidates[unit_of] = _without(candidates[unit_of], found.newest())
     enough = min(MOST_TERMS, len(rows) // ROWS_A_TERM)
+    candidates = _candidates(rows, len(plain[0]), found) if enough > 1 else {}
     while len(chosen) < enough and (best := _best(candidates, found.rest)) is not None:
         more = _Directions(peaks)
         for term in (*chosen, best):
@@ -216,13 +301,33 @@ def fit(rows: Sequence[Row], peaks: Sequence[int]) -> PeakFunction | None:
         del candidates[best]
         for term, values in candidates.items():
             candidates[term] = _without(values, found.newest())
-    return PeakFunction(chosen, found, rows) if len(chosen) > 1 else None
+    function = PeakFunction(chosen, found, usual, plain, unused=unused)
+    return function if len(chosen) > 1 or function.explains else None
+
+
+def _spread(values: Sequence[Value]) -> Sequence[Value]:
+    """Return at most MOST_ROWS values, spread evenly over all."""
+    number = len(values)
+    return values if number <= MOST_ROWS else [values[at * number // MOST_ROWS] for at in range(MOST_ROWS)]
+
+
+def _candidates(rows: Sequence[Row], arguments: int, found: _Directions) -> dict[Term, list[float]]:
+    """Return the direction of each term, apart from the constant."""
+    made = {term: _direction(found.weighted(map(term.of, rows))) for term in _terms(rows, arguments)}
+    return {term: _without(values, found.newest()) for term, values in made.items()}
+
+
+def _direction(values: Sequence[float]) -> list[float]:
+    """Return values of unit length, so that it shows how much of them is left."""
+    length = sqrt(_dot(values, values)) or 1.0
+    return [value / length for value in values]
 
 
 def _amount(factor: float) -> str:
     """Return bytes with three digits, in the largest unit that is not above them."""
     unit = next((unit for unit in UNITS if factor >= UNITS[unit]), "B")
-    return f"{factor / UNITS[unit]:.3g} {unit}"
+    amount = factor / UNITS[unit]
+    return f"{amount:.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
 
 
 def _explains(before: _Directions, after: _Directions, among: int) -> bool:
@@ -246,53 +351,32 @@ def _best(candidates: Mapping[Term, Sequence[float]], rest: Sequence[float]) -> 
     return best
 
 
-def _terms(rows: Sequence[Row]) -> list[Term]:
-    """Return all terms that differ between classes, the simplest first."""
+def _terms(rows: Sequence[Row], arguments: int) -> list[Term]:
+    """Return all terms that differ between classes, the simplest first; so many columns are arguments, the others usual
+    peaks.
+    """
     columns = list(zip(*rows, strict=True))
-    numbers = [place for place, column in enumerate(columns) if _varies(column) and _is_number(column)]
+    varying = [place for place, column in enumerate(columns) if _varies(column)]
+    numbers = [place for place in varying if place < arguments and is_number(columns[place])]
     positive = [place for place in numbers if all(isinstance(one, float) and one > 0 for one in columns[place])]
-    texts = [(place, one) for place, column in enumerate(columns) if _varies(column) for one in _categories(column)]
+    texts = [(place, one) for place in varying if place < arguments for one in _categories(columns[place])]
+    usual = [place for place in varying if place >= arguments]
     most = 3 if len(numbers) <= MOST_NUMBERS else 2
     products = [places for size in range(1, most + 1) for places in combinations_with_replacement(numbers, size)]
     made = [Term(places) for places in products[: len(numbers)]]
     made += [Term(logarithm=place) for place in positive] + [Term(text=text) for text in texts]
-    made += [Term(places) for places in products[len(numbers) :]]
-    return made + [Term((place,), text=text) for text in texts for place in numbers]
-
-
-class _Seen:
-    """The values of one argument that count as known.
-
-    If values repeat, as in a grid, a class with a new value may be unlike all others: known are the values that were
-    seen twice, and numbers between others.
-    """
-
-    def __init__(self, column: Sequence[float | str | None]) -> None:
-        times = Counter(column)
-        self._all = 2 * len(times) > len(column)
-        self._twice = frozenset(value for value, number in times.items() if number > 1)
-        numbers = sorted(value for value in times if isinstance(value, float))
-        between = _is_number(column) and len(numbers) >= BETWEEN_FROM
-        self._least, self._most = (numbers[0], numbers[-1]) if between else (inf, -inf)
-
-    def knows(self, value: float | str | None) -> bool:
-        """Tell whether a value counts as known."""
-        if self._all or value in self._twice:
-            return True
-        return isinstance(value, float) and self._least <= value <= self._most
+    made += [Term((place,)) for place in usual] + [Term(places) for places in products[len(numbers) :]]
+    made += [Term((place,), text=text) for text in texts for place in (*numbers, *usual)]
+    return made + [Term((number, place)) for place in usual for number in numbers]
 
 
 def _varies(column: Sequence[float | str | None]) -> bool:
     return len(set(column)) > 1
 
 
-def _is_number(column: Sequence[float | str | None]) -> bool:
-    return all(value is None or isinstance(value, float) for value in column)
-
-
 def _categories(column: Sequence[float | str | None]) -> list[str | None]:
     """Return the values of a text that may matter, except the first; none if nearly every class has its own."""
-    if _is_number(column) and None not in column:
+    if is_number(column) and None not in column:
         return []
     values = dict.fromkeys(value if isinstance(value, str) else None for value in column)
     return list(values)[1:] if len(values) <= MOST_TEXTS else []

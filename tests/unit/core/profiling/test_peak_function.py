@@ -115,3 +115,31 @@ def test_a_share_of_a_byte_for_each_step_of_an_argument_is_written_in_bytes() ->
     found = fit([[float(number)] for number in range(2, 80, 2)], list(range(1, 40)))
     assert found is not None
     assert "0.5 B x n" in found.words(["n"])
+
+
+def test_a_text_that_matters_is_found_among_large_peaks() -> None:
+    rows: list[Row] = [[float(rate), name] for rate in range(5) for name in ("resnet", "vit")]
+    found = fit(rows, [(20 if row[1] == "vit" else 5) * GIB for row in rows])
+    assert found is not None
+    assert found.words(["lr", "model"]) == "5 GiB + 15 GiB x (model = vit)"
+    assert (found.is_neutral(0, 5), found.is_neutral(1, 2)) == (True, False)
+
+
+def test_three_equal_peaks_are_a_constant_and_three_others_are_none() -> None:
+    rows: list[Row] = [[0.1], [0.2], [0.3]]
+    found = fit(rows, [2 * GIB, 2 * GIB, 2 * GIB + 50 * MIB])
+    assert found is not None
+    assert found.places == frozenset()
+    assert fit(rows, [2 * GIB, 4 * GIB, 2 * GIB]) is None
+
+
+def test_a_text_beside_values_with_which_it_never_occurred_is_unknown() -> None:
+    seen = [("a", p, bs) for p in ("half", "full") for bs in (8.0, 16.0, 32.0)] + [
+        ("b", "half", bs) for bs in (8.0, 16.0)
+    ]
+    rows: list[Row] = [list(row) for row in (*seen, *seen)]
+    size = {"a": GIB, "b": 6 * GIB}
+    found = fit(rows, [round(size[str(model)] * (1 if p == "half" else 2)) for model, p, _ in (*seen, *seen)])
+    assert found is not None
+    assert found.predict(["a", "full", 16.0], 0.75) is not None
+    assert found.predict(["b", "full", 16.0], 0.75) is None

@@ -1,0 +1,125 @@
+"""The values of arguments in observed task classes: which of them count as known, and the usual peak of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import inf
+
+Row = Sequence[float | str | None]
+"""The values of one task class, by argument: a number, a text, or None where the class does not have it."""
+
+ENOUGH = 3
+"""An argument that is in no term changes nothing if so many of its values were seen; if it has fewer, all of them."""
+BETWEEN_FROM = 4
+"""From this many values of a number on, values between them are considered known."""
+MOST_TEXTS = 8
+"""An argument with more values than this is no category. If they repeat, each has a usual peak."""
+
+
+class SeenValues:
+    """The values of one argument in the classes to which a function was fitted, and how well it predicts them.
+
+    If values repeat, as in a grid, a class with a new value may be unlike all others: known are the values that were
+    seen twice, and numbers between others.
+    """
+
+    def __init__(self, column: Sequence[float | str | None], right: Sequence[bool], covered: Sequence[bool]) -> None:
+        """Take one value for each class; `right` are those whose peak the others predict, `covered` those whose peak
+        is not above the bound that the others give.
+        """
+        self._times = Counter(column)
+        self._right = Counter(value for value, is_so in zip(column, right, strict=True) if is_so)
+        self._covered = Counter(value for value, is_so in zip(column, covered, strict=True) if is_so)
+        plain = is_number(column)
+        self.is_free = plain and 2 * len(self._times) > len(column) and len(self._times) >= ENOUGH
+        """True for a number that is seldom given twice, as in a random search: then all its values count as known."""
+        numbers = sorted(value for value in self._times if isinstance(value, float))
+        between = plain and len(numbers) >= BETWEEN_FROM
+        self._least, self._most = (numbers[0], numbers[-1]) if between else (inf, -inf)
+
+    def knows(self, value: float | str | None) -> bool:
+        """Tell whether a value counts as known, because half of the classes that have it are below their bound."""
+        times = self._times[value]
+        if times > 1:
+            return 2 * self._covered[value] >= times
+        return self.is_free or (isinstance(value, float) and self._least <= value <= self._most)
+
+    def is_neutral(self, values: int) -> bool:
+        """Tell whether an argument that is in no term changes nothing: enough of so many values were seen where the
+        peak was predicted without it, and none where most were not.
+        """
+        right = sum(2 * self._right[value] > times for value, times in self._times.items())
+        wrong = any(times > 1 and 2 * self._right[value] < times for value, times in self._times.items())
+        return right >= min(ENOUGH, values) and not wrong
+
+    def was_right(self, value: float | str | None) -> bool:
+        """Tell whether the peak of most classes with a value is predicted by the others."""
+        return 2 * self._right[value] > self._times[value]
+
+
+class UsualPeaks:
+    """The mean peak of each value of the arguments whose values repeat, as further columns of a row.
+
+    An observed class takes the mean of every second class with its value, among which it is not itself: a function
+    could compute its own peak back from the mean of all others.
+    """
+
+    def __init__(self, rows: Sequence[Row], peaks: Sequence[int]) -> None:
+        self._arguments = len(rows[0])
+        self._mean = sum(peaks) / len(peaks)
+        columns = list(zip(*rows, strict=True))
+        self.places = [place for place, column in enumerate(columns) if MOST_TEXTS < len(set(column)) <= len(rows) // 2]
+        """The arguments whose values have a usual peak."""
+        self._of = [_halves(columns[place], peaks) for place in self.places]
+
+    def place(self, column: int) -> int:
+        """Return the argument to which a column of an extended row belongs."""
+        return column if column < self._arguments else self.places[column - self._arguments]
+
+    def extended(self, row: Row) -> Row:
+        """Return the row of a new class with the usual peaks of its values."""
+        return [
+            *row,
+            *(self._usual(its.get(row[place], ([], []))) for place, its in zip(self.places, self._of, strict=True)),
+        ]
+
+    def extended_all(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows of all observed classes with the usual peaks of their values."""
+        times: list[Counter[float | str | None]] = [Counter() for _ in self.places]
+        found: list[Row] = []
+        for row in rows:
+            more = []
+            for place, its, seen in zip(self.places, self._of, times, strict=True):
+                more.append(self._usual((its[row[place]][1 - seen[row[place]] % 2],)))
+                seen[row[place]] += 1
+            found.append([*row, *more])
+        return found
+
+    def _usual(self, halves: Sequence[Sequence[int]]) -> float:
+        number = sum(map(len, halves))
+        return sum(map(sum, halves)) / number if number else self._mean
+
+
+def _halves(
+    column: Sequence[float | str | None], peaks: Sequence[int]
+) -> dict[float | str | None, tuple[list[int], list[int]]]:
+    """Return the peaks of each value: those of every first and of every second class that has it."""
+    found: dict[float | str | None, tuple[list[int], list[int]]] = {}
+    for value, peak in zip(column, peaks, strict=True):
+        first, second = found.setdefault(value, ([], []))
+        (first if len(first) == len(second) else second).append(peak)
+    return found
+
+
+def is_number(column: Sequence[float | str | None]) -> bool:
+    """Tell whether all values of an argument are numbers, where classes have it."""
+    return all(value is None or isinstance(value, float) for value in column)
+
+
+def is_among(value: float | str | None, others: Sequence[float | str | None]) -> bool:
+    """Tell whether a value is one of these, or a number between them."""
+    if value in others:
+        return True
+    numbers = [other for other in others if isinstance(other, float)]
+    return isinstance(value, float) and bool(numbers) and min(numbers) <= value <= max(numbers)
