@@ -27,7 +27,7 @@ Seen = tuple[int, Mapping[str, int]]
 
 
 class ObservedClasses(Protocol):
-    """What is known of the classes of a family apart from their peaks."""
+    """The observed classes of a family: their arguments, and their needs apart from the peaks."""
 
     def arguments_of(self, kind: int) -> Row:
         """Return the arguments of a class."""
@@ -41,7 +41,7 @@ class Functions:
     """Functions of the arguments of a family."""
 
     peaks: Sequence[ByPart]
-    """Those of classes that use the same parts; empty if no functions explain the peaks."""
+    """The functions of each group of classes that use the same parts; empty if none explain the peaks."""
     load: PeakFunction | None
     """The share of time for which a class keeps a GPU busy; None: no argument explains it."""
     classes: Cell
