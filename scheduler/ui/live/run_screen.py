@@ -6,14 +6,15 @@ import time
 from collections.abc import Sequence
 
 from scheduler.core.reporting.live_status import LiveStatus, LiveTask
-from scheduler.ui.live import task_page, task_table
+from scheduler.ui.live import device_lines, task_page, task_table
 from scheduler.ui.live.browser import Browser, Mode
+from scheduler.ui.live.device_trends import DeviceTrends
 from scheduler.ui.live.keys import LIST_KEYS, SIGNAL_KEYS, KeyDecoder, KeyHelp
 from scheduler.ui.live.ports import DetailReader, RunRequests
 from scheduler.ui.live.task_list import TaskRows
 from scheduler.ui.terminal import panels
 from scheduler.ui.terminal.panels import Line, fit
-from scheduler.units import count
+from scheduler.units import count, duration
 
 SHORT = 30
 """The height below which no blank lines separate the parts."""
@@ -35,6 +36,7 @@ class RunScreen:
         self._reader = reader
         self._signals = signals
         self._decoder = KeyDecoder()
+        self._devices = DeviceTrends()
         self.browser = Browser(tasks)
 
     # ---- keys ----
@@ -75,6 +77,7 @@ class RunScreen:
     ) -> list[Line]:
         """Return exactly `height` lines, each at most `width` columns wide."""
         now = time.monotonic()
+        self._devices.note(status.bars, status.now)
         for sentence in self._requests.answers():
             self.browser.answered()
             self.browser.say(sentence, now)
@@ -107,7 +110,8 @@ class RunScreen:
         waits: str,
     ) -> list[Line]:
         gap: list[Line] = [()] if height >= SHORT else []
-        head = panels.head(status, width, height + 1, gap)
+        bars = device_lines.lines(status.bars, self._devices, width, height + 1)
+        head = [*panels.head(status, width), *gap, *bars, *self._idle(status, width), *(gap if bars else ())]
         why = panels.queue_lines(status.queue, width, waits)
         if height < SHORT or (not waits and status.queue.batches < 2):
             why = [((fit(f"next    {waits}", width), ""),)] if waits else []
@@ -117,6 +121,16 @@ class RunScreen:
         self.browser.show(ids, room, len(head) + 1)
         table = self._table(ids, living, width, room)
         return [*head, *table, *([()] * (room + 1 - len(table))), *why, *news]
+
+    def _idle(self, status: LiveStatus, width: int) -> list[Line]:
+        """Return a warning of a task whose GPUs have had nothing to do for long."""
+        found = [(one, idle) for one in status.living if (idle := self._devices.idle(one, status.now)) is not None]
+        if not found:
+            return []
+        one, idle = max(found, key=lambda item: item[1])
+        more = f"; {count(len(found) - 1, 'more task')} like it" if len(found) > 1 else ""
+        words = f"idle    task {one.task} has not used {', '.join(one.devices)} for {duration(idle)}{more}"
+        return [((fit(words, width), "bold yellow"),)]
 
     @staticmethod
     def _news(height: int, above: int, tasks: int) -> int:

@@ -46,7 +46,7 @@ class Column:
 
 def make(rows: Sequence[TaskRow], varies: Sequence[str], width: int, sort: str, *, down: bool) -> Table:
     """Return the table of these rows for a width."""
-    found = [*_fixed(rows, varies), *_parameters(rows, varies), *_measured(rows), *_metrics(rows)]
+    found = [*_fixed(rows, varies), *_parameters(rows, varies), *_measured(rows), *_metrics(rows, varies)]
     cells = {column.name: [column.cell(row) for row in rows] for column in found}
     needed = {column.name: _width(column, (text for text, _ in cells[column.name])) for column in found}
     wide = {column.name: min(needed[column.name], column.shrinks or width) for column in found}
@@ -173,9 +173,13 @@ def _measured(rows: Sequence[TaskRow]) -> list[Column]:
     return found
 
 
-def _metrics(rows: Sequence[TaskRow]) -> list[Column]:
-    """Return a column for each of the most important metrics: the last value, and its course if there is room."""
+def _metrics(rows: Sequence[TaskRow], varies: Sequence[str]) -> list[Column]:
+    """Return a column for each of the most important metrics: the last value, and its course if there is room.
+
+    A parameter that a task also prints is no metric.
+    """
     names = ranked(dict.fromkeys(name for row in rows for name, values in row.metrics.items() if values))
+    names = [name for name in names if name not in varies]
     found = []
     for at, name in enumerate(names[:MOST_METRICS]):
         first = at == 0

@@ -123,8 +123,8 @@ def _host_bar(facts: Mapping[str, Any]) -> MemoryBar:
 def plain(status: LiveStatus, width: int) -> list[str]:
     """Return everything without styles and without a limit on the height, for pipes and files."""
     tall = 12 + len(status.bars) + len(status.living) + len(status.queue.first)
-    head = [*_head(status, width), (), *_devices(status.bars, width, 1 << 16), ()]
-    result = [*head, *_running(status.living, width, tall), *queue_lines(status.queue, width)]
+    top = [*head(status, width), (), *_devices(status.bars, width, 1 << 16), ()]
+    result = [*top, *_running(status.living, width, tall), *queue_lines(status.queue, width)]
     return ["".join(text for text, _ in line).rstrip() for line in result]
 
 
@@ -190,12 +190,6 @@ def _cut_middle(word: str) -> str:
 # ---- the run ----
 
 
-def head(status: LiveStatus, width: int, height: int, gap: Sequence[Line] = ((),)) -> list[Line]:
-    """Return what stands above the tasks: the run, its progress, its devices; `gap` separates the parts."""
-    bars = _devices(status.bars, width, height)
-    return [*_head(status, width), *gap, *bars, *(gap if bars else ())]
-
-
 def title(status: LiveStatus, width: int) -> list[Line]:
     """Return the line with the name of the run and its time."""
     end = duration(status.seconds)
@@ -203,7 +197,8 @@ def title(status: LiveStatus, width: int) -> list[Line]:
     return [((words, "bold"), (f"  {end}", ""))]
 
 
-def _head(status: LiveStatus, width: int) -> list[Line]:
+def head(status: LiveStatus, width: int) -> list[Line]:
+    """Return the name of the run, its states, and its progress."""
     return [*title(status, width), _counts(status, width), _progress(status, width)]
 
 
@@ -269,7 +264,7 @@ def _devices(
         words = f"and {len(rest)} more devices: {short_size(sum(bar.ours for bar in rest))} used by this run"
         free = f", {short_size(sum(bar.free for bar in rest))} free"
         result.append(((fit(words + free, width), ""),))
-    return [*result, _legend(width, legend)]
+    return [*result, legend_line(width, legend)]
 
 
 def _device_text(bar: MemoryBar) -> str:
@@ -283,19 +278,25 @@ def _device_text(bar: MemoryBar) -> str:
 
 
 def _device(bar: MemoryBar, label: int, wide: int, text: str, width: int) -> Line:
-    result: list[Piece] = [(fit(bar.label, label, pad=True) + "  ", "bold")]
+    style = "bold red" if bar.closed else ""
+    words = "  " + fit(text, max(0, width - label - wide - 4))
+    return ((fit(bar.label, label, pad=True) + "  ", "bold"), *bar_pieces(bar, wide), (words, style))
+
+
+def bar_pieces(bar: MemoryBar, wide: int) -> list[Piece]:
+    """Return the memory of a device as a bar of this width."""
+    result: list[Piece] = []
     at, before = 0, 0
     for part, letter, style in _PARTS:
         at += getattr(bar, part)
         end = min(wide, round(wide * at / bar.total)) if bar.total else 0
         result.append((letter * (end - before), style))
         before = end
-    result.append(("·" * (wide - before), "dim"))
-    style = "bold red" if bar.closed else ""
-    return (*result, ("  " + fit(text, max(0, width - label - wide - 4)), style))
+    return [*result, ("·" * (wide - before), "dim")]
 
 
-def _legend(width: int, legend: Mapping[str, str]) -> Line:
+def legend_line(width: int, legend: Mapping[str, str]) -> Line:
+    """Return the meaning of the parts of a bar."""
     pieces = [(f"{letter} {legend[part]}", style) for part, letter, style in _PARTS if part in legend]
     return _joined([*pieces, ("· free", "dim")], width)
 

@@ -194,7 +194,7 @@ def test_view_with_many_devices_leaves_lines_for_tasks() -> None:
     brain, history = mixed_run()
     shown = text(lines(brain, replace(picture(brain, history), bars=bars), 80, 24))
     assert "and 9 more devices: 9.0G used by this run, 198.0G free" in shown
-    assert "50% busy 50°C" in shown
+    assert "50% busy  50°C" in shown
     assert "train lr=0.1" in shown
 
 
