@@ -14,7 +14,6 @@ from scheduler.runtime.settings import Settings
 from scheduler.ui.terminal.sink import hint
 
 if TYPE_CHECKING:
-    from scheduler.app.observe.machine_status import MachineMonitor
     from scheduler.app.observe.monitor import RunMonitor
 
 
@@ -90,21 +89,26 @@ def _machine(args: argparse.Namespace, settings: Settings) -> int:
     from scheduler.ui.verbs import status
 
     with contextlib.closing(MachineMonitor(settings)) as machine:
-        if args.json or args.plain or not _live_machine(machine):
+        if args.json or args.plain or not _live_machine(settings):
             show(status.lines(machine.facts()), machine.facts(), as_json=args.json)
     return 0
 
 
-def _live_machine(machine: MachineMonitor) -> bool:
+def _live_machine(settings: Settings) -> bool:
     """Show the machine until the user leaves; return False where that cannot be drawn."""
     if not sys.stdout.isatty():
         return False
+    from scheduler.app.live.machine import MachineView
     from scheduler.app.live.terminal_view import on_terminal
     from scheduler.ui.live.machine_screen import MachineScreen
 
-    screen = MachineScreen()
-    make = lambda width, height: screen.lines(machine.facts(), width, height)  # noqa: E731 - what is drawn
-    return on_terminal(sys.stdout, screen, make, lambda: False)
+    with contextlib.closing(MachineView(settings)) as view:
+        screen = MachineScreen(view.open)
+        make = lambda width, height: screen.lines(view.picture, width, height)  # noqa: E731 - what is drawn
+        try:
+            return on_terminal(sys.stdout, screen, make, lambda: False)
+        finally:
+            screen.close()
 
 
 def _web(args: argparse.Namespace, settings: Settings) -> int:

@@ -96,6 +96,7 @@ _MACHINE = {
         {
             "device": "text", "total": "integer", "free": "integer", "reserved": "integer",
             "unmanaged": [{"user": "text", "pid": "integer", "bytes": "integer"}], "tasks": "integer", "closed": "text",
+            "busy": "number?", "celsius": "integer?", "watts": "number?",
         }
     ],
     "gpus_trouble": "text",

@@ -176,6 +176,9 @@ def _gpu(budget: DeviceBudget, leases: Sequence[Lease]) -> dict[str, Any]:
         "unmanaged": [one.to_dict() for one in budget.unmanaged],
         "tasks": sum(budget.device.key in lease.reserved for lease in leases),
         "closed": budget.closed,
+        "busy": budget.busy,
+        "celsius": budget.celsius,
+        "watts": budget.watts,
     }
 
 

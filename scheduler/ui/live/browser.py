@@ -187,6 +187,10 @@ class Browser:
         else:
             self._select(len(self.ids) - 1 if last else 0)
 
+    def open(self, task: int) -> None:
+        """Select a task, and open its page."""
+        self.selected, self.mode, self.back = task, Mode.TASK, 0
+
     def _open(self) -> None:
         if self.selected is None:
             self._select(0)

@@ -55,6 +55,17 @@ LIST_KEYS = (
     KeyHelp("?", "show or hide this help"),
     KeyHelp("q", "leave the view; the run continues"),
 )
+MACHINE_KEYS = (
+    KeyHelp("↑ ↓  j k", "select the previous or the next run or task"),
+    KeyHelp("PgUp PgDn", "select one screen further"),
+    KeyHelp("Home End  g G", "select the first or the last"),
+    KeyHelp("Enter", "open the run, or the task's page in it; there all keys of a run's view work"),
+    KeyHelp("Esc", "go back to the machine; drop the selection"),
+    KeyHelp("mouse", "click selects, a second click opens, the wheel moves the selection"),
+    KeyHelp("?", "show or hide this help"),
+    KeyHelp("q", "leave the view"),
+)
+"""The keys of `top --all`."""
 SIGNAL_KEYS = (
     KeyHelp("Ctrl-C", "in run: finish what runs, start nothing new; twice: stop it. In top: leave the view"),
     KeyHelp("Ctrl-\\", "in run: end the scheduler and leave its tasks running"),

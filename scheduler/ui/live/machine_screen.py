@@ -1,36 +1,225 @@
-"""The interactive screen of the whole machine (`top --all`)."""
+"""The interactive screen of the whole machine (`top --all`): devices, my runs with their tasks, and all others."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
-from scheduler.ui.live.keys import KeyDecoder
+from scheduler.core.model import State
+from scheduler.core.reporting.live_status import LiveStatus, LiveTask
+from scheduler.ui.live import device_lines, task_table
+from scheduler.ui.live.device_trends import DeviceTrends
+from scheduler.ui.live.keys import MACHINE_KEYS, KeyDecoder, Press
+from scheduler.ui.live.ports import TaskWords
+from scheduler.ui.live.run_screen import SHORT, RunScreen, help_lines
+from scheduler.ui.live.task_list import TaskRow
 from scheduler.ui.terminal import panels
-from scheduler.ui.terminal.panels import Line
+from scheduler.ui.terminal.panels import Line, fit
+from scheduler.ui.verbs import status as status_words
+from scheduler.values import dataclass
+
+HINTS = "? keys   ↑↓ select   Enter open the run   q leave"
+Place = tuple[int, int | None]
+"""A run, and one of its tasks; None: the run itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachinePicture:
+    """The machine at one moment."""
+
+    facts: Mapping[str, Any]
+    """The facts of `status`."""
+    user: str
+    runs: Sequence[LiveStatus]
+    """My runs that have a scheduler or living tasks."""
+    varies: Sequence[str] = ()
+    """The parameters that vary in their lists."""
+
+
+class RunPane(Protocol):
+    """A run that was opened from the machine's screen."""
+
+    @property
+    def screen(self) -> RunScreen:
+        """The screen of the run."""
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Return the lines of the run now."""
+
+    def close(self) -> None:
+        """Close what the pane has opened."""
 
 
 class MachineScreen:
     """The screen of the machine and its keys; it draws nothing itself."""
 
-    mouse = False
-
-    def __init__(self) -> None:
+    def __init__(self, open_run: Callable[[int], RunPane]) -> None:
+        self._open_run = open_run
         self._decoder = KeyDecoder()
-        self.leaves = False
+        self._devices = DeviceTrends()
+        self._pane: RunPane | None = None
+        self._places: Sequence[Place] = ()
+        self._selected: Place | None = None
+        self._top = 0
+        self._visible = 1
+        self._first_row = 0
+        self._helps = False
+        self._leaves = False
 
-    def type(self, data: bytes) -> bool:
-        """Take what was typed, and return whether that changes the screen."""
-        presses = self._decoder.feed(data, time.monotonic())
-        self.leaves = self.leaves or any(press.key in ("q", "Q") for press in presses)
-        return bool(presses)
+    # ---- keys ----
+
+    @property
+    def leaves(self) -> bool:
+        """True once the user has left the view."""
+        return self._leaves or (self._pane is not None and self._pane.screen.leaves)
 
     @property
     def waits(self) -> bool:
         """True while a key may be typed of which only a part was read."""
         return self._decoder.waits
 
-    def lines(self, facts: Mapping[str, Any], width: int, height: int) -> list[Line]:
+    @property
+    def mouse(self) -> bool:
+        """True while clicks are to be reported."""
+        return self._pane is None or self._pane.screen.mouse
+
+    def type(self, data: bytes) -> bool:
+        """Take what was typed, and return whether that changes the screen."""
+        presses = self._decoder.feed(data, time.monotonic())
+        for press in presses:
+            if self._pane is None:
+                self._press(press)
+            elif press.key in ("esc", "left", "backspace") and self._pane.screen.at_rest:
+                self.close()
+            else:
+                self._pane.screen.press(press)
+        return bool(presses)
+
+    def _press(self, press: Press) -> None:
+        moves = {"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -self._visible, "pgdn": self._visible,
+                 "home": -(1 << 30), "g": -(1 << 30), "end": 1 << 30, "G": 1 << 30}  # fmt: skip
+        if self._helps:
+            self._helps, self._leaves = False, press.key in ("q", "Q")
+        elif press.key in ("wheelup", "wheeldown"):
+            self._move(-3 if press.key == "wheelup" else 3)
+        elif press.key in moves:
+            self._move(moves[press.key])
+        elif press.key in ("enter", "right"):
+            self._open()
+        elif press.key == "click":
+            self._click(press.row)
+        elif press.key == "esc":
+            self._selected, self._top = None, 0
+        elif press.key == "?":
+            self._helps = True
+        elif press.key in ("q", "Q"):
+            self._leaves = True
+
+    def _move(self, by: int) -> None:
+        if not self._places:
+            return
+        at = self._places.index(self._selected) if self._selected in self._places else -1 if by > 0 else 0
+        self._selected = self._places[max(0, min(at + by, len(self._places) - 1))]
+
+    def _click(self, row: int) -> None:
+        at = self._top + row - self._first_row
+        if 0 <= row - self._first_row < self._visible and at < len(self._places):
+            if self._places[at] == self._selected:
+                self._open()
+            else:
+                self._selected = self._places[at]
+
+    def _open(self) -> None:
+        if self._selected is None:
+            self._move(1)
+        if self._selected is not None:
+            run, task = self._selected
+            self._pane = self._open_run(run)
+            if task is not None:
+                self._pane.screen.open(task)
+
+    def close(self) -> None:
+        """Close the run that was opened, if there is one."""
+        pane, self._pane = self._pane, None
+        if pane is not None:
+            pane.close()
+
+    # ---- lines ----
+
+    def lines(self, look: Callable[[], MachinePicture], width: int, height: int) -> list[Line]:
         """Return exactly `height` lines, each at most `width` columns wide."""
-        return panels.machine(facts, width, height)
+        if self._pane is not None:
+            return self._pane.lines(width, height)
+        picture = look()
+        bars = panels.bars_of(picture.facts)
+        self._devices.note(bars, time.time())
+        if self._helps:
+            return _filled(help_lines(width, height, MACHINE_KEYS), height)
+        foot: Line = ((fit(HINTS, width), "dim"),)
+        gap: list[Line] = [()] if height >= SHORT else []
+        head: list[Line] = [((fit(picture.facts["hostname"], width), "bold"),), *gap]
+        head += [*device_lines.lines(bars, self._devices, width, height, panels.MACHINE_LEGEND), *gap]
+        rest = [((fit(line, width), ""),) for line in _others(picture)]
+        room = height - len(head) - 1
+        runs = self._runs(picture, width, max(3, room - min(len(rest) + len(gap), room // 3)), len(head))
+        body = [*head, *runs, *(gap if rest else ()), *rest]
+        if len(body) > height - 1:
+            body = [*body[: height - 2], ((fit("more lines: scheduler status", width), ""),)]
+        return [panels.clipped(line, width) for line in [*_filled(body, height - 1), foot]][-height:]
+
+    def _runs(self, picture: MachinePicture, width: int, room: int, above: int) -> list[Line]:
+        """Return my runs, each with its living tasks; the lines that are selected are in sight."""
+        entries = [(status, one) for status in picture.runs for one in (None, *status.living)]
+        self._places = [(status.run, None if one is None else one.task) for status, one in entries]
+        if not entries:
+            return [((fit("no run of yours goes on: scheduler run FILE starts one", width), ""),)]
+        self._visible, self._first_row = max(1, room - 1), above + 1
+        if self._selected not in self._places:
+            self._selected = None
+        else:
+            at = self._places.index(self._selected)
+            self._top = max(min(self._top, at), at - self._visible + 1)
+        self._top = max(0, min(self._top, len(entries) - self._visible))
+        shown = entries[self._top : self._top + self._visible]
+        rows = [_row(one) for _, one in shown if one is not None]
+        table = task_table.make(rows, (), width, "", down=False, no_metrics=picture.varies)
+        found: list[Line] = [table.header(width)] if rows else [()]
+        at = 0
+        for status, one in shown:
+            place = (status.run, None if one is None else one.task)
+            if one is None:
+                found.append(_run_line(status, width, selected=place == self._selected))
+            else:
+                found.append(table.line(at, width, selected=place == self._selected))
+                at += 1
+        return found
+
+
+def _filled(lines: Sequence[Line], height: int) -> list[Line]:
+    return [*lines[:height], *([()] * (height - len(lines)))]
+
+
+def _row(one: LiveTask) -> TaskRow:
+    state = State.PROBING if one.probe else State.RUNNING
+    return TaskRow(one.task, state, TaskWords(one.name, one.name, {}), 0, one, None, one.metrics)
+
+
+def _run_line(status: LiveStatus, width: int, *, selected: bool) -> Line:
+    """Return a run with its progress and when it will end."""
+    name = fit(f"r{status.run}  {status.what}", max(12, width // 4), pad=True)
+    states = "  ".join(f"{number:,} {state}" for state, number in status.states.items())
+    bar = panels.progress(status, max(30, width // 2))
+    line: Line = ((name + "  ", "bold cyan"), *bar, ("  " + states, ""))
+    if not selected:
+        return panels.clipped(line, width)
+    return ((fit("".join(text for text, _ in line), width, pad=True), "reverse"),)
+
+
+def _others(picture: MachinePicture) -> list[str]:
+    """Return what is not mine: reservations of others, tasks that wait, unmanaged memory, drained devices."""
+    facts = picture.facts
+    mine = {(picture.user, str(status.run)) for status in picture.runs}
+    others = [lease for lease in facts["leases"] if (lease["user"], str(lease["run"])) not in mine]
+    waiting = [one for one in facts["waiting"] if (one["user"], str(one["run"])) not in mine]
+    return status_words.others_lines({**facts, "leases": others, "waiting": waiting})

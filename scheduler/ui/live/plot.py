@@ -51,7 +51,7 @@ def labelled(
     """Return the curve with its largest and its smallest value before it."""
     bottom = min((y for _, y in points), default=0.0) if low is None else low
     top = max((y for _, y in points), default=0.0) if high is None else high
-    labels = [f"{top:.4g}{unit}", *[""] * (height - 2), f"{bottom:.4g}{unit}"][:height]
+    labels = [f"{top:.3g}{unit}", *[""] * (height - 2), f"{bottom:.3g}{unit}"][:height]
     wide = max(map(len, labels))
     lines = plot(points, width - wide - 3, height, bottom, top)
     return [

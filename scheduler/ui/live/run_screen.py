@@ -9,7 +9,7 @@ from scheduler.core.reporting.live_status import LiveStatus, LiveTask
 from scheduler.ui.live import device_lines, task_page, task_table
 from scheduler.ui.live.browser import Browser, Mode
 from scheduler.ui.live.device_trends import DeviceTrends
-from scheduler.ui.live.keys import LIST_KEYS, SIGNAL_KEYS, KeyDecoder, KeyHelp
+from scheduler.ui.live.keys import LIST_KEYS, SIGNAL_KEYS, KeyDecoder, KeyHelp, Press
 from scheduler.ui.live.ports import DetailReader, RunRequests
 from scheduler.ui.live.task_list import TaskRows
 from scheduler.ui.terminal import panels
@@ -45,15 +45,28 @@ class RunScreen:
         """Take what was typed, and return whether that changes the screen; without bytes, see whether an escape
         character was the key Esc.
         """
-        now = time.monotonic()
-        presses = self._decoder.feed(data, now)
+        presses = self._decoder.feed(data, time.monotonic())
         for press in presses:
-            asking = self.browser.press(press, now)
-            if asking is not None:
-                self._requests.ask(asking.what, asking.tasks, asking.said or {})
-        if presses:
-            self._reader.want(self.browser.selected if self.browser.page else None)
+            self.press(press)
         return bool(presses)
+
+    def press(self, press: Press) -> None:
+        """Take a key."""
+        request = self.browser.press(press, time.monotonic())
+        if request is not None:
+            self._requests.ask(request.what, request.tasks, request.said or {})
+        self._reader.want(self.browser.selected if self.browser.page else None)
+
+    def open(self, task: int) -> None:
+        """Open the page of a task."""
+        self.browser.open(task)
+        self._reader.want(task)
+
+    @property
+    def at_rest(self) -> bool:
+        """True while Esc would change nothing here: the list is shown, without a filter and a selection."""
+        browser = self.browser
+        return browser.mode is Mode.LIST and not browser.filter and browser.selected is None
 
     @property
     def waits(self) -> bool:

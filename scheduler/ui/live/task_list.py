@@ -199,9 +199,10 @@ _VALUES: Mapping[str, Callable[[TaskRow], Any]] = {
     "time": seconds_of,
     "memory": lambda row: (memory_of(row) or (None,))[0],
     "left": lambda row: row.live.left if row.live is not None else None,
+    "device": lambda row: ", ".join(row.live.devices) if row.live is not None else None,
+    "epochs": lambda row: row.live.epochs if row.live is not None else None,
 }
-COLUMNS = tuple(_VALUES)
-"""The columns that every list has, by which it can be sorted."""
+"""The values of the columns that every list may have."""
 
 
 def _natural(value: Any) -> tuple[bool, float, str]:

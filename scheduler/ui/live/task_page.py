@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from scheduler.core.metrics.curve import Curve
 from scheduler.core.metrics.goal import ranked
@@ -14,13 +14,15 @@ from scheduler.runtime.paths import tilde
 from scheduler.ui.live.plot import labelled
 from scheduler.ui.live.ports import TaskDetails
 from scheduler.ui.live.task_list import TaskRow
-from scheduler.ui.terminal.panels import Line, columns, epochs_of, fit, short_size
+from scheduler.ui.terminal.panels import Line, Piece, columns, epochs_of, fit, short_size
 from scheduler.ui.text import clean
 from scheduler.units import GIB, count, duration
 
 LEAST_LOG = 5
 """The number of lines of the log that are shown at least."""
 MOST_CURVES = 2
+COLOURS = ("green", "cyan", "magenta")
+GAP = "   "
 LABEL = 10
 """The width of the words on the left."""
 
@@ -94,30 +96,36 @@ def _labelled(label: str, text: str, width: int, *, most: int = 2, style: str = 
 
 def _charts(row: TaskRow, details: TaskDetails, width: int, room: int) -> list[Line]:
     """Return the curves of the most important metrics and the memory over time, side by side if there is room."""
-    charts = [*_curves(details), *_memory(details)]
+    charts = [*_curves(details, row.words.parameters), *_memory(details)]
     if not charts:
         return []
     beside = max(1, min(len(charts), width // 50))
-    wide = (width - 3 * (beside - 1)) // beside
+    wide = (width - len(GAP) * (beside - 1)) // beside
     tall = min(10, room - 2) if beside == len(charts) else min(8, room - 2)
     found: list[Line] = [()]
     for first in range(0, len(charts), beside):
         some = charts[first : first + beside]
         if len(found) + tall + 1 > room:
             break
-        blocks = [
-            [fit(title, wide, pad=True), *labelled(points, wide, tall, unit, low, high)]
-            for title, points, unit, low, high in some
-        ]
-        for at in range(tall + 1):
-            pieces = [
-                (
-                    fit(block[at], wide, pad=True) + "   ",
-                    "bold" if at == 0 else "green" if block is blocks[0] else "cyan",
-                )
-                for block in blocks
-            ]
-            found.append(tuple(pieces))
+        found += _beside([_block(chart, wide, tall) for chart in some], wide)
+    return found
+
+
+def _block(chart: Chart, wide: int, tall: int) -> list[str]:
+    """Return a chart as lines; the first is its title."""
+    title, points, unit, low, high = chart
+    return [title, *labelled(points, wide, tall, unit, low, high)]
+
+
+def _beside(blocks: Sequence[Sequence[str]], wide: int) -> list[Line]:
+    """Return charts side by side, with a gap between them."""
+    found: list[Line] = []
+    for at, row in enumerate(zip(*blocks, strict=True)):
+        pieces: list[Piece] = []
+        for place, text in enumerate(row):
+            style = "bold" if at == 0 else COLOURS[place % len(COLOURS)]
+            pieces.append(((GAP if place else "") + fit(text, wide, pad=True), style))
+        found.append(tuple(pieces))
     return found
 
 
@@ -125,12 +133,13 @@ Chart = tuple[str, Sequence[tuple[float, float]], str, float | None, float | Non
 """A title, points, the unit of y, and the range of y if it is fixed."""
 
 
-def _curves(details: TaskDetails) -> list[Chart]:
+def _curves(details: TaskDetails, parameters: Mapping[str, str]) -> list[Chart]:
+    """Return the curves of the most important metrics; a parameter that the task prints as well is none."""
     record = details.metrics
     if record is None:
         return []
     found: list[Chart] = []
-    for name in ranked(record.curves)[:MOST_CURVES]:
+    for name in [name for name in ranked(record.curves) if name not in parameters][:MOST_CURVES]:
         curve = record.curves[name]
         if len(curve.points) > 1:
             found.append((_said(name, curve), curve.steps(), "", None, None))
@@ -178,6 +187,7 @@ def _log(details: TaskDetails, width: int, height: int, back: int) -> list[Line]
     shown = details.lines[max(0, end - room) : end]
     follows = "follows" if back == 0 else f"{count(len(details.lines) - end, 'line')} below: End follows again"
     title = f"log {tilde(details.log)} ({follows}) " if details.log else "no output yet "
-    head: Line = ((fit("── " + title + "─" * width, width), "dim"),)
+    rule = "─" * max(0, width - 3 - columns(title))
+    head: Line = ((fit(f"── {title}{rule}", width), "dim"),)
     body: list[Line] = [((fit(line, width), ""),) for line in shown]
     return [head, *body, *([()] * (room - len(body)))]

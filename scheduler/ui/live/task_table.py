@@ -16,6 +16,8 @@ MOST_METRICS = 4
 LEAST_NAME, WIDEST_NAME, WIDEST_PARAMETER, WIDEST_DEVICE = 14, 60, 16, 14
 SHORTEST_SPARK, LONGEST_SPARK = 6, 24
 GAP = 2
+OPTIONAL = 12
+"""The rank from which on columns are left out rather than that a name is cut."""
 SHAPE = "shape "
 """The beginning of the names of columns with the course of a metric."""
 _STYLES = {
@@ -44,13 +46,22 @@ class Column:
     """The width to which it grows if there is room."""
 
 
-def make(rows: Sequence[TaskRow], varies: Sequence[str], width: int, sort: str, *, down: bool) -> Table:
-    """Return the table of these rows for a width."""
-    found = [*_fixed(rows, varies), *_parameters(rows, varies), *_measured(rows), *_metrics(rows, varies)]
+def make(
+    rows: Sequence[TaskRow],
+    varies: Sequence[str],
+    width: int,
+    sort: str,
+    *,
+    down: bool,
+    no_metrics: Sequence[str] = (),
+) -> Table:
+    """Return the table of these rows for a width; `no_metrics` are names that the tasks print, but do not measure."""
+    metrics = _metrics(rows, (*varies, *no_metrics))
+    found = [*_fixed(rows, varies), *_parameters(rows, varies), *_measured(rows), *metrics]
     cells = {column.name: [column.cell(row) for row in rows] for column in found}
     needed = {column.name: _width(column, (text for text, _ in cells[column.name])) for column in found}
     wide = {column.name: min(needed[column.name], column.shrinks or width) for column in found}
-    shown = _chosen(found, wide, width)
+    shown = _chosen(_chosen(found, needed, width, OPTIONAL), wide, width)
     _grow(shown, wide, {column.name: column.stretch or needed[column.name] for column in shown}, width)
     return Table(shown, wide, cells, sort, down)
 
@@ -114,11 +125,14 @@ def _width(column: Column, texts: Iterable[str]) -> int:
     return max(column.least, min(column.most, max(widest, columns(column.title))))
 
 
-def _chosen(found: Sequence[Column], wide: dict[str, int], width: int) -> list[Column]:
-    """Leave out columns until the rest fit."""
+def _chosen(found: Sequence[Column], wide: dict[str, int], width: int, least: int = 1) -> list[Column]:
+    """Leave out columns of at least this rank until the rest fit."""
     shown = list(found)
-    while len(shown) > 1 and sum(wide[column.name] + GAP for column in shown) - GAP > width:
-        shown.remove(max(shown, key=lambda column: column.rank))
+    while sum(wide[column.name] + GAP for column in shown) - GAP > width:
+        last = max(shown, key=lambda column: column.rank)
+        if last.rank < least:
+            break
+        shown.remove(last)
     return shown
 
 

@@ -14,7 +14,6 @@ from scheduler.core.reporting.live_status import LiveStatus, LiveTask, MemoryBar
 from scheduler.patterns import lazy_pattern
 from scheduler.ui.text import clean
 from scheduler.ui.verbs import eta
-from scheduler.ui.verbs.status import lines as status_lines
 from scheduler.units import GIB, count, duration
 
 Piece = tuple[str, str]
@@ -33,7 +32,6 @@ RECENT = 5
 """The number of last lines that are shown if there is room."""
 SHORTEST_WORD = 8
 """The least width of a word that is cut in its middle."""
-MACHINE = "q: leave the view"
 _PARTS = (("ours", "█", "green"), ("reserved", "▒", "cyan"), ("others", "▓", "magenta"), ("buffer", "░", "dim"))
 LEGEND = {
     "ours": "used by this run", "reserved": "reserved, not used yet", "others": "used by others", "buffer": "buffer",
@@ -85,19 +83,6 @@ def clipped(line: Line, width: int) -> Line:
     return tuple(kept)
 
 
-def machine(facts: Mapping[str, Any], width: int, height: int, keys: str = MACHINE) -> list[Line]:
-    """Return the whole machine: bars of its devices, then the lines of `status`."""
-    bars = bars_of(facts)
-    words = [line for line in status_lines(facts)[1:] if not line.startswith(tuple(b.label for b in bars))]
-    head: list[Line] = [((fit(facts["hostname"], width), "bold"),), (), *_devices(bars, width, height, MACHINE_LEGEND)]
-    result = [*head, *(((fit(line, width), ""),) for line in words)]
-    foot: list[Line] = [((fit(keys, width), "dim"),)]
-    most = height - len(foot)
-    if len(result) > most:
-        result = [*result[: most - 1], ((f"and {len(result) - most + 1} more lines: scheduler status", ""),)]
-    return [clipped(line, width) for line in [*result, *([()] * (most - len(result))), *foot]]
-
-
 def bars_of(facts: Mapping[str, Any]) -> list[MemoryBar]:
     """Return a memory bar for each device in the facts of `status`."""
     return [*map(_gpu_bar, facts["gpus"]), _host_bar(facts)]
@@ -108,8 +93,9 @@ def _gpu_bar(gpu: Mapping[str, Any]) -> MemoryBar:
     used = max(0, held - sum(one["bytes"] for one in gpu["unmanaged"]))
     unused = max(0, min(gpu["free"], gpu["reserved"] - used))
     return MemoryBar(
-        gpu["device"], gpu["total"], used, held - used, unused, 0, gpu["tasks"], None, 1.0, None, gpu["closed"]
-    )
+        gpu["device"], gpu["total"], used, held - used, unused, 0, gpu["tasks"], gpu["busy"], 1.0, gpu["celsius"],
+        gpu["closed"], gpu["watts"],
+    )  # fmt: skip
 
 
 def _host_bar(facts: Mapping[str, Any]) -> MemoryBar:
@@ -199,7 +185,7 @@ def title(status: LiveStatus, width: int) -> list[Line]:
 
 def head(status: LiveStatus, width: int) -> list[Line]:
     """Return the name of the run, its states, and its progress."""
-    return [*title(status, width), _counts(status, width), _progress(status, width)]
+    return [*title(status, width), _counts(status, width), progress(status, width)]
 
 
 def _counts(status: LiveStatus, width: int) -> Line:
@@ -227,7 +213,8 @@ def _joined(pieces: Sequence[Piece], width: int) -> Line:
     return tuple(line)
 
 
-def _progress(status: LiveStatus, width: int) -> Line:
+def progress(status: LiveStatus, width: int) -> Line:
+    """Return the share of tasks that have ended as a bar, and when the run is expected to end."""
     share = status.over / status.tasks if status.tasks else 0.0
     result = f"  {status.over:,}/{status.tasks:,}  {int(share * 100)}%{_left(status, width)}"
     room = max(0, width - len(result))

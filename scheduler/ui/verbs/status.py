@@ -21,6 +21,14 @@ def lines(facts: Mapping[str, Any]) -> list[str]:
     return [*result, *_waiting(facts["waiting"]), "", *_runs(facts["runs"])]
 
 
+def others_lines(facts: Mapping[str, Any]) -> list[str]:
+    """Return these reservations and waiting tasks, unmanaged memory, and devices on which nothing starts."""
+    unmanaged = [_gpu(gpu) for gpu in facts["gpus"] if gpu["unmanaged"] or gpu["closed"]]
+    trouble = [f"GPUs: {facts['gpus_trouble']}"] if facts["gpus_trouble"] else []
+    leases = _leases(facts["leases"]) if facts["leases"] else []
+    return [*unmanaged, *trouble, *closed_lines(facts), *leases, *_waiting(facts["waiting"])]
+
+
 def closed_lines(facts: Mapping[str, Any]) -> list[str]:
     """Return the drained devices and the device reservations."""
     disabled = [

@@ -228,3 +228,29 @@ class TestTop:
             (home.root / "go").touch()
             assert run.wait(60) == 1
         assert home.states() == ["failed", "succeeded", "succeeded", "cancelled"]
+
+    def test_top_all_shows_my_runs_and_opens_a_task_of_one(self, home: Home, opened: Opened) -> None:
+        sweep(home)
+        with home.start("run", "jobs.csv", "-j", "1", "--cpus", "0.1") as run:
+            wait_until(lambda: any((home.root / "state").rglob("tasks/*/1.log")), 60)
+            terminal = opened("top", "--all")
+            terminal.shows("train lr=0.9")
+            terminal.shows("r1  jobs.csv")
+            terminal.press(DOWN)
+            terminal.selects("r1  jobs.csv")
+            terminal.press(DOWN + ENTER)
+            terminal.shows("trained with --lr 0.9")
+            terminal.press(ESC)
+            terminal.shows("3 waiting")
+            terminal.press(ESC)
+            terminal.press(ESC)
+            terminal.shows("Enter open the run")
+            terminal.press("?")
+            terminal.shows("open the run, or the task's page in it")
+            terminal.press("x")
+            terminal.shows("r1  jobs.csv")
+            terminal.press("q")
+            assert terminal.wait() == 0
+            assert terminal.modes == USUAL
+            (home.root / "go").touch()
+            assert run.wait(60) == 1

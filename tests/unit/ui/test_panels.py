@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,10 @@ from scheduler.core.events import Event
 from scheduler.core.reporting.forecast import ExpectedTask, Forecast, TimeSpan
 from scheduler.core.reporting.live_status import LiveStatus, MemoryBar, ObservedState, StatusBuilder, waiting
 from scheduler.core.reporting.run_history import RunHistory
+from scheduler.ui.live.machine_screen import MachinePicture, MachineScreen, RunPane
 from scheduler.ui.terminal import panels
 from scheduler.units import GIB, parse_size
+from scheduler.values import replace
 from tests.support import builders as b
 from tests.support.live_screen import screen
 
@@ -204,6 +207,14 @@ def test_bar_of_a_drained_device_names_the_reason() -> None:
     assert "drained: fell off the bus" in text(lines(brain, replace(picture(brain, history), bars=bars), 80, 24))
 
 
+def opened(_run: int) -> RunPane:
+    raise AssertionError("nothing is opened here")
+
+
+def machine(facts: dict[str, Any], width: int, height: int, runs: Sequence[LiveStatus] = ()) -> str:
+    return text(MachineScreen(opened).lines(lambda: MachinePicture(facts, "anna", runs), width, height))
+
+
 def test_machine_view_shows_devices_leases_and_waiting_tasks() -> None:
     lease = {"user": "ben", "run": "3", "task": 7, "pid": 99, "shim": 98, "since": 0, "reserved": {"GPU 0": 8 * GIB}}
     facts = {
@@ -213,8 +224,12 @@ def test_machine_view_shows_devices_leases_and_waiting_tasks() -> None:
         "waiting": [{"user": "eva", "run": "4", "task": 9, "devices": ["GPU 0"],
                      "waited": 61.0, "bytes": GIB, "closed": True}],
         "gpus": [{"device": "GPU 0", "total": 24 * GIB, "free": 20 * GIB, "reserved": 8 * GIB,
-                  "unmanaged": [{"user": "root", "pid": 5, "bytes": 2 * GIB}], "tasks": 1, "closed": ""}],
+                  "unmanaged": [{"user": "root", "pid": 5, "bytes": 2 * GIB}], "tasks": 1, "closed": "",
+                  "busy": 0.5, "celsius": 61, "watts": 250.0}],
         "gpus_trouble": "", "disabled": {}, "reserved": [], "runs": [],
     }  # fmt: skip
-    shown = text(panels.machine(facts, 100, 24))
+    brain, history = mixed_run()
+    shown = machine(facts, 100, 24, [picture(brain, history)])
     assert shown == (SHOTS / "machine-100x24.txt").read_text()
+    for width, height in ((20, 3), (80, 5), (200, 60)):
+        assert len(machine(facts, width, height, [picture(brain, history)]).splitlines()) == height

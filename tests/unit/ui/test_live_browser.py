@@ -1,0 +1,237 @@
+"""The effect of keys on the state of the live view, and the requests that they mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.core.brain import Brain
+from scheduler.core.control.requests import JOBS
+from scheduler.core.metrics.record import MetricRecord
+from scheduler.core.reporting.live_status import LiveStatus, ObservedState, StatusBuilder
+from scheduler.core.reporting.run_history import RunSummary
+from scheduler.ui.live.keys import PATIENCE, KeyDecoder, Press
+from scheduler.ui.live.ports import TaskDetails
+from scheduler.ui.live.run_screen import RunScreen
+from scheduler.ui.terminal.panels import columns
+from tests.support import builders as b
+from tests.support.live_screen import NotedRequests, SaidDetails, screen
+
+DOWN, UP, ENTER, ESC = b"\x1b[B", b"\x1b[A", b"\r", b"\x1b"
+
+
+class Watched:
+    """A run of six tasks with a learning rate each; task 1 runs, task 2 has failed."""
+
+    def __init__(self, details: TaskDetails | None = None) -> None:
+        self.brain = b.brain(b.tasks(6, "1GiB"))
+        self.history = RunSummary()
+        for event in (b.placed(2, "1GiB"), b.started(2), b.exited(2, "failed", code=3, seconds=5.0),
+                      b.placed(1, "1GiB"), b.started(1)):  # fmt: skip
+            self.brain.apply(event, 1.0)
+            self.history.take(event, 1.0)
+        parameters = {task: {"lr": str(rate)} for task, rate in enumerate((10, 9, 0.5, 0.25, 100, 1), 1)}
+        name = lambda task: f"train lr={parameters[task]['lr']}"  # noqa: E731 - the names of this run
+        values = {"loss": [0.5, 0.25]}
+        self.screen: RunScreen = screen(self.brain, self.history, name, parameters, values, details)
+
+    def status(self) -> LiveStatus:
+        seen = ObservedState([b.host("64GiB", "50GiB")], metrics={(1, 1): {"loss": [2.0, 1.0]}})
+        return StatusBuilder(1, "jobs.csv", self.brain, self.history, str, {}).paint(seen, 100.0)
+
+    def rows(self, width: int = 100, height: int = 30) -> list[str]:
+        lines = self.screen.lines(self.status(), width, height)
+        assert len(lines) == height
+        assert all(columns("".join(text for text, _ in line)) <= width for line in lines)
+        return ["".join(text for text, _ in line).rstrip() for line in lines]
+
+    def type(self, *keys: bytes) -> None:
+        for key in keys:
+            self.rows()
+            self.screen.type(key)
+        self.rows()
+
+    def listed(self) -> list[int]:
+        self.rows()
+        return list(self.screen.browser.ids)
+
+    @property
+    def asked(self) -> list[tuple[str, tuple[int, ...], dict[str, str]]]:
+        requests = self.screen._requests
+        assert isinstance(requests, NotedRequests)
+        return requests.asked
+
+
+class TestDecoder:
+    @pytest.mark.parametrize(("data", "keys"), [
+        (b"jk", ["j", "k"]), (DOWN + UP, ["down", "up"]), (b"\x1bOB", ["down"]), (b"\x1b[5~\x1b[6~", ["pgup", "pgdn"]),
+        (b"\x1b[1~\x1b[F", ["home", "end"]), (b"\r\x7f\t", ["enter", "backspace", "tab"]), ("é".encode(), ["é"]),
+        (b"\x1b[<64;3;4M\x1b[<65;3;4M", ["wheelup", "wheeldown"]), (b"\x1b[99X", []), (b"\x01", []),
+        (b"\x1b\x1b[A", ["esc", "up"]), (b"\xff", []),
+    ])  # fmt: skip
+    def test_bytes_become_keys(self, data: bytes, keys: list[str]) -> None:
+        assert [press.key for press in KeyDecoder().feed(data, 0.0)] == keys
+
+    def test_click_has_its_row_and_its_release_is_no_key(self) -> None:
+        assert KeyDecoder().feed(b"\x1b[<0;10;5M\x1b[<0;10;5m", 0.0) == [Press("click", 4)]
+
+    def test_sequence_may_come_in_parts(self) -> None:
+        decoder = KeyDecoder()
+        assert decoder.feed(b"\x1b", 0.0) == decoder.feed(b"[", 0.01) == []
+        assert decoder.waits
+        assert decoder.feed(b"A", 5.0) == [Press("up")]
+        assert not decoder.waits
+
+    def test_escape_alone_is_a_key_after_a_moment(self) -> None:
+        decoder = KeyDecoder()
+        assert decoder.feed(ESC, 0.0) == []
+        assert decoder.feed(b"", PATIENCE / 2) == []
+        assert decoder.feed(b"", PATIENCE * 2) == [Press("esc")]
+
+
+class TestList:
+    def test_running_tasks_come_first_then_waiting_ones_then_ended_ones(self) -> None:
+        assert Watched().listed() == [1, 3, 4, 5, 6, 2]
+
+    def test_sort_by_a_parameter_compares_numbers(self) -> None:
+        run = Watched()
+        while run.screen.browser.sort != "parameter lr":
+            run.type(b"s")
+        assert run.listed() == [4, 3, 6, 2, 1, 5]
+        run.type(b"S")
+        assert run.listed() == [5, 1, 2, 6, 3, 4]
+
+    def test_tasks_without_a_value_come_last(self) -> None:
+        run = Watched()
+        while run.screen.browser.sort != "metric loss":
+            run.type(b"s")
+        assert run.listed()[:2] == [2, 1]
+        run.type(b"S")
+        assert run.listed()[:2] == [1, 2]
+
+    @pytest.mark.parametrize(("words", "found"), [
+        (b"/lr=1", [1, 5, 6]), (b"/failed", [2]), (b"/WAITING lr=0", [3, 4]), (b"/5 wait", [3, 4, 5]), (b"/no", []),
+    ])  # fmt: skip
+    def test_filter_finds_ids_states_and_parameters(self, words: bytes, found: list[int]) -> None:
+        run = Watched()
+        run.type(words, ENTER)
+        assert sorted(run.listed()) == found
+
+    def test_selection_stays_on_its_task(self) -> None:
+        run = Watched()
+        run.type(DOWN, DOWN, b"S")
+        assert run.screen.browser.selected == 3
+        assert run.listed()[run.screen.browser._place] == 3
+
+    def test_selection_takes_the_place_of_a_task_that_is_filtered_away(self) -> None:
+        run = Watched()
+        run.type(DOWN, b"/failed", ENTER)
+        assert run.screen.browser.selected == 2
+
+    def test_list_scrolls_to_the_selected_task(self) -> None:
+        run = Watched()
+        run.screen.lines(run.status(), 80, 9)
+        run.screen.type(b"G")
+        shown = ["".join(text for text, _ in line) for line in run.screen.lines(run.status(), 80, 9)]
+        assert any("failed" in line for line in shown)
+
+    def test_task_that_is_tight_on_screen_still_fits(self) -> None:
+        for width in (10, 30, 80, 250):
+            for height in (3, 8, 24, 60):
+                Watched().rows(width, height)
+
+
+class TestPage:
+    def test_page_shows_curves_why_and_the_log_which_scrolls(self) -> None:
+        record = MetricRecord()
+        record.take([("loss", 1.0 / step, float(step)) for step in range(1, 20)])
+        lines = [f"line {n}" for n in range(100)]
+        run = Watched(TaskDetails(1, "python train.py", "it runs", metrics=record, log="/runs/1.log", lines=lines))
+        run.type(DOWN, ENTER)
+        details = run.screen._reader
+        assert isinstance(details, SaidDetails)
+        assert details.wanted == 1
+        shown = "\n".join(run.rows(120, 40))
+        for words in ("lr = 10", "python train.py", "it runs", "loss 0.05263", "line 99", "follows"):
+            assert words in shown
+        run.type(UP, UP)
+        shown = "\n".join(run.rows(120, 40))
+        assert "line 99" not in shown
+        assert "2 lines below" in shown
+        run.type(b"G")
+        assert "line 99" in "\n".join(run.rows(120, 40))
+        run.type(b"h\x1b[D")
+        assert details.wanted is None
+
+    def test_details_of_another_task_are_not_shown(self) -> None:
+        run = Watched(TaskDetails(5, "python other.py"))
+        run.type(DOWN, ENTER)
+        assert "other.py" not in "\n".join(run.rows())
+
+
+class TestRequests:
+    def test_cancel_needs_a_selection_and_y(self) -> None:
+        run = Watched()
+        run.type(b"c")
+        assert "select a task first" in run.rows()[-1]
+        run.type(DOWN, b"c")
+        assert "cancel task 1, train lr=10, for good? y/n" in run.rows()[-1]
+        run.type(b"x")
+        assert run.asked == []
+        run.type(b"cy")
+        assert run.asked == [("cancel", (1,), {})]
+
+    def test_ended_task_is_not_cancelled(self) -> None:
+        run = Watched()
+        run.type(b"Gcy")
+        assert run.asked == []
+        assert "has ended (failed)" in run.rows()[-1]
+
+    def test_retry_hold_and_release_name_the_task(self) -> None:
+        run = Watched()
+        run.type(b"Gr")
+        run.type(UP, b"h")
+        b.tell(run.brain, b.asked("hold", 6))
+        run.type(b"h")
+        assert run.asked == [("retry", (2,), {}), ("hold", (6,), {}), ("release", (6,), {})]
+
+    def test_priority_is_typed_as_a_number(self) -> None:
+        run = Watched()
+        run.type(DOWN, DOWN, b"p-1x2\x7f\r", b"p-\r", b"p\x1b\x1b")
+        assert run.asked == [("set", (3,), {"Priority": "-1"})]
+        assert "not changed" in run.rows()[-1]
+
+    def test_priority_of_a_running_task_is_not_asked(self) -> None:
+        run = Watched()
+        run.type(DOWN, b"p")
+        assert "only the priority of a waiting task" in run.rows()[-1]
+
+    def test_plus_and_minus_count_from_what_was_asked_last(self) -> None:
+        run = Watched()
+        run.type(b"+")
+        assert run.asked == []
+        run.type(b"-", b"++")
+        assert [said[JOBS] for _, _, said in run.asked] == ["1", "2", "3"]
+
+    def test_answer_of_the_run_is_shown(self) -> None:
+        run = Watched()
+        requests = run.screen._requests
+        assert isinstance(requests, NotedRequests)
+        requests.said = ["task 3: held"]
+        assert run.rows()[-1] == "task 3: held"
+
+    def test_q_leaves_and_closes_the_help_first_if_that_is_open(self) -> None:
+        run = Watched()
+        run.type(b"?")
+        assert "filter" in "\n".join(run.rows())
+        run.type(b"x")
+        assert not run.screen.leaves
+        run.type(b"q")
+        assert run.screen.leaves
+
+
+def test_brain_is_not_changed_by_any_key() -> None:
+    run = Watched()
+    before: Brain = run.brain
+    changes = before.changes
+    run.type(DOWN, b"cy", b"rhp5\r+-sS/x\r", ENTER, b"cy", ESC)
+    assert run.brain.changes == changes
