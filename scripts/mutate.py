@@ -252,6 +252,7 @@ class Workers:
 
     def __init__(self, root: Path, number: int) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="mutate-"))
+        self._folder.chmod(0o755)  # other users read the copy in tests of two users
         context = multiprocessing.get_context("fork")
         self._jobs, self._results = context.SimpleQueue(), context.SimpleQueue()
         queues = (self._jobs, self._results)
