@@ -22,16 +22,18 @@ if TYPE_CHECKING:
         InputError,
         SchedulerError,
         StateError,
+        SubmittedTasks,
         Task,
         UsageError,
         run,
         runs,
+        submit,
     )
     from scheduler import map as map
 
 __all__ = [
     "ConfigError", "ConfigManager", "Failure", "Finished", "GPUTask", "GPUTaskScheduler", "InputError",
-    "SchedulerError", "StateError", "Task", "UsageError", "run", "runs",
+    "SchedulerError", "StateError", "SubmittedTasks", "Task", "UsageError", "run", "runs", "submit",
 ]  # fmt: skip
 
 OLDEST = (3, 11)

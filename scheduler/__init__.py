@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from scheduler.api.map import Failure
     from scheduler.api.map import map as map  # the same name on purpose: it is public
     from scheduler.api.run import Finished, run, runs
+    from scheduler.api.submit import SubmittedTasks, submit
     from scheduler.compat.config_manager import ConfigManager
     from scheduler.compat.gpu_task import GPUTask
     from scheduler.compat.gpu_task_scheduler import GPUTaskScheduler
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "ConfigError", "ConfigManager", "Failure", "Finished", "GPUTask", "GPUTaskScheduler", "InputError",
-    "SchedulerError", "StateError", "Task", "UsageError", "run", "runs",
+    "SchedulerError", "StateError", "SubmittedTasks", "Task", "UsageError", "run", "runs", "submit",
 ]  # fmt: skip
 """`map` is public too, but a star import must not replace Python's own `map`."""
 
 _HOMES = {
     "Finished": "api.run", "run": "api.run", "runs": "api.run", "Task": "inputs.python_tasks", "map": "api.map",
     "Failure": "api.map", "GPUTaskScheduler": "compat.gpu_task_scheduler", "GPUTask": "compat.gpu_task",
-    "ConfigManager": "compat.config_manager",
+    "ConfigManager": "compat.config_manager", "submit": "api.submit", "SubmittedTasks": "api.submit",
 }  # fmt: skip
 
 

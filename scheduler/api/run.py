@@ -138,7 +138,7 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     check_counts(jobs_at_once=jobs_at_once, slots=slots, max_per_device=max_per_device, max_failures=max_failures)
     is_file = isinstance(jobs, (str, os.PathLike))
     _check_wish(is_file, new or skip_done)
-    listing = _listing(jobs, header, _defaults(defaults or {}), this_python(settings), settings.my_columns)
+    listing = _listing(jobs, header, defaults_by_column(defaults or {}), this_python(settings), settings.my_columns)
     choices = RunOptions(
         devices,
         slots,
@@ -185,7 +185,7 @@ def runs(state: str | None = None) -> list[Finished]:
     return [Finished(info.number, root) for info in run_facts.all_runs(settings)]
 
 
-def _defaults(texts: Mapping[str, str]) -> dict[str, str]:
+def defaults_by_column(texts: Mapping[str, str]) -> dict[str, str]:
     """Return the texts by column, a beginning as an absolute time."""
     if not texts.get(BEGIN):
         return dict(texts)
@@ -200,11 +200,11 @@ def _listing(
 ) -> TaskList:
     if isinstance(jobs, (str, os.PathLike)):
         return csv_listing(os.fspath(jobs), header=header, defaults=defaults, append="both", python=python, mine=mine)
-    form, rows = python_tasks.rows(_tasks(jobs), defaults, python)
+    form, rows = python_tasks.rows(task_list(jobs), defaults, python)
     return TaskList("tasks", form, rows)
 
 
-def _tasks(jobs: object) -> list[Task]:
+def task_list(jobs: object) -> list[Task]:
     """Return the tasks as a list, also from a generator; raise UsageError for anything that is not a task."""
     if isinstance(jobs, Task) or not isinstance(jobs, Iterable):
         raise UsageError(f"a {type(jobs).__name__} is neither the path of a file nor a list of Tasks")

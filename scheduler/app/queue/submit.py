@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from scheduler.core.control.request_kinds import RunRequest
@@ -42,11 +42,18 @@ class AcceptedSubmission:
     """Sentences about the queue's start, where this submission started it."""
 
 
-def submit(form: RowForm, rows: Iterable[Cells], python: Python, settings: Settings, name: str) -> AcceptedSubmission:
+def submit(
+    form: RowForm,
+    rows: Iterable[Cells],
+    python: Python,
+    settings: Settings,
+    name: str,
+    start: Callable[[StatePaths, str, Settings], Sequence[str]] | None = None,
+) -> AcceptedSubmission:
     """Send rows to the queue of that name and return their ids once they are durable; start its scheduler if need be.
 
-    Relative directories of rows start at this process's directory. Raise InputError for invalid rows, StateError if
-    nothing can be accepted.
+    `start` starts it, by default in a copy of this process. Relative directories of rows start at this process's
+    directory. Raise InputError for invalid rows, StateError if nothing can be accepted.
     """
     home = find_places(settings.state or None)
     form, sent = _rooted(form, rows, os.getcwd())
@@ -57,7 +64,7 @@ def submit(form: RowForm, rows: Iterable[Cells], python: Python, settings: Setti
         for _ in range(TRIES):
             queue = find_queue(home, name)
             if queue is None or not is_locked(queue.root):
-                hints += _start(home, name, settings)
+                hints += (start or _start)(home, name, settings)
                 continue
             digest = keep_shell(queue.shells, shell, python)
             own = RowForm(form.columns, form.defaults, form.append, form.template, digest, form.now)

@@ -178,7 +178,7 @@ class TestModules:
 class TestPublicNames:
     NAMES = (
         "ConfigError", "ConfigManager", "Failure", "Finished", "GPUTask", "GPUTaskScheduler", "InputError",
-        "SchedulerError", "StateError", "Task", "UsageError", "run", "runs",
+        "SchedulerError", "StateError", "SubmittedTasks", "Task", "UsageError", "run", "runs", "submit",
     )  # fmt: skip
 
     def test_the_public_names_are_these(self) -> None:

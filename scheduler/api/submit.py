@@ -1,0 +1,147 @@
+"""`submit`: tasks of a program or a notebook join a standing queue; what it returns waits for them and changes them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from scheduler.api.run import defaults_by_column, task_list
+from scheduler.app.control import run_requests
+from scheduler.app.control.targets import Target
+from scheduler.app.observe.run_facts import find_run, places
+from scheduler.app.observe.run_reader import RunReader
+from scheduler.app.queue import submit as queue_client
+from scheduler.app.queue.background_start import start_apart
+from scheduler.app.run.options import chosen_python
+from scheduler.core.control.request_kinds import Verb
+from scheduler.core.model import GOOD_ENDS, UNFINISHED
+from scheduler.errors import StateError
+from scheduler.inputs import python_tasks
+from scheduler.inputs.python_tasks import Task
+from scheduler.runtime.settings import read_settings
+from scheduler.store.machine.locked_files import is_locked
+from scheduler.store.queue.queue_link import USUAL, checked_name
+from scheduler.ui.terminal.sink import hint
+
+PAUSES = (0.02, 0.5)
+"""The shortest and longest pause, in seconds, between two looks at the journal."""
+
+
+class SubmittedTasks:
+    """Tasks of a standing queue. It can be pickled; methods may be called in any thread."""
+
+    def __init__(self, run: int, ids: Iterable[int], queue: str = USUAL, state: str = "") -> None:
+        """Refer to tasks by their ids; `state` is the directory of all runs, if it is not the usual one."""
+        self.run = run
+        self.ids = tuple(ids)
+        self.queue = queue
+        self.state = state
+        self._read_by: tuple[int, RunReader] | None = None
+        """The thread that reads the journal, and its reader."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(run={self.run}, ids={self.ids})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_read_by": None}
+
+    def states(self) -> dict[int, str]:
+        """Return the state of each task by its id."""
+        if not self.ids:
+            return {}
+        reader = self._reader()
+        return {task: str(reader.brain.state(task)) for task in self.ids}
+
+    @property
+    def tasks(self) -> list[dict[str, Any]]:
+        """A dictionary for each task, with the columns of `scheduler results`."""
+        if not self.ids:
+            return []
+        with contextlib.closing(RunReader(find_run(self._settings(), f"r{self.run}"))) as reader:
+            return list(reader.rows_of(self.ids))
+
+    @property
+    def succeeded(self) -> bool:
+        """True if every task succeeded, apart from skipped and pruned ones."""
+        return GOOD_ENDS.issuperset(self.states().values())
+
+    def wait(self, timeout: float | None = None) -> dict[int, str]:
+        """Wait until all tasks have ended, and return their states; after `timeout` seconds raise TimeoutError.
+
+        If the queue's scheduler was killed, it is started again. Raise StateError if the queue was stopped.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        pause = PAUSES[0]
+        while left := self._unfinished():
+            self._keep_alive()
+            if end is not None and time.monotonic() >= end:
+                raise TimeoutError(f"{len(left)} of {len(self.ids)} tasks have not ended after {timeout:g} s")
+            time.sleep(pause)
+            pause = min(1.5 * pause, PAUSES[1])
+        return self.states()
+
+    def cancel(self, *ids: int) -> None:
+        """Cancel tasks for good, without ids all of them: running ones are stopped, waiting ones never start.
+
+        Tasks that have ended are left alone. Raise StateError where the scheduler does not answer.
+        """
+        wanted = self._unfinished()
+        chosen = tuple(task for task in ids or self.ids if task in wanted)
+        if chosen:
+            run_requests.ask(Target(find_run(self._settings(), f"r{self.run}"), chosen), Verb.CANCEL)
+
+    def _settings(self) -> Any:
+        return read_settings({"state": self.state or None})
+
+    def _reader(self) -> RunReader:
+        """Return a reader that knows all that was recorded until now; a thread does not use that of another one."""
+        here = threading.get_ident()
+        known = self._read_by
+        if known is not None and known[0] == here:
+            known[1].catch_up()
+            return known[1]
+        reader = RunReader(find_run(self._settings(), f"r{self.run}"), only_states=True)
+        self._read_by = (here, reader)
+        return reader
+
+    def _unfinished(self) -> set[int]:
+        return {task for task, state in self.states().items() if state in UNFINISHED}
+
+    def _keep_alive(self) -> None:
+        """Start the queue's scheduler where it was killed; raise StateError where it was stopped."""
+        settings = self._settings()
+        if is_locked(places(settings).run(self.run).root):
+            return
+        if self._reader().brain.draining and (left := len(self._unfinished())):
+            raise StateError(
+                f"the queue was stopped while {left} of {len(self.ids)} tasks were left: scheduler resume r{self.run} "
+                "continues it"
+            )
+        start_apart(places(settings), self.queue, settings)
+
+
+def submit(
+    tasks: Task | Iterable[Task],
+    *,
+    queue: str = USUAL,
+    defaults: Mapping[str, str] | None = None,
+    state: str | None = None,
+) -> SubmittedTasks:
+    """Add tasks to a standing queue, as `scheduler submit` does, and return once they are on the disk.
+
+    They start with the directory and environment that this process has now, and go on when it ends. The first
+    submission starts the queue. `defaults` holds texts by column for tasks that leave them empty. Raise InputError,
+    with nothing accepted, if a task is invalid.
+    """
+    settings = read_settings({"state": state})
+    python = chosen_python(settings)
+    chosen = [tasks] if isinstance(tasks, Task) else task_list(tasks)
+    form, rows = python_tasks.rows(chosen, defaults_by_column(defaults or {}), python.path)
+    accepted = queue_client.submit(form, rows, python, settings, checked_name(queue), start_apart)
+    for sentence in accepted.hints:
+        hint(sentence)
+    return SubmittedTasks(accepted.run, accepted.tasks, queue, os.path.abspath(state) if state else "")
