@@ -72,7 +72,6 @@ SETTINGS = {
     "window": SettingFlag(
         "TIMES", "local times in which tasks may start: 20:00-07:00, or mon-fri 20:00-07:00,sat-sun 00:00-24:00"
     ),
-    "preempt_after": SettingFlag("TIME", "how long a task with --preempt waits before others make room (default 5m)"),
     "my_columns": SettingFlag("COLUMNS", "columns of your own whose names look like misspelled task fields"),
     "memory_args": SettingFlag("ARGUMENTS", "arguments that determine a script's memory; all others do not"),
     "ignore_args": SettingFlag("ARGUMENTS", "arguments that do not change a script's memory"),
@@ -81,7 +80,7 @@ SETTINGS = {
 DEVICE_SETTINGS = ("buffer", "max_load", "max_gpu_load", "unmanaged", "unmanaged_calm", "visible")
 LEARNING_SETTINGS = ("profile", "profile_epochs", "profile_id", "settle", "margin", "memory_args", "ignore_args")
 RUN_SETTINGS = (
-    "num", "order", "python", "log_max", "metrics", "stop_when", "keep_best", "my_columns", "window", "preempt_after",
+    "num", "order", "python", "log_max", "metrics", "stop_when", "keep_best", "my_columns", "window",
     *DEVICE_SETTINGS, *LEARNING_SETTINGS,
 )  # fmt: skip
 
@@ -161,8 +160,8 @@ def add_notify(group: argparse._ActionsContainer) -> None:
 
 FIELD_VALUES = {
     "Name": "NAME", "Env": "NAME=VALUE", "Stdout": "FILE", "Stderr": "FILE", "After": "TASKS", "Begin": "TIME|DATE",
-    "Preempt": "yes|no", "Priority": "N", "GPUs": "N", "Memory": "SIZE", "HostMemory": "SIZE", "CPUs": "CORES",
-    "Timeout": "TIME", "Grace": "TIME",
+    "Preempt": "yes|no", "PreemptAfter": "TIME", "Priority": "N", "GPUs": "N", "Memory": "SIZE", "HostMemory": "SIZE",
+    "CPUs": "CORES", "Timeout": "TIME", "Grace": "TIME",
     "StopSignal": "SIGNAL", "Retries": "N", "RetryOn": "OUTCOMES", "Resumable": "yes|no", "Device": "DEVICE",
     "Prefer": "DEVICE", "ThreadPercentage": "PERCENT|auto", "Exclusive": "yes|no",
 }  # fmt: skip

@@ -167,6 +167,8 @@ class Terms:
     """The time of the wall clock before which it must not start; None: at once."""
     preempt: bool = False
     """True if less urgent resumable tasks are asked to save and make room for it, once it has waited for long."""
+    preempt_after: float | None = None
+    """Seconds that it waits before it asks; None: the time of the run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,6 +209,11 @@ class RunState:
         """Tell whether tasks with these terms may ask others to make room."""
         return self.rules.preempt or self.terms[terms].preempt
 
+    def preempt_after(self, terms: int) -> float:
+        """Return the seconds for which a task with these terms waits before it asks."""
+        own = self.terms[terms].preempt_after
+        return self.rules.preempt_after if own is None else own
+
     def note_waiting(self, task: int, at: float) -> None:
         """Note when a task began to wait again, if that matters."""
         if self.may_preempt(self.task_table.terms(task)):

@@ -15,8 +15,8 @@ from scheduler.runtime import clock
 
 _COLUMNS = (
     "Command", "Name", "Directory", "Env", "Epochs", "Priority", "GPUs", "Memory", "HostMemory", "CPUs", "Timeout",
-    "Grace", "StopSignal", "Retries", "RetryOn", "Resumable", "Preempt", "Hold", "Device", "Prefer", "Exclusive",
-    "ThreadPercentage", "Stdout", "Stderr", "After", "Begin",
+    "Grace", "StopSignal", "Retries", "RetryOn", "Resumable", "Preempt", "PreemptAfter", "Hold", "Device", "Prefer",
+    "Exclusive", "ThreadPercentage", "Stdout", "Stderr", "After", "Begin",
 )  # fmt: skip
 
 
@@ -45,6 +45,7 @@ class Task:
     retry_on: str = ""
     resumable: bool = False
     preempt: bool = False
+    preempt_after: str = ""
     hold: bool = False
     device: str = ""
     prefer: str = ""

@@ -13,7 +13,7 @@ from scheduler.core.model import LIVING, UNSUCCESSFUL, Device, DeviceBudget, Sta
 from scheduler.core.placement import fit
 from scheduler.core.placement.device_capacity import is_called
 from scheduler.core.ports import Answer, Request, SubmissionResult
-from scheduler.core.tasks.fields import BEGIN, BY_COLUMN, BadCell, Field, changed
+from scheduler.core.tasks.fields import BEGIN, BY_COLUMN, PREEMPT_AFTER, BadCell, Field, changed
 from scheduler.units import count, duration, ranges, size
 from scheduler.values import dataclass, replace
 
@@ -178,7 +178,7 @@ def shown(field: Field, value: object) -> str:
         return f"{value[0]}@{value[1]:g}"
     if field.column in ("Memory", "HostMemory") and isinstance(value, int):
         return size(value)
-    if field.column in ("Timeout", "Grace", BEGIN) and isinstance(value, float):
+    if field.column in ("Timeout", "Grace", PREEMPT_AFTER, BEGIN) and isinstance(value, float):
         return f"{local(value):%Y-%m-%d %H:%M:%S}" if field.column == BEGIN else duration(value)
     return str(value)
 

@@ -75,7 +75,7 @@ class Preemption:
             head = group.peek()
             if head is None or not brain.may_preempt(terms) or brain.terms[terms].priority >= worst:
                 continue
-            due = brain.waiting_since(head) + brain.rules.preempt_after
+            due = brain.waiting_since(head) + brain.preempt_after(terms)
             if due > now:
                 self.due = min(self.due, due)
             else:

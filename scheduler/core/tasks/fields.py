@@ -18,7 +18,7 @@ from scheduler.patterns import lazy_pattern
 from scheduler.values import dataclass, names_of, replace
 
 SEPARATOR = "\x1f"
-BEGIN, HOLD, PREEMPT = "Begin", "Hold", "Preempt"
+BEGIN, HOLD, PREEMPT, PREEMPT_AFTER = "Begin", "Hold", "Preempt", "PreemptAfter"
 SWITCHES = (HOLD, PREEMPT)
 """Fields whose flags have no value."""
 LARGEST = 10**12
@@ -234,6 +234,13 @@ FIELDS: tuple[Field, ...] = (
     Field("RetryOn", "retry_on", _retry_on, "what is retried: failed, timeout or both", "--retry-on", "failed"),
     Field("Resumable", "resumable", _yes_or_no, "exit code 75 queues the task again", "--resumable", "no"),
     Field(PREEMPT, "preempt", _yes_or_no, "ask less urgent Resumable tasks to make room for it", "--preempt", "no"),
+    Field(
+        PREEMPT_AFTER,
+        "preempt_after",
+        units.parse_duration,
+        "how long a task with --preempt waits before it asks (default 5m)",
+        "--preempt-after",
+    ),
     Field("Device", "device", str, "only device on which the task may run", "--device", ""),
     Field("Prefer", "prefer", str, "device that is preferred where several are free", "--prefer", ""),
     Field(

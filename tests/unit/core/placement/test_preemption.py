@@ -62,6 +62,12 @@ class TestWhoAsks:
         assert search.due == NOW
         assert search.wanted(there(now=NOW)) == Preempted(2, (1,))
 
+    def test_a_task_asks_after_its_own_time_where_its_row_has_one(self) -> None:
+        search = Preemption(running(long(), urgent(preempt_after=90.0), preempt_after=HOUR))
+        assert search.wanted(there(now=89.0)) is None
+        assert search.due == 90.0
+        assert search.wanted(there(now=90.0)) == Preempted(2, (1,))
+
     def test_an_equally_urgent_task_is_not_asked(self) -> None:
         assert asks(running(long(priority=0), urgent(priority=0))) is None
 

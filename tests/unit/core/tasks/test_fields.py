@@ -28,7 +28,8 @@ GOOD: list[tuple[str, str, Any]] = [
     ("GPUs", "0", 0), ("Memory", "8GiB", 8 * GIB), ("HostMemory", "900M", 900 * MIB), ("CPUs", "0.5", 0.5),
     ("Timeout", "1h30m", 5400.0), ("Grace", "0s", 0.0), ("StopSignal", "INT", 2), ("StopSignal", "sigusr1", 10),
     ("RetryOn", "timeout, FAILED", "failed,timeout"), ("RetryOn", "timeout", "timeout"), ("Resumable", "on", True),
-    ("Retries", "2", 2), ("Device", "host", "host"), ("Exclusive", "yes", True), ("Exclusive", "False", False),
+    ("Retries", "2", 2), ("PreemptAfter", "90s", 90.0), ("Device", "host", "host"), ("Exclusive", "yes", True),
+    ("Exclusive", "False", False),
     ("ThreadPercentage", "1", 1), ("ThreadPercentage", "100%", 100), ("ThreadPercentage", "Auto", SHARED_OUT),
 ]  # fmt: skip
 BAD: list[tuple[str, str, str]] = [
