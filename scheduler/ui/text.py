@@ -5,11 +5,13 @@ from __future__ import annotations
 import codecs
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from scheduler.patterns import lazy_pattern
 
+SHORTEST_WORD = 8
+"""The least width of a word that is cut in its middle."""
 _CSI = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
 _STRING = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])"
 """The beginning of a string for the terminal itself, such as its title or clipboard."""
@@ -55,8 +57,58 @@ _BEGUN = lazy_pattern(rf"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*|{_STRING}[^\x07\x9c\x1b]
 
 def short(text: str, width: int) -> str:
     """Return a text as one clean line, cut to a width."""
-    line = clean(text).replace("\n", " ").replace("\t", " ")
+    line = _one_line(text)
     return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def columns(text: str) -> int:
+    """Return the number of terminal columns that a text takes."""
+    return len(text) if text.isascii() else sum(map(_cells, text))
+
+
+def _cells(letter: str) -> int:
+    from unicodedata import combining, east_asian_width  # only a text that is not ASCII needs it
+
+    if combining(letter) or letter in "\u200b\u200c\u200d\ufe0e\ufe0f":
+        return 0
+    return 2 if east_asian_width(letter) in "WF" else 1
+
+
+def fit(text: str, width: int, *, pad: bool = False) -> str:
+    """Return a text as one clean line of at most `width` columns, cut with an ellipsis; padded with blanks if `pad`."""
+    line = _one_line(text)
+    wide = columns(line)
+    if wide > width:
+        kept, wide = "", 0
+        for letter in line:
+            if wide + _cells(letter) > width - 1:
+                break
+            kept, wide = kept + letter, wide + _cells(letter)
+        line, wide = (kept + "…", wide + 1) if width > 0 else ("", 0)
+    return line + " " * (width - wide) if pad else line
+
+
+def fit_middle(text: str, width: int, *, pad: bool = True) -> str:
+    """Return a text as one clean line of this width; one that is too long loses the middle of its longest words."""
+    words = _one_line(text).split(" ")
+    while columns(" ".join(words)) > width:
+        longest = max(words, key=columns)
+        if columns(longest) < SHORTEST_WORD:
+            break
+        words[words.index(longest)] = _cut_middle(longest)
+    return fit(" ".join(words), width, pad=pad)
+
+
+def _cut_middle(word: str) -> str:
+    """Return a word that is one letter shorter, with an ellipsis in its middle."""
+    bare = word.replace("…", "")
+    kept = len(bare) - (1 if bare != word else 2)
+    end = kept // 2
+    return f"{bare[: kept - end]}…{bare[len(bare) - end :]}"
+
+
+def _one_line(text: str) -> str:
+    return clean(text).replace("\n", " ").replace("\t", " ")
 
 
 def clock(at: float) -> str:
@@ -89,14 +141,15 @@ def instant(at: float | None) -> str | None:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()) -> list[str]:
     """Return lines of aligned columns; `right` has the indexes of right-aligned ones."""
-    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
-    lines = []
-    for row in [header, *rows]:
-        cells = (
-            cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        lines.append("  ".join(cells).rstrip())
-    return lines
+    every = [header, *rows]
+    widths = [max(columns(row[i]) for row in every) for i in range(len(header))]
+    return ["  ".join(_aligned(row, widths, right)).rstrip() for row in every]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], right: frozenset[int]) -> Iterator[str]:
+    for place, (cell, wide) in enumerate(zip(row, widths, strict=True)):
+        blanks = " " * (wide - columns(cell))
+        yield blanks + cell if place in right else cell + blanks
 
 
 def scheduler_ended(run: int, state: str = "") -> str:

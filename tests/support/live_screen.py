@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from scheduler.core.brain import Brain
 from scheduler.core.reporting.run_history import AttemptHistory, RunSummary
-from scheduler.ui.live.ports import TaskDetails, TaskWords
+from scheduler.ui.live.ports import BestTask, TaskDetails, TaskWords
 from scheduler.ui.live.run_screen import RunScreen
 from scheduler.ui.live.task_list import TaskRows
 
@@ -24,6 +24,7 @@ class SaidTasks:
         values: Values,
     ) -> None:
         self._name, self._recent, self._parameters, self._values = name, history.recent, parameters, values
+        self.given: BestTask | None = None
 
     def words(self, task: int) -> TaskWords:
         """Return the texts of a task; its script is the first word of its name."""
@@ -45,6 +46,10 @@ class SaidTasks:
     def metrics(self, task: int) -> Values:
         """Return the same values for every ended task."""
         return self._values
+
+    def best(self) -> BestTask | None:
+        """Return what the test gave."""
+        return self.given
 
 
 class NotedRequests:

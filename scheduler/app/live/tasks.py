@@ -10,6 +10,8 @@ from scheduler.app.live.details import TaskReader
 from scheduler.app.live.requests import RequestSender
 from scheduler.app.observe.metric_files import AttemptMetrics
 from scheduler.core.brain import Brain
+from scheduler.core.metrics.goal import Goal, goal_of, ranked
+from scheduler.core.metrics.record import MetricRecord
 from scheduler.core.reporting.run_history import AttemptHistory, RunSummary
 from scheduler.core.tasks import command
 from scheduler.core.tasks.fields import RowForm, unpack_cells
@@ -17,15 +19,47 @@ from scheduler.core.tasks.parameters import told
 from scheduler.core.tasks.redaction import masked
 from scheduler.store.run.catalog import RunInfo
 from scheduler.store.run.journal_reader import JournalReader
-from scheduler.ui.live.ports import TaskWords
+from scheduler.ui.live.ports import BestTask, TaskWords
 from scheduler.ui.live.run_screen import RunScreen
 from scheduler.ui.live.task_list import TaskRows
 
+MOST_COMPARED = 64
+"""The number of metrics of which the best values are kept."""
 MOST_KEPT = 10_000
 """The number of tasks whose texts or metrics are kept."""
 AT_ONCE = 20
 """The number of ended attempts whose metrics are read in PERIOD; the others follow."""
 PERIOD = 0.5
+
+
+class BestValues:
+    """The best value of each metric, of all records that were taken."""
+
+    def __init__(self, first: Sequence[str]) -> None:
+        self._first = first
+        self._found: dict[str, tuple[float, int]] = {}
+        self._tasks: dict[str, int] = {}
+        """The number of tasks with a value of each metric."""
+
+    def take(self, task: int, record: MetricRecord) -> None:
+        """Compare the metrics of a task with those of the tasks before."""
+        for name, curve in record.curves.items():
+            low = goal_of(name) is Goal.MIN
+            point = curve.lowest if low else curve.highest
+            if point is None or (name not in self._found and len(self._found) >= MOST_COMPARED):
+                continue
+            self._tasks[name] = self._tasks.get(name, 0) + 1
+            value, before = point[0], self._found.get(name)
+            if before is None or (value < before[0] if low else value > before[0]):
+                self._found[name] = value, task
+
+    def best(self, varies: Sequence[str]) -> BestTask | None:
+        """Return the best value of the most important metric that is not a parameter."""
+        name = next((one for one in ranked(self._found, self._first) if one not in varies), None)
+        if name is None:
+            return None
+        value, task = self._found[name]
+        return BestTask(name, value, task, self._tasks[name])
 
 
 class JournalTasks:
@@ -38,6 +72,9 @@ class JournalTasks:
         self._forms: list[RowForm] = []
         self._words: dict[int, TaskWords] = {}
         self._values: dict[tuple[int, int], Mapping[str, Sequence[float | None]]] = {}
+        self._compared: set[tuple[int, int]] = set()
+        """The attempts whose metrics were compared."""
+        self._best = BestValues(self._metrics.names.split(",") if self._metrics.names else ())
         self._budget, self._budget_ends = 0, 0.0
 
     def words(self, task: int) -> TaskWords:
@@ -86,13 +123,26 @@ class JournalTasks:
             return {}
         key = (task, attempt.number)
         found = self._values.get(key)
-        if found is None:
-            if not self._may_read():
-                return {}
-            if len(self._values) >= MOST_KEPT:
-                self._values.clear()
-            found = self._values[key] = self._metrics.record(*key).last_values()
+        return (self._read_metrics(key) if self._may_read() else {}) if found is None else found
+
+    def _read_metrics(self, key: tuple[int, int]) -> Mapping[str, Sequence[float | None]]:
+        if len(self._values) >= MOST_KEPT:
+            self._values.clear()
+        record = self._metrics.record(*key)
+        found = self._values[key] = record.last_values()
+        if key not in self._compared:
+            self._compared.add(key)
+            self._best.take(key[0], record)
         return found
+
+    def best(self) -> BestTask | None:
+        """Return the best of the ended tasks whose metrics were read; the metrics of a few more are read."""
+        for task, attempt in reversed(self._recent.items()):
+            if (task, attempt.number) not in self._compared:
+                if not self._may_read():
+                    break
+                self._read_metrics((task, attempt.number))
+        return self._best.best(self.varies())
 
     def _may_read(self) -> bool:
         now = time.monotonic()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from scheduler.core.leases import Lease
+from scheduler.core.model import DeviceBudget
 from scheduler.core.reporting.device_readings import DeviceReadings
 from scheduler.runtime.clock import since_boot
 from scheduler.runtime.paths import RunPaths, open_plain, replace_file
@@ -90,3 +92,15 @@ def _read(places: RunPaths) -> tuple[DeviceReadings, object] | None:
 def with_use(leases: Sequence[Lease], used: Mapping[int, Mapping[str, int]]) -> list[Lease]:
     """Return the leases with the GPU memory that their process trees use."""
     return [replace(one, used={**one.used, **used.get(one.shim, {})}) for one in leases]
+
+
+def without_ended(readings: DeviceReadings, leases: Iterable[Lease]) -> list[DeviceBudget]:
+    """Return the devices without the memory of attempts that have ended since they were measured: it would seem to be
+    used by others.
+    """
+    living = {one.shim for one in leases}
+    ended: Counter[str] = Counter()
+    for shim, by_device in readings.used.items():
+        if shim not in living:
+            ended.update(by_device)
+    return [replace(one, free=min(one.device.total, one.free + ended[one.device.key])) for one in readings.budgets]

@@ -37,8 +37,11 @@ if TYPE_CHECKING:
     from scheduler.runtime.loop import Ports
     from scheduler.runtime.settings import Settings
     from scheduler.store.machine.leases import FileLeaseRegistry
+    from scheduler.ui.terminal.closing import ClosingFacts
     from scheduler.ui.terminal.sink import LineSink
 
+MOST_RANKED = 500
+"""The number of tasks up to which a run names its best one at its end."""
 FILE_CHECKS = 1.0
 """Seconds between two checks that the run's own files still exist."""
 
@@ -322,15 +325,36 @@ def _warn_of_leases(settings: Settings) -> str:
 def _write_last_lines(session: RunSession, sink: LineSink) -> None:
     from scheduler.ui.terminal import closing, slot_view
 
+    reader = RunReader(session.info, session.store.journal)
+
     def rows() -> Iterator[dict[str, Any]]:  # reads the whole journal: for short lists, and for failures
-        return RunReader(session.info, session.store.journal).rows_alone()
+        return reader.rows_alone()
 
     counts = session.brain.state_counts
     if session.inherits:
         slot_view.close(slot_view.last_words(rows(), counts, session.number), sink)
         return
     summary = totals(session.history, counts, int(session.meta.get("capacity", "0")))
-    sink_lines(sink, [*closing.lines(summary, rows, session.number, session.store.untaken())])
+    facts = replace(_of_metrics(reader, summary.tasks), untaken=session.store.untaken(), width=sink.width)
+    sink_lines(sink, [*closing.lines(summary, rows, session.number, facts)])
+
+
+def _of_metrics(reader: RunReader, tasks: int) -> ClosingFacts:
+    """Return the parameters, the metrics and the best task of a run, if it is not too long to be read here."""
+    from scheduler.core.metrics import ranking
+    from scheduler.ui.terminal.closing import ClosingFacts
+    from scheduler.ui.verbs.ranking import MOST_PARAMETERS, answer
+
+    if tasks > MOST_RANKED:
+        return ClosingFacts()
+    found = [*reader.rows_and_metrics()]
+    names = ranking.metrics_of((row for row, _ in found), reader.metric_names)
+    varies = [name for name in reader.varies if name not in names]
+    if not names:
+        return ClosingFacts(varies)
+    best = ranking.rank(found, names[0])
+    said = answer(best, varies[:MOST_PARAMETERS]) if best.best is not None and len(found) > 1 else ""
+    return ClosingFacts(varies, names, {row["id"]: row for row, _ in found}, said)
 
 
 def write_json(session: RunSession, out: TextIO) -> None:

@@ -11,7 +11,8 @@ from itertools import chain, islice
 from typing import Any, TextIO
 
 from scheduler.core.reporting.forecast import ExpectedTask
-from scheduler.ui.text import clean, instant, short, table
+from scheduler.ui.text import clean, fit_middle, instant, short, table
+from scheduler.ui.text import columns as text_columns
 from scheduler.ui.verbs.eta import of_task
 from scheduler.units import duration, size
 
@@ -23,8 +24,12 @@ _TITLES = {
 """The titles of columns in tables, where they are not their names."""
 _NUMBERS = ("id", "exit_code", "priority", "batch", "peak_bytes", "reserved_bytes", "ran_s", "waited_s", "row")
 """Columns that are aligned to the right."""
-_LEAST = ("batch", "exit_code", "priority", "reserved_bytes", "peak_bytes", "device", "ran_s")
+_LEAST = (
+    "batch", "waited_s", "source", "exit_code", "priority", "reserved_bytes", "peak_bytes", "device", "ran_s",
+)  # fmt: skip
 """The columns that are left out where a table is too wide, in this order."""
+LEAST_NAME, LONGEST_NAME = 24, 80
+"""The width to which names are cut before columns are left out, and the greatest width of a name."""
 METRIC, MOST_METRICS = "result.", 3
 """The prefix of the columns of metrics, and the number of them that a table shows unasked."""
 _TIMES = ("submitted", "started", "ended")
@@ -84,35 +89,61 @@ def _one_line(value: Any) -> str:
     return clean("" if value is None else str(value)).replace("\n", " ").replace("|", "\\|")
 
 
-def write_table(
+def write_table(rows: Iterable[Mapping[str, Any]], out: TextIO | None = None, **how: Any) -> None:
+    """Write rows as a table, with the options of `table_lines`."""
+    for line in table_lines(rows, **how):
+        print(line, file=out or sys.stdout)
+
+
+def table_lines(
     rows: Iterable[Mapping[str, Any]],
-    out: TextIO | None = None,
     *,
     expected: bool = False,
     columns: Sequence[str] = (),
     varies: Sequence[str] = (),
     width: int | None = None,
-) -> None:
-    """Write the given columns as a table, or the most important ones, with the forecast of each task if `expected`.
+) -> list[str]:
+    """Return the given columns as a table, or the most important ones, with the forecast of each task if `expected`.
 
-    Names are shown without the parameters in `varies`, which have columns of their own. With `width`, columns that do
-    not fit are left out, the least important ones first.
+    Names are shown without the parameters in `varies`, which have columns of their own. With `width`, long names lose
+    their middle, and columns that do not fit are left out, the least important ones first.
     """
     shown, now = [*(columns or ((*_SHOWN, "expected") if expected else _SHOWN))], time.time()
     apart = [name for name in varies if name in shown]
     cells = [[_shown(name, _bare(row, apart), now) for name in shown] for row in rows]
     header = [_title(name, shown) for name in shown]
     if width is not None:
+        _cut_names(shown, header, cells, width)
         kept = _fitting(shown, header, cells, width)
         shown, header = [shown[place] for place in kept], [header[place] for place in kept]
         cells = [[row[place] for place in kept] for row in cells]
     right = frozenset(place for place, name in enumerate(shown) if name in _NUMBERS or name.startswith(METRIC))
-    for line in table(header, cells, right):
-        print(line, file=out or sys.stdout)
+    return table(header, cells, right)
+
+
+def _cut_names(shown: Sequence[str], header: Sequence[str], cells: list[list[str]], width: int) -> None:
+    """Cut long names in their middle, as far as the width demands, before any column is left out."""
+    if "name" not in shown:
+        return
+    place = shown.index("name")
+    needed = _widths(header, cells)
+    room = max(LEAST_NAME, width - sum(needed) - 2 * (len(needed) - 1) + needed[place])
+    if room < needed[place]:
+        for row in cells:
+            row[place] = fit_middle(row[place], room, pad=False)
+
+
+def _widths(header: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(text_columns(row[place]) for row in [header, *cells]) for place in range(len(header))]
 
 
 def shown_columns(
-    rows: Sequence[Mapping[str, Any]], varies: Sequence[str], metrics: Sequence[str], *, expected: bool = False
+    rows: Sequence[Mapping[str, Any]],
+    varies: Sequence[str],
+    metrics: Sequence[str],
+    *,
+    expected: bool = False,
+    usual: Sequence[str] = _SHOWN,
 ) -> tuple[str, ...]:
     """Return the most important columns of some rows: parameters that vary, last values of metrics, and the usual ones.
 
@@ -120,7 +151,7 @@ def shown_columns(
     """
     more = [name for name in varies if 2 * sum(row.get(name) not in (None, "") for row in rows) > len(rows)]
     found = [f"{METRIC}{name}" for name in metrics[:MOST_METRICS]]
-    usual = [*_SHOWN, *(("expected",) if expected else ())]
+    usual = [*usual, *(("expected",) if expected else ())]
     if more or found:
         plain = {"exit_code": (0, None), "priority": (0,), "batch": (1,)}
         usual = [name for name in usual if not all(row.get(name) in plain.get(name, ()) for row in rows)]
@@ -151,9 +182,9 @@ def _title(name: str, shown: Sequence[str]) -> str:
 
 def _fitting(shown: Sequence[str], header: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[int]:
     """Return the places of the columns that fit into a width, without the least important ones."""
-    wide = [max(len(row[place]) for row in [header, *cells]) + 2 for place in range(len(shown))]
+    wide = [one + 2 for one in _widths(header, cells)]
     kept = list(range(len(shown)))
-    own = [place for place, name in enumerate(shown) if name not in _SHOWN and not name.startswith(METRIC)]
+    own = [place for place, name in enumerate(shown) if name not in (*_SHOWN, *_LEAST) and not name.startswith(METRIC)]
     found = [place for place, name in enumerate(shown) if name.startswith(METRIC)]
     dropped = [name for name in _LEAST if name in shown]
     order = [*map(shown.index, dropped), *found[:0:-1], *own[:1:-1]]
@@ -194,7 +225,7 @@ def _cell(name: str, value: Any) -> str:
         return size(value)
     if name.endswith("_s"):
         return duration(value)
-    return short(str(value), 40)
+    return fit_middle(value, LONGEST_NAME, pad=False) if name == "name" else short(str(value), 40)
 
 
 def _dated(row: Mapping[str, Any]) -> dict[str, Any]:

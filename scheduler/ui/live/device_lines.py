@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from scheduler.core.reporting.live_status import MemoryBar
 from scheduler.ui.live.device_trends import DeviceTrend, DeviceTrends, blocks
-from scheduler.ui.terminal.panels import LEGEND, Line, Piece, bar_pieces, columns, fit, legend_line, short_size
+from scheduler.ui.terminal.panels import LEGEND, Line, Piece, bar_pieces, legend_line, short_size
+from scheduler.ui.text import columns, fit
 from scheduler.units import count
 
 LEAST_BAR, WIDEST_BAR = 10, 60

@@ -15,7 +15,8 @@ from scheduler.ui.live.ports import TaskWords
 from scheduler.ui.live.run_screen import SHORT, RunScreen, help_lines
 from scheduler.ui.live.task_list import TaskRow
 from scheduler.ui.terminal import panels
-from scheduler.ui.terminal.panels import Line, fit
+from scheduler.ui.terminal.panels import Line
+from scheduler.ui.text import columns, fit
 from scheduler.ui.verbs import status as status_words
 from scheduler.values import dataclass
 
@@ -185,11 +186,12 @@ class MachineScreen:
         rows = [_row(one) for _, one in shown if one is not None]
         table = task_table.make(rows, (), width, "", down=False, no_metrics=picture.varies)
         found: list[Line] = [table.header(width)] if rows else [()]
+        name = min(max(12, width // 4), max(columns(_run_name(status)) for status in picture.runs))
         at = 0
         for status, one in shown:
             place = (status.run, None if one is None else one.task)
             if one is None:
-                found.append(_run_line(status, width, selected=place == self._selected))
+                found.append(_run_line(status, name, width, selected=place == self._selected))
             else:
                 found.append(table.line(at, width, selected=place == self._selected))
                 at += 1
@@ -205,15 +207,19 @@ def _row(one: LiveTask) -> TaskRow:
     return TaskRow(one.task, state, TaskWords(one.name, one.name, {}), 0, one, None, one.metrics)
 
 
-def _run_line(status: LiveStatus, width: int, *, selected: bool) -> Line:
-    """Return a run with its progress and when it will end."""
-    name = fit(f"r{status.run}  {status.what}", max(12, width // 4), pad=True)
-    states = "  ".join(f"{number:,} {state}" for state, number in status.states.items())
-    bar = panels.progress(status, max(30, width // 2))
-    line: Line = ((name + "  ", "bold cyan"), *bar, ("  " + states, ""))
+def _run_line(status: LiveStatus, name: int, width: int, *, selected: bool) -> Line:
+    """Return a run with its progress and when it will end; `name` is the width of its name."""
+    words = fit(_run_name(status), name, pad=True)
+    counts = panels.counts(status, max(12, width - name - 4) // 2, bad_first=True)
+    rest = width - name - 4 - sum(columns(text) for text, _ in counts)
+    line: Line = ((words + "  ", "bold cyan"), *panels.progress(status, rest), ("  ", ""), *counts)
     if not selected:
         return panels.clipped(line, width)
     return ((fit("".join(text for text, _ in line), width, pad=True), "reverse"),)
+
+
+def _run_name(status: LiveStatus) -> str:
+    return f"r{status.run}  {status.what}"
 
 
 def _others(picture: MachinePicture) -> list[str]:

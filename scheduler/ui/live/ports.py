@@ -23,6 +23,17 @@ class TaskWords:
 
 
 @dataclass(frozen=True, slots=True)
+class BestTask:
+    """The best value of the most important metric so far."""
+
+    metric: str
+    value: float
+    task: int
+    of: int
+    """The number of tasks that were compared."""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskDetails:
     """The part of a task's page that was read from files."""
 
@@ -59,6 +70,9 @@ class RunTasks(Protocol):
 
     def metrics(self, task: int) -> Mapping[str, Sequence[float | None]]:
         """Return the last values of an ended task's metrics, as far as they were read."""
+
+    def best(self) -> BestTask | None:
+        """Return the best of the ended tasks whose metrics were read; None if none has a metric."""
 
 
 class RunRequests(Protocol):

@@ -13,11 +13,14 @@ from scheduler.ui.live.keys import LIST_KEYS, SIGNAL_KEYS, KeyDecoder, KeyHelp, 
 from scheduler.ui.live.ports import DetailReader, RunRequests
 from scheduler.ui.live.task_list import TaskRows
 from scheduler.ui.terminal import panels
-from scheduler.ui.terminal.panels import Line, fit
+from scheduler.ui.terminal.panels import Line
+from scheduler.ui.text import columns, fit
 from scheduler.units import count, duration
 
 SHORT = 30
 """The height below which no blank lines separate the parts."""
+BEST = "best    "
+"""The word before the best task so far."""
 LEAST_ROWS = 4
 """Rows of the table that are kept free of what stands above it."""
 LIST_HINTS = ("? keys", "↑↓ select", "Enter open", "/ filter", "s sort", "c cancel", "r retry", "h hold", "p priority",
@@ -124,7 +127,14 @@ class RunScreen:
     ) -> list[Line]:
         gap: list[Line] = [()] if height >= SHORT else []
         bars = device_lines.lines(status.bars, self._devices, width, height + 1)
-        head = [*panels.head(status, width), *gap, *bars, *self._idle(status, width), *(gap if bars else ())]
+        head = [
+            *panels.head(status, width),
+            *self._best(width),
+            *gap,
+            *bars,
+            *self._idle(status, width),
+            *(gap if bars else ()),
+        ]
         why = panels.queue_lines(status.queue, width, waits)
         if height < SHORT or (not waits and status.queue.batches < 2):
             why = [((fit(f"next    {waits}", width), ""),)] if waits else []
@@ -134,6 +144,23 @@ class RunScreen:
         self.browser.show(ids, room, len(head) + 1)
         table = self._table(ids, living, width, room)
         return [*head, *table, *([()] * (room + 1 - len(table))), *why, *news]
+
+    def _best(self, width: int) -> list[Line]:
+        """Return the best ended task with its parameters, in one line."""
+        found = self._tasks.best()
+        if found is None:
+            return []
+        best, words = found
+        what = " ".join(f"{name}={value}" for name, value in words.parameters.items()) or words.name
+        value = f"{best.metric} {best.value:.4g}"
+        rest = width - len(BEST) - columns(value) - 2
+        return [
+            (
+                (BEST, "bold"),
+                (fit(value, width - len(BEST)), "bold green"),
+                (fit(f"  task {best.task}  {what}  (of {best.of:,} ended)", rest + 2), ""),
+            )
+        ]
 
     def _idle(self, status: LiveStatus, width: int) -> list[Line]:
         """Return a warning of a task whose GPUs have had nothing to do for long."""
@@ -197,7 +224,7 @@ class RunScreen:
         if not browser.page and self._tasks.left_out:
             state.append(f"{count(self._tasks.left_out, 'more task')} not listed")
         left = "  ".join(state)
-        room = width - panels.columns(end) - 3 - (panels.columns(left) + 3 if left else 0)
+        room = width - columns(end) - 3 - (columns(left) + 3 if left else 0)
         shown: list[str] = []
         for hint in hints:
             if sum(len(one) + 3 for one in shown) + len(hint) > room:
@@ -209,7 +236,7 @@ class RunScreen:
 
 def help_lines(width: int, height: int, keys: Sequence[KeyHelp] = (*LIST_KEYS, *SIGNAL_KEYS)) -> list[Line]:
     """Return the table of keys."""
-    wide = max(panels.columns(one.keys) for one in keys)
+    wide = max(columns(one.keys) for one in keys)
     title: Line = (("keys of the live view", "bold"), ("   any key goes back", "dim"))
     found: list[Line] = [title, *([()] if height > len(keys) + 1 else [])]
     room = max(1, width - wide - 2)

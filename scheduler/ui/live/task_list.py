@@ -11,7 +11,7 @@ from scheduler.core.brain import Brain
 from scheduler.core.model import LIVING, UNFINISHED, RankOrder, State
 from scheduler.core.reporting.live_status import LiveTask
 from scheduler.core.reporting.run_history import AttemptHistory
-from scheduler.ui.live.ports import RunTasks, TaskWords
+from scheduler.ui.live.ports import BestTask, RunTasks, TaskWords
 from scheduler.values import dataclass
 
 MOST = 2000
@@ -20,6 +20,8 @@ MANY = 5000
 """The number of tasks from which on the list is not made anew with every event."""
 REST = 2.0
 """Seconds between two lists of so many tasks."""
+LEAST_COMPARED = 2
+"""The number of tasks from which on one of them is called the best."""
 PARAMETER, METRIC = "parameter ", "metric "
 """The beginnings of the names of columns that belong to the user's list or output."""
 _WAITS = tuple(UNFINISHED - LIVING)
@@ -143,6 +145,11 @@ class TaskRows:
     def priority(self, task: int) -> int:
         """Return a task's priority."""
         return self._brain.terms_of(task).priority
+
+    def best(self) -> tuple[BestTask, TaskWords] | None:
+        """Return the best task so far with its texts; None while there is nothing to compare."""
+        found = self._tasks.best()
+        return None if found is None or found.of < LEAST_COMPARED else (found, self._tasks.words(found.task))
 
     @property
     def jobs(self) -> int | None:

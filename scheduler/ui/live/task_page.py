@@ -14,8 +14,8 @@ from scheduler.runtime.paths import tilde
 from scheduler.ui.live.plot import labelled
 from scheduler.ui.live.ports import TaskDetails
 from scheduler.ui.live.task_list import TaskRow
-from scheduler.ui.terminal.panels import Line, Piece, columns, epochs_of, fit, short_size
-from scheduler.ui.text import clean
+from scheduler.ui.terminal.panels import Line, Piece, epochs_of, short_size
+from scheduler.ui.text import clean, columns, fit
 from scheduler.units import GIB, count, duration
 
 LEAST_LOG = 5

@@ -8,7 +8,8 @@ from functools import partial
 from scheduler.core.metrics.goal import ranked
 from scheduler.core.model import State
 from scheduler.ui.live.task_list import METRIC, PARAMETER, TaskRow, memory_of, seconds_of
-from scheduler.ui.terminal.panels import Line, Piece, columns, epochs_of, fit, fit_middle, short_size, sparkline
+from scheduler.ui.terminal.panels import Line, Piece, epochs_of, short_size, sparkline
+from scheduler.ui.text import columns, fit, fit_middle
 from scheduler.units import duration
 from scheduler.values import dataclass
 
@@ -16,7 +17,7 @@ MOST_METRICS = 4
 LEAST_NAME, WIDEST_NAME, WIDEST_PARAMETER, WIDEST_DEVICE = 14, 60, 16, 14
 SHORTEST_SPARK, LONGEST_SPARK = 6, 24
 GAP = 2
-OPTIONAL = 12
+OPTIONAL = 13
 """The rank from which on columns are left out rather than that a name is cut."""
 SHAPE = "shape "
 """The beginning of the names of columns with the course of a metric."""
@@ -133,7 +134,12 @@ def _chosen(found: Sequence[Column], wide: dict[str, int], width: int, least: in
         if last.rank < least:
             break
         shown.remove(last)
-    return shown
+    left = width - sum(wide[column.name] + GAP for column in shown) + GAP
+    for column in sorted((one for one in found if one not in shown), key=lambda one: one.rank):
+        if wide[column.name] + GAP <= left and not column.name.startswith(SHAPE):  # a narrower one may still fit
+            shown.append(column)
+            left -= wide[column.name] + GAP
+    return [column for column in found if column in shown]
 
 
 def _grow(shown: Sequence[Column], wide: dict[str, int], up_to: dict[str, int], width: int) -> None:

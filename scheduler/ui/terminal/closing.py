@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from scheduler.core.model import UNFINISHED, State
 from scheduler.core.reporting.run_history import RunTotals
 from scheduler.runtime.paths import open_plain, tilde
-from scheduler.ui.text import short, table
-from scheduler.units import count, duration, size
+from scheduler.ui.export import tables
+from scheduler.ui.text import short
+from scheduler.units import count, duration
+from scheduler.values import dataclass, field
 
 MOST_ROWS = 40
 MOST_FAILURES = 20
@@ -21,17 +23,41 @@ _FASTER = 1.01
 _SHOWN = 0.01
 """The least share that is shown."""
 _FAILED = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
-_RIGHT_ALIGNED = frozenset({0, 2, 4, 5, 6, 7, 8})
+_COLUMNS = (
+    "id", "name", "priority", "state", "exit_code", "waited_s", "ran_s", "peak_bytes", "reserved_bytes", "source",
+)  # fmt: skip
 
 
-def lines(totals: RunTotals, rows: Callable[[], Iterable[dict[str, Any]]], run: int, untaken: str = "") -> list[str]:
-    """Return the last lines of a run; `untaken` is a sentence about rows that were appended but never accepted."""
+@dataclass(frozen=True, slots=True)
+class ClosingFacts:
+    """Facts for the last lines of a run, beside its totals and rows."""
+
+    varies: Sequence[str] = ()
+    """The parameters that vary in the list."""
+    metrics: Sequence[str] = ()
+    """The metrics that tasks have reported, the most important one first."""
+    rows: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """The rows of tasks with their metrics, by id."""
+    best: str = ""
+    """The sentence about the best task."""
+    untaken: str = ""
+    """A sentence about rows that were appended but never accepted."""
+    width: int | None = None
+    """The width of the terminal; None where the lines go elsewhere."""
+
+
+def lines(
+    totals: RunTotals, rows: Callable[[], Iterable[dict[str, Any]]], run: int, facts: ClosingFacts | None = None
+) -> list[str]:
+    """Return the last lines of a run."""
+    facts = facts or ClosingFacts()
     result = [""]
     if 0 < totals.tasks <= MOST_ROWS:
-        result += [*_row_table(list(rows())), ""]
+        result += [*_row_table(list(rows()), facts), ""]
     result += _failures(rows, sum(totals.states.get(state, 0) for state in _FAILED))
     result += [*total_lines(totals, run), *_unfinished(totals, run)]
-    return [*result, f"hint:   {untaken}"] if untaken else result
+    result += [f"best   {facts.best}"] if facts.best else []
+    return [*result, f"hint:   {facts.untaken}"] if facts.untaken else result
 
 
 def _unfinished(totals: RunTotals, run: int) -> list[str]:
@@ -44,25 +70,11 @@ def _unfinished(totals: RunTotals, run: int) -> list[str]:
     )
 
 
-def _row_table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return one line for each task."""
-    cells = [
-        [
-            str(row["id"]),
-            short(row["name"], 34),
-            str(row["priority"]),
-            row["state"],
-            "" if row["exit_code"] is None else str(row["exit_code"]),
-            duration(row["waited_s"]) if row["waited_s"] is not None else "",
-            duration(row["ran_s"]) if row["ran_s"] is not None else "",
-            size(row["peak_bytes"]) if row["peak_bytes"] else "",
-            size(row["reserved_bytes"]) if row["reserved_bytes"] else "",
-            row["source"] or "",
-        ]
-        for row in rows
-    ]
-    header = ["id", "name", "prio", "state", "exit", "waited", "ran", "peak", "reserved", "source"]
-    return table(header, cells, _RIGHT_ALIGNED)
+def _row_table(rows: Sequence[dict[str, Any]], facts: ClosingFacts) -> list[str]:
+    """Return one line for each task, with the columns of `list` and what only an ended run knows."""
+    full = [facts.rows.get(row["id"], row) for row in rows]
+    shown = tables.shown_columns(full, facts.varies, facts.metrics, usual=_COLUMNS)
+    return tables.table_lines(full, columns=shown, varies=facts.varies, width=facts.width)
 
 
 def _failures(rows: Callable[[], Iterable[dict[str, Any]]], failed: int) -> list[str]:

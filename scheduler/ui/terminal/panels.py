@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
-from unicodedata import combining, east_asian_width
 
 from scheduler.core.causes import Action
 from scheduler.core.metrics.goal import ranked
-from scheduler.core.model import State
+from scheduler.core.model import LIVING, State
 from scheduler.core.reporting.live_status import LiveStatus, LiveTask, MemoryBar, QueueSummary
 from scheduler.patterns import lazy_pattern
-from scheduler.ui.text import clean
+from scheduler.ui.text import clean, columns, fit, fit_middle
 from scheduler.ui.verbs import eta
 from scheduler.units import GIB, count, duration
 
@@ -30,8 +29,6 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 MOST_DEVICES = 8
 RECENT = 5
 """The number of last lines that are shown if there is room."""
-SHORTEST_WORD = 8
-"""The least width of a word that is cut in its middle."""
 _PARTS = (("ours", "█", "green"), ("reserved", "▒", "cyan"), ("others", "▓", "magenta"), ("buffer", "░", "dim"))
 LEGEND = {
     "ours": "used by this run", "reserved": "reserved, not used yet", "others": "used by others", "buffer": "buffer",
@@ -127,52 +124,6 @@ def ascii_only(line: Line) -> Line:
     )
 
 
-def columns(text: str) -> int:
-    """Return the number of terminal columns that a text takes."""
-    return len(text) if text.isascii() else sum(map(_cells, text))
-
-
-def _cells(letter: str) -> int:
-    if combining(letter) or letter in "\u200b\u200c\u200d\ufe0e\ufe0f":
-        return 0
-    return 2 if east_asian_width(letter) in "WF" else 1
-
-
-def fit(text: str, width: int, *, pad: bool = False) -> str:
-    """Return a text as one clean line of at most `width` columns, cut with an ellipsis; padded with blanks if `pad`."""
-    line = clean(text).replace("\n", " ").replace("\t", " ")
-    wide = columns(line)
-    if wide > width:
-        kept, wide = "", 0
-        for letter in line:
-            if wide + _cells(letter) > width - 1:
-                break
-            kept, wide = kept + letter, wide + _cells(letter)
-        line, wide = (kept + "…", wide + 1) if width > 0 else ("", 0)
-    return line + " " * (width - wide) if pad else line
-
-
-def fit_middle(text: str, width: int) -> str:
-    """Return a text as one clean line of exactly this width; one that is too long loses the middle of its longest
-    words.
-    """
-    words = clean(text).replace("\n", " ").replace("\t", " ").split(" ")
-    while columns(" ".join(words)) > width:
-        longest = max(words, key=columns)
-        if columns(longest) < SHORTEST_WORD:
-            break
-        words[words.index(longest)] = _cut_middle(longest)
-    return fit(" ".join(words), width, pad=True)
-
-
-def _cut_middle(word: str) -> str:
-    """Return a word that is one letter shorter, with an ellipsis in its middle."""
-    bare = word.replace("…", "")
-    kept = len(bare) - (1 if bare != word else 2)
-    end = kept // 2
-    return f"{bare[: kept - end]}…{bare[len(bare) - end :]}"
-
-
 # ---- the run ----
 
 
@@ -185,16 +136,22 @@ def title(status: LiveStatus, width: int) -> list[Line]:
 
 def head(status: LiveStatus, width: int) -> list[Line]:
     """Return the name of the run, its states, and its progress."""
-    return [*title(status, width), _counts(status, width), progress(status, width)]
+    return [*title(status, width), counts(status, width), progress(status, width)]
 
 
-def _counts(status: LiveStatus, width: int) -> Line:
+def counts(status: LiveStatus, width: int, *, bad_first: bool = False) -> Line:
+    """Return the number of tasks in each state, as many as fit; with `bad_first` failures come before what waits."""
     result: list[Piece] = []
     if status.draining:
         result.append(("starts nothing new", "bold"))
     if paused := eta.of_pause({"paused": status.paused, "paused_until": status.paused_until}, status.now):
         result.append((paused, "bold"))
-    result += [(f"{number:,} {word}", s) for state, word, s in _COUNTED if (number := status.states.get(state, 0))]
+    states = [
+        (state, f"{number:,} {word}", s) for state, word, s in _COUNTED if (number := status.states.get(state, 0))
+    ]
+    if bad_first:
+        states.sort(key=lambda one: (one[0] not in LIVING, one[0] not in _BAD))
+    result += [(words, style) for _, words, style in states]
     result += [(f"{status.retried:,} retried", "")] if status.retried else []
     result += [(count(status.ooms, "OOM"), "")] if status.ooms else []
     return _joined(result, width)
@@ -376,10 +333,11 @@ def queue_lines(queue: QueueSummary, width: int, waits: str = "") -> list[Line]:
         return []
     why: list[Line] = [((fit(f"next    {waits}", width), ""),)] if waits else []
     result: list[Piece] = [(f"waiting {queue.tasks:,}", "bold")]
+    ranked_by = any(priority for batch in queue.first for priority in batch.priorities)
     for batch in queue.first:
         of = ", ".join(f"prio {priority}: {number:,}" for priority, number in [*batch.priorities.items()][:3])
         more = ", …" if len(batch.priorities) > 3 else ""
-        result.append((f"batch {batch.batch}: {batch.tasks:,}{f' ({of}{more})' if of else ''}", ""))
+        result.append((f"batch {batch.batch}: {batch.tasks:,}{f' ({of}{more})' if ranked_by else ''}", ""))
     rest = queue.tasks - sum(batch.tasks for batch in queue.first)
     if rest > 0:
         result.append((f"{count(queue.batches - len(queue.first), 'later batch')}: {rest:,}", ""))

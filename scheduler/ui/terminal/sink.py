@@ -41,6 +41,14 @@ class LineSink:
         self._is_file = _is_file(stream)
         self._ready = _readiness(stream)
 
+    @property
+    def width(self) -> int | None:
+        """The number of columns of the terminal; None where the lines go elsewhere."""
+        try:
+            return os.get_terminal_size(self._own).columns or None
+        except OSError:
+            return None
+
     def line(self, text: str = "", *, at: float, timed: bool = False) -> None:
         """Write a line to terminal and log; the log gets its date and time, the terminal its time if `timed`."""
         self.show(text, at=at if timed else None)

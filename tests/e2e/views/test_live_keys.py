@@ -67,6 +67,7 @@ def table(terminal: DrawnTerminal) -> list[list[str]]:
 
 def first_id(terminal: DrawnTerminal) -> int:
     """Return the id of the task that runs."""
+    wait_until(lambda: any(words[1] == "running" for words in table(terminal)))
     return next(int(words[0]) for words in table(terminal) if words[1] == "running")
 
 
@@ -80,6 +81,11 @@ class TestList:
         running = next(row for row in terminal.rows if " running " in row and "▁▅█" in row)
         assert running.split()[1:3] == ["running", "0.9"]
         assert "3/9" in running
+
+    def test_best_ended_task_stands_above_the_list(self, home: Home, opened: Opened) -> None:
+        (home.root / "go").touch()
+        home.commands("sh train.sh --lr 0.7", "sh train.sh --lr 0.8", "sleep 300")
+        opened("run", "jobs.csv", "-j", "1").shows("best    val_acc 0.3  task")
 
     def test_arrows_letters_and_pages_select_a_task(self, home: Home, opened: Opened) -> None:
         terminal = watched(home, opened)

@@ -16,6 +16,7 @@ from scheduler.app.observe.device_readings import (
     readings_of,
     readings_of_all,
     with_use,
+    without_ended,
 )
 from scheduler.core.model import DeviceBudget, UnmanagedUse
 from scheduler.core.reporting.device_readings import DeviceReadings
@@ -110,3 +111,10 @@ def test_budget_without_samples_survives_as_well() -> None:
     bare = DeviceBudget(GPU.device, 5)
     again = DeviceReadings.from_dict(json.loads(json.dumps(DeviceReadings(1.0, [bare], {}).to_dict()))).budgets[0]
     assert (again.free, again.busy, again.watts, again.unmanaged, again.cap) == (5, None, None, (), None)
+
+
+def test_memory_of_an_attempt_that_has_just_ended_is_free_and_not_used_by_others() -> None:
+    readings = DeviceReadings(1.0, [GPU], USED)
+    living = replace(b.hold("6GiB", "1GiB"), shim=98)
+    assert without_ended(readings, [living])[0].free == GPU.free
+    assert without_ended(readings, [])[0].free == GPU.free + 2 * GIB

@@ -11,6 +11,7 @@ import pytest
 from scheduler.core.model import State
 from scheduler.core.reporting.run_history import RunTotals
 from scheduler.ui.terminal import closing
+from scheduler.ui.terminal.closing import ClosingFacts
 
 
 def totals(**states: int) -> RunTotals:
@@ -90,4 +91,25 @@ def test_closing_lines_count_unfinished_tasks_and_name_resume() -> None:
 
 
 def test_closing_lines_end_with_the_hint_about_rows_that_never_joined() -> None:
-    assert closing.lines(totals(succeeded=50), list, 7, "row 3: why")[-1] == "hint:   row 3: why"
+    assert closing.lines(totals(succeeded=50), list, 7, ClosingFacts(untaken="row 3: why"))[-1] == "hint:   row 3: why"
+
+
+def test_closing_table_has_parameters_and_metrics_and_the_best_task_comes_last() -> None:
+    rows = [{**row(n, "succeeded"), "name": f"train lr=0.{n}", "lr": f"0.{n}"} for n in (1, 2)]
+    full = {one["id"]: {**one, "result.val_loss": one["id"] / 4} for one in rows}
+    facts = ClosingFacts(("lr",), ("val_loss",), full, "lowest val_loss 0.25: train lr=0.1 (task 1)")
+    lines = closing.lines(totals(succeeded=2), lambda: rows, 7, facts)
+    assert lines[1].split() == ["id", "name", "lr", "state", "val_loss", "waited", "ran", "peak", "reserved", "source"]
+    assert lines[2].split() == ["1", "train", "0.1", "succeeded", "0.25"]
+    assert lines[-1] == "best   lowest val_loss 0.25: train lr=0.1 (task 1)"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_closing_table_cuts_names_in_their_middle_to_the_width(width: int) -> None:
+    rows = [{**row(1), "name": f"{'a' * 60}/model-{'b' * 60}.py"}]
+    table = closing.lines(totals(failed=1), lambda: rows, 7, ClosingFacts(width=width))[1:3]
+    assert max(map(len, table)) <= width
+    name = table[1].split()[1]
+    assert name.startswith("aaaa")
+    assert "…" in name
+    assert name.endswith("b.py")

@@ -10,11 +10,11 @@ from scheduler.core.metrics.record import MetricRecord
 from scheduler.core.reporting.live_status import LiveStatus, ObservedState, StatusBuilder
 from scheduler.core.reporting.run_history import RunSummary
 from scheduler.ui.live.keys import PATIENCE, KeyDecoder, Press
-from scheduler.ui.live.ports import TaskDetails
+from scheduler.ui.live.ports import BestTask, TaskDetails
 from scheduler.ui.live.run_screen import RunScreen
-from scheduler.ui.terminal.panels import columns
+from scheduler.ui.text import columns
 from tests.support import builders as b
-from tests.support.live_screen import NotedRequests, SaidDetails, screen
+from tests.support.live_screen import NotedRequests, SaidDetails, SaidTasks, screen
 
 DOWN, UP, ENTER, ESC = b"\x1b[B", b"\x1b[A", b"\r", b"\x1b"
 
@@ -33,6 +33,12 @@ class Watched:
         name = lambda task: f"train lr={parameters[task]['lr']}"  # noqa: E731 - the names of this run
         values = {"loss": [0.5, 0.25]}
         self.screen: RunScreen = screen(self.brain, self.history, name, parameters, values, details)
+
+    @property
+    def tasks(self) -> SaidTasks:
+        tasks = self.screen._tasks._tasks
+        assert isinstance(tasks, SaidTasks)
+        return tasks
 
     def status(self) -> LiveStatus:
         seen = ObservedState([b.host("64GiB", "50GiB")], metrics={(1, 1): {"loss": [2.0, 1.0]}})
@@ -138,6 +144,19 @@ class TestList:
         for width in (10, 30, 80, 250):
             for height in (3, 8, 24, 60):
                 Watched().rows(width, height)
+
+    def test_best_task_stands_above_with_its_parameters_and_the_number_of_tasks(self) -> None:
+        run = Watched()
+        assert not any(row.startswith("best ") for row in run.rows())
+        run.tasks.given = BestTask("loss", 0.25, 2, 5)
+        assert "best    loss 0.25  task 2  lr=9  (of 5 ended)" in run.rows()
+        run.tasks.given = BestTask("loss", 0.25, 2, 1)
+        assert not any(row.startswith("best ") for row in run.rows())
+
+    def test_column_that_still_fits_is_shown_beside_wider_ones_that_do_not(self) -> None:
+        header = next(row for row in Watched().rows(width=72) if row.startswith("task"))
+        assert "peak/reserved" in header
+        assert "loss" in header
 
 
 class TestPage:

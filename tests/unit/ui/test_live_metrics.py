@@ -6,6 +6,7 @@ import pytest
 
 from scheduler.core.reporting.live_status import LiveTask
 from scheduler.ui.terminal import panels
+from scheduler.ui.text import columns, fit_middle
 
 
 def living(name: str, **metrics: list[float | None]) -> LiveTask:
@@ -44,7 +45,7 @@ def test_sparkline_spans_the_last_values(values: list[float | None], line: str) 
 @pytest.mark.parametrize("width", [1, 8, 20, 33, 60])
 def test_name_keeps_its_ends_and_its_width(width: int) -> None:
     name = "train lr=0.03 data=a_very_long_name_of_a_dataset bs=128"
-    cut = panels.fit_middle(name, width)
-    assert panels.columns(cut) == width
+    cut = fit_middle(name, width)
+    assert columns(cut) == width
     assert width < 33 or ("lr=0.03" in cut and "bs=128" in cut)
     assert (cut.rstrip() == name) == (width >= len(name))

@@ -11,10 +11,19 @@ import pytest
 from scheduler.core.brain import Brain
 from scheduler.core.events import Event
 from scheduler.core.reporting.forecast import ExpectedTask, Forecast, TimeSpan
-from scheduler.core.reporting.live_status import LiveStatus, MemoryBar, ObservedState, StatusBuilder, waiting
+from scheduler.core.reporting.live_status import (
+    LiveStatus,
+    MemoryBar,
+    ObservedState,
+    QueueSummary,
+    StatusBuilder,
+    WaitingBatch,
+    waiting,
+)
 from scheduler.core.reporting.run_history import RunHistory
 from scheduler.ui.live.machine_screen import MachinePicture, MachineScreen, RunPane
 from scheduler.ui.terminal import panels
+from scheduler.ui.text import columns, fit
 from scheduler.units import GIB, parse_size
 from scheduler.values import replace
 from tests.support import builders as b
@@ -99,7 +108,7 @@ def test_view_is_never_wider_or_higher_than_the_terminal(width: int, height: int
     history.take(b.placed(3, "1GiB"), 70.0)
     shown = lines(brain, picture(brain, history), width, height)
     assert len(shown) == height
-    assert max(panels.columns("".join(piece for piece, _ in line)) for line in shown) <= width
+    assert max(columns("".join(piece for piece, _ in line)) for line in shown) <= width
 
 
 def test_view_removes_escape_sequences_from_names_and_lines() -> None:
@@ -112,9 +121,9 @@ def test_view_removes_escape_sequences_from_names_and_lines() -> None:
 
 
 def test_columns_counts_wide_letters_twice() -> None:
-    assert panels.columns("模型") == 4
-    assert panels.fit("模型模型", 5, pad=True) == "模型…"
-    assert panels.fit("模型模型", 4, pad=True) == "模… "
+    assert columns("模型") == 4
+    assert fit("模型模型", 5, pad=True) == "模型…"
+    assert fit("模型模型", 4, pad=True) == "模… "
 
 
 def test_ascii_only_leaves_no_other_characters() -> None:
@@ -233,3 +242,10 @@ def test_machine_view_shows_devices_leases_and_waiting_tasks() -> None:
     assert shown == (SHOTS / "machine-100x24.txt").read_text()
     for width, height in ((20, 3), (80, 5), (200, 60)):
         assert len(machine(facts, width, height, [picture(brain, history)]).splitlines()) == height
+
+
+def test_batches_show_priorities_only_where_they_differ() -> None:
+    equal = QueueSummary([WaitingBatch(1, 3, {0: 3}), WaitingBatch(2, 2, {0: 2})], 2, 5)
+    assert "waiting 5  batch 1: 3  batch 2: 2" in text(panels.queue_lines(equal, 100))
+    ranked = QueueSummary([WaitingBatch(1, 3, {0: 2, 7: 1}), WaitingBatch(2, 2, {0: 2})], 2, 5)
+    assert "batch 1: 3 (prio 0: 2, prio 7: 1)  batch 2: 2 (prio 0: 2)" in text(panels.queue_lines(ranked, 100))

@@ -1,25 +1,26 @@
 "use strict";
 // A table whose columns can be sorted, hidden and moved, and whose rows open in place. The live page and the report use it.
 //
-// A column: { id, label, num, fixed, off, cls, title, sort, text(row), draw(td, row) }. `fixed` cannot be hidden; `off` is
-// hidden until it is chosen; `sort` is false for a column that has no order. A row keeps its element while it is shown, so
+// A column: { id, label, num, fixed, off, out, cls, title, sort, text(row), draw(td, row) }. `fixed` cannot be hidden; `off` is
+// hidden until it is chosen; `out` says how soon it gives way where there is no room; `sort` is false for a column that has no order. A row keeps its element while it is shown, so
 // that the keyboard keeps its place.
 
 class Grid {
   // `sorted(by, down)` is called when another order is chosen, `opened(row)` returns the element that is shown below a row.
   constructor(table, { key, sorted, opened, remember }) {
-    Object.assign(this, { table, key, sorted, opened, remember, columns: [], rows: [], by: "", down: false, open: new Map(), order: null, choice: {} });
+    Object.assign(this, { table, key, sorted, opened, remember, columns: [], rows: [], by: "", down: false, open: new Map(), order: null, choice: {}, gone: new Set(), fitted: "" });
     table.classList.add("grid"); table.append(el("thead"), el("tbody"));
     table.tBodies[0].addEventListener("click", e => this.clicked(e));
     table.tBodies[0].addEventListener("keydown", e => this.pressed(e));
     this.recall();
+    let late = 0; addEventListener("resize", () => { clearTimeout(late); late = setTimeout(() => this.draw(), 80); });
   }
 
   // ---- which columns, and in which order ----
 
   recall() { try { Object.assign(this, JSON.parse(localStorage.getItem(this.remember)) || {}); } catch { /* no storage, or not ours */ } }
   keep() { try { localStorage.setItem(this.remember, JSON.stringify({ order: this.order, choice: this.choice })); } catch { /* it is kept until the page is closed */ } }
-  has(c) { return c.fixed || (this.choice[c.id] ?? !c.off); }
+  has(c) { return c.fixed || (this.choice[c.id] ?? !(c.off || this.gone.has(c.id))); }
   inOrder() {
     if (!this.order) return this.columns;
     const place = new Map(this.order.map((id, i) => [id, i]));
@@ -70,7 +71,17 @@ class Grid {
   // ---- the table ----
 
   set(columns, rows) { this.columns = columns; this.rows = rows; this.draw(); }
+  // Columns with a number in `out` give way where the table is too wide, the lowest first, unless they were chosen.
   draw() {
+    const box = this.table.closest(".table"), wide = box?.clientWidth || 0, now = wide + JSON.stringify(this.columns.map(c => [c.id, c.off]));
+    if (this.fitted !== now) { this.fitted = now; this.gone.clear(); }
+    this.paint();
+    while (wide && this.table.offsetWidth > wide + 1) {
+      const next = this.shown.filter(c => c.out && this.choice[c.id] === undefined).sort((a, b) => a.out - b.out)[0]; if (!next) return;
+      this.gone.add(next.id); this.paint();
+    }
+  }
+  paint() {
     const shown = this.shown, now = JSON.stringify([shown.map(c => [c.id, c.label]), this.by, this.down]);
     if (this.table.dataset.now !== now) this.drawHead(shown, now);
     const body = this.table.tBodies[0], old = new Map([...body.rows].map(tr => [tr.dataset.key, tr])), made = [];

@@ -11,7 +11,7 @@ if (given) {
 addEventListener("hashchange", () => { if (/token=/.test(location.hash)) location.reload(); });
 const state = {
   run: new URLSearchParams(location.search).get("run") || document.documentElement.dataset.start,
-  version: "", facts: null, at: 0, group: "running", page: 0, log: null, charts: null, report: 0, parameters: [], metrics: new Map(),
+  version: "", facts: null, at: 0, group: "", picked: false, page: 0, log: null, charts: null, report: 0, parameters: [], metrics: new Map(),
 };
 
 class Refusal extends Error { constructor(status, says) { super(says); this.status = status; } }
@@ -38,7 +38,7 @@ async function watch() {
     try {
       const facts = await call("/api/live" + query({ run, seen: state.version }), undefined, waiting.signal);
       if (run !== state.run) continue;
-      link("live", facts.kind === "run" && !facts.goes_on ? "not running" : "live");
+      link(facts.kind === "run" && !facts.goes_on ? "still" : "live", facts.kind === "run" && !facts.goes_on ? "not running" : "live");
       problem(facts.stands && !facts.stands.includes("is over") && !facts.stands.includes("has ended") ? facts.stands : "");
       const changed = facts.version !== state.version;
       Object.assign(state, { version: facts.version, facts, at: performance.now() });
@@ -65,7 +65,7 @@ function show() {
   for (const id of ["progress", "tasks", "history"]) $(id).hidden = !isRun;
   $("machine").hidden = isRun;
   choices(f); devices(f);
-  if (isRun) { progress(f); groups(f); } else { $("metrics").hidden = true; machine(f); }
+  if (isRun) { progress(f); usualGroup(f); groups(f); } else { $("metrics").hidden = true; machine(f); }
   runs(f);
 }
 function choices(f) {
@@ -109,7 +109,7 @@ function ahead(f, tick) {
 
 function devices(f) {
   deviceRows($("devices"), f.bars.map(bar => ({ ...bar, says: bar.closed ? "drained: " + bar.closed
-    : `${part(bar.ours + bar.others, bar.total)} used, ${size(bar.reserved)} more reserved${bar.celsius == null ? "" : `, ${bar.celsius}°C`}, ${many(bar.tasks, "task")}`, ...loadOf(bar) })), f.legend);
+    : [`${part(bar.ours + bar.others, bar.total)} used`, bar.reserved ? `${size(bar.reserved)} more reserved` : "", bar.celsius == null ? "" : `${bar.celsius}°C`, bar.tasks ? many(bar.tasks, "task") : ""].filter(Boolean).join(", "), ...loadOf(bar) })), f.legend);
   deviceLegend($("legend"), f.legend);
 }
 // The load of a device now, with its last minutes while this page was open.
@@ -171,26 +171,26 @@ function columnsOf(rows) {
     { id: "id", label: "id", num: true, fixed: true, first: true, text: t => String(t.id) },
     { id: "name", label: "name", cls: "name", off: !bares, text: t => (t.live?.probe ? "probe: " : "") + (bares && bare(t.name, names) || t.name) + (t.attempts > 1 ? ` (attempt ${t.attempts})` : "") },
     { id: "state", label: "state", cls: "state", draw: (td, t) => stateCell(td, stateOf(t)) },
-    ...names.map((name, i) => ({ id: "parameter." + name, label: name, num: numeric(rows.map(t => t.settings[i])), off: i > 5, text: t => t.settings[i] })),
+    ...names.map((name, i) => ({ id: "parameter." + name, out: i > 2 && 10 - i / 100, label: name, num: numeric(rows.map(t => t.settings[i])), off: i > 5, text: t => t.settings[i] })),
     ...metrics.flatMap(([name, goal], i) => [
-      { id: "best." + name, label: "best " + name, num: true, cls: "value", off: i > 1, down: goal === "max", text: t => t.metrics[name]?.best == null ? "" : even(t.metrics[name].best) },
+      { id: "best." + name, out: i && 6, label: "best " + name, num: true, cls: "value", off: i > 1, down: goal === "max", text: t => t.metrics[name]?.best == null ? "" : even(t.metrics[name].best) },
       { id: "result." + name, label: name, num: true, off: i > 0, down: goal === "max", title: `last ${name}, with its curve`, draw: (td, t) => curveCell(td, t.metrics[name]?.last, t.metrics[name]?.values) },
     ]),
-    { id: "epochs", label: "epochs", num: true, sort: false, off: !seen("epochs", rows, t => t.epochs != null || t.live?.epochs != null), text: t => t.live?.epochs != null ? epochs(t.live.epochs, t.live.of_epochs) : epochs(t.epochs, t.of_epochs) },
+    { id: "epochs", out: 5, label: "epochs", num: true, sort: false, off: !seen("epochs", rows, t => t.epochs != null || t.live?.epochs != null), text: t => t.live?.epochs != null ? epochs(t.live.epochs, t.live.of_epochs) : epochs(t.epochs, t.of_epochs) },
     { id: "ran_s", label: living ? "time" : "ran", num: true, text: t => t.live ? time(t.live.seconds + tick()) : time(t.ran_s) },
     { id: "left", label: "left", num: true, sort: false, off: !living, text: t => t.live?.left == null ? "" : time(Math.max(0, t.live.left - tick())) },
-    { id: "ended", label: "ended", num: true, off: living || group === "waiting", text: t => ALIVE.includes(t.state) ? "" : clock(t.ended) },
+    { id: "ended", out: 7, label: "ended", num: true, off: living || group === "waiting", text: t => ALIVE.includes(t.state) ? "" : clock(t.ended) },
     { id: "expected", label: "expected", sort: false, off: group !== "waiting", text: t => t.expected || "" },
     { id: "peak_bytes", label: "peak / reserved", num: true, cls: "mem", draw: (td, t) => memoryCell(td, t.live?.peak ?? t.peak_bytes, t.live?.reserved ?? t.reserved_bytes) },
-    { id: "device", label: "device", sort: false, off: !several("device", t => t.device), text: t => t.device || "" },
-    { id: "attempts", label: "attempts", num: true, sort: false, off: true, text: t => t.attempts ? String(t.attempts) : "" },
-    { id: "ooms", label: "OOMs", num: true, sort: false, off: !seen("ooms", rows, t => t.ooms), text: t => t.ooms ? String(t.ooms) : "" },
-    { id: "priority", label: "prio", num: true, off: !several("priority", t => t.priority), text: t => String(t.priority) },
+    { id: "device", out: 2, label: "device", sort: false, off: !several("device", t => t.device), text: t => t.device || "" },
+    { id: "attempts", out: 3, label: "attempts", num: true, sort: false, off: true, text: t => t.attempts ? String(t.attempts) : "" },
+    { id: "ooms", out: 4, label: "OOMs", num: true, sort: false, off: !seen("ooms", rows, t => t.ooms), text: t => t.ooms ? String(t.ooms) : "" },
+    { id: "priority", out: 4, label: "prio", num: true, off: !several("priority", t => t.priority), text: t => String(t.priority) },
     { id: "batch", label: "batch", num: true, off: true, text: t => String(t.batch) },
     { id: "waited_s", label: "waited", num: true, sort: false, off: true, text: t => time(t.waited_s) },
     { id: "exit_code", label: "exit", num: true, sort: false, off: group !== "failed", text: t => t.exit_code == null ? "" : String(t.exit_code) },
-    { id: "reason", label: "reason", cls: "long", sort: false, off: !seen("reason", rows, t => t.reason), text: t => t.reason || "" },
-    { id: "command", label: "command", cls: "long code", sort: false, off: true, text: t => t.command },
+    { id: "reason", out: 9, label: "reason", cls: "long", sort: false, off: !seen("reason", rows, t => t.reason), text: t => t.reason || "" },
+    { id: "command", out: 1, label: "command", cls: "long code", sort: false, off: true, text: t => t.command },
     { id: "actions", label: "actions", cls: "does", sort: false, draw: (td, t) => does(td, t.id, t.name, stateOf(t)) },
   ];
 }
@@ -225,18 +225,25 @@ function pager(found, pages) {
   $("back").disabled = state.page === 0; $("next").disabled = state.page >= pages - 1; $("back").hidden = $("next").hidden = pages < 2;
 }
 const GROUPS = [["running", ALIVE], ["waiting", WAITS], ["ended", ["succeeded", "skipped", "pruned", ...AGAIN]], ["failed", AGAIN], ["all", null]];
-const GROUP_WORDS = { failed: "to retry" };
+// Until the user picks a group, it is the first one that has tasks.
+function usualGroup(f) {
+  const has = name => GROUPS.find(([one]) => one === name)[1].some(s => f.states[s]);
+  const group = has("running") ? "running" : !f.goes_on && has("ended") ? "ended" : has("waiting") ? "waiting" : has("ended") ? "ended" : "all";
+  if (state.picked || group === state.group || (state.group === "running" && f.goes_on)) return;
+  const first = !state.group; Object.assign(state, { group, page: 0 }); if (!first) { sorts(); list(); }
+}
+const nameOf = (name, f) => name === "failed" && f.states.cancelled ? "failed, cancelled" : name;
 function groups(f) {
   const box = $("groups");
   if (!box.children.length) for (const [name] of GROUPS) { const b = el("button"); b.type = "button"; b.dataset.group = name; b.addEventListener("click", () => choose(name)); box.append(b); }
   GROUPS.forEach(([name, states], i) => {
     const n = states ? states.reduce((sum, s) => sum + (f.states[s] || 0), 0) : f.tasks, b = box.children[i];
-    put(b, `${GROUP_WORDS[name] || name} ${whole(n)}`); b.setAttribute("aria-pressed", String(state.group === name));
+    put(b, `${nameOf(name, f)} ${whole(n)}`); b.setAttribute("aria-pressed", String(state.group === name));
     if (name === "failed") $("retry-all").hidden = !(state.group === "failed" && n);
   });
 }
 function choose(name) {
-  Object.assign(state, { group: name, page: 0 }); Object.assign(GRID, { by: "", down: false }); GRID.closeAll(); sorts(); groups(state.facts); list();
+  Object.assign(state, { group: name, picked: true, page: 0 }); Object.assign(GRID, { by: "", down: false }); GRID.closeAll(); sorts(); groups(state.facts); list();
 }
 
 // ---- a task that is open ----
@@ -377,7 +384,7 @@ function runs(f) { fill($("runs"), RUNS, f.runs, r => r.number); }
 function turnTo(run, keep) {
   if (run === state.run) return;
   closeLog(); hideCharts(); GRID.closeAll(); put($("said"), ""); $("find").value = ""; $("metrics").hidden = true; clearTimeout(state.report);
-  Object.assign(state, { run, version: "", facts: null, group: "running", page: 0, parameters: [], metrics: new Map() }); Object.assign(GRID, { by: "", down: false }); SEEN.clear(); sorts();
+  Object.assign(state, { run, version: "", facts: null, group: "", picked: false, page: 0, parameters: [], metrics: new Map() }); Object.assign(GRID, { by: "", down: false }); SEEN.clear(); sorts();
   if (!keep) history.pushState(null, "", query({ run }));
   $("run").value = run; link("", "connecting"); waiting.abort(); report();
 }
