@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from scheduler.api.call_future import CallFailed, CallFuture, NotPassed, RemoteError
+    from scheduler.api.executor import Executor
     from scheduler.api.map import Failure
     from scheduler.api.map import map as map  # the same name on purpose: it is public
     from scheduler.api.run import Finished, run, runs
@@ -17,8 +19,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "ConfigError", "ConfigManager", "Failure", "Finished", "GPUTask", "GPUTaskScheduler", "InputError",
-    "SchedulerError", "StateError", "SubmittedTasks", "Task", "UsageError", "run", "runs", "submit",
+    "CallFailed", "CallFuture", "ConfigError", "ConfigManager", "Executor", "Failure", "Finished", "GPUTask",
+    "GPUTaskScheduler", "InputError", "NotPassed", "RemoteError", "SchedulerError", "StateError", "SubmittedTasks",
+    "Task", "UsageError", "run", "runs", "submit",
 ]  # fmt: skip
 """`map` is public too, but a star import must not replace Python's own `map`."""
 
@@ -26,6 +29,8 @@ _HOMES = {
     "Finished": "api.run", "run": "api.run", "runs": "api.run", "Task": "inputs.python_tasks", "map": "api.map",
     "Failure": "api.map", "GPUTaskScheduler": "compat.gpu_task_scheduler", "GPUTask": "compat.gpu_task",
     "ConfigManager": "compat.config_manager", "submit": "api.submit", "SubmittedTasks": "api.submit",
+    "Executor": "api.executor",
+    **dict.fromkeys(("CallFailed", "CallFuture", "NotPassed", "RemoteError"), "api.call_future"),
 }  # fmt: skip
 
 

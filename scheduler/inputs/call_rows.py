@@ -8,14 +8,14 @@ from functools import lru_cache
 from typing import Any
 
 from scheduler.core.model import Terms
-from scheduler.core.tasks.fields import BadCell, RowForm
+from scheduler.core.tasks.fields import BY_COLUMN, BadCell, RowForm
 from scheduler.inputs import python_calls, python_tasks
 from scheduler.inputs.python_calls import CallTarget
 from scheduler.inputs.python_tasks import Task
 from scheduler.inputs.row_checks import BadRows, RowChecker
 from scheduler.runtime import clock
 
-_COLUMNS = ("Command", "Name", "GPUs", "Memory", "Retries")
+_FIRST = ("Command", "Name")
 
 
 class CallRows:
@@ -25,9 +25,10 @@ class CallRows:
         self._names = list(dict.fromkeys(varied))
         self._python = python
         task = Task(command="", **terms)
-        self._fixed = [python_tasks.cell(task, column) for column in _COLUMNS[2:]]
+        fixed = [column for column in python_tasks.COLUMNS if BY_COLUMN[column.lower()].attribute in terms]
+        self._fixed = [python_tasks.cell(task, column) for column in fixed]
         own = [f"config.{name}" for name in self._names]
-        self.form = RowForm([*_COLUMNS, *own], {}, append="none", now=clock.wall())
+        self.form = RowForm([*_FIRST, *fixed, *own], {}, append="none", now=clock.wall())
         self._terms: Terms | None = None
         self._head = ""
         self._rest: tuple[Mapping[Any, str], str] = ({}, "")
@@ -71,6 +72,13 @@ class CallRows:
             self._terms = python_tasks.checked(self.form, cells, number, RowChecker("", self._python, ""))
         elif any("\0" in cell for cell in cells):
             python_tasks.refuse_nul(self.form, cells)
+
+    def check_terms(self) -> None:
+        """Raise BadCell for a term with an invalid value, before there is a row."""
+        cells = ["", "", *self._fixed, *("" for _ in self._names)]
+        python_tasks.refuse_nul(self.form, cells)
+        self.form.terms(cells)
+        self.form.spec(cells, 1)
 
     def refuse(self) -> None:
         """Raise InputError if rows were invalid."""

@@ -13,11 +13,12 @@ from scheduler.core.tasks.shell_syntax import refuse_shell_syntax
 from scheduler.inputs.row_checks import BadRows, RowChecker, place_of_command, split_words
 from scheduler.runtime import clock
 
-_COLUMNS = (
+COLUMNS = (
     "Command", "Name", "Directory", "Env", "Epochs", "Priority", "GPUs", "Memory", "HostMemory", "CPUs", "Timeout",
     "Grace", "StopSignal", "Retries", "RetryOn", "Resumable", "Preempt", "PreemptAfter", "Hold", "Device", "Prefer",
     "Exclusive", "ThreadPercentage", "Stdout", "Stderr", "After", "Begin",
 )  # fmt: skip
+"""The columns of the fields of a Task."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,7 @@ def rows(
 ) -> tuple[RowForm, Iterator[tuple[int, list[str], Terms, int]]]:
     """Return the form and the validated rows of a list of tasks; raise InputError."""
     _refuse_non_tasks(tasks)
-    columns = list(_COLUMNS)
+    columns = list(COLUMNS)
     if not any(task.epochs is not None for task in tasks):
         columns.remove("Epochs")
     if not any(task.after for task in tasks):
@@ -95,7 +96,7 @@ def _refuse_non_task(task: object) -> None:
         if not isinstance(name, str):
             raise BadCell("", f"the name of its column {name!r} is not a text")
         ours = BY_COLUMN.get(name.lower())
-        if ours is not None and ours.column in _COLUMNS:
+        if ours is not None and ours.column in COLUMNS:
             raise BadCell("", f"its column {name!r} is a field of every task: write Task({ours.attribute}=...)")
 
 

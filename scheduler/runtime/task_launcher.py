@@ -63,13 +63,17 @@ def open_own(path: str) -> BinaryIO:
     return os.fdopen(fd, "rb")
 
 
-def write_own(path: str, said: dict[str, Any], pickled: bytes) -> None:
-    """Write such a file, readable by its owner only, completely or not at all."""
+def write_own(path: str, said: dict[str, Any], pickled: bytes, *, durable: bool = True) -> None:
+    """Write such a file, readable by its owner only, completely or not at all.
+
+    After a power failure one that is not `durable` may be empty.
+    """
     fd = os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(json.dumps(said).encode() + b"\n" + pickled)
-        file.flush()
-        os.fsync(fd)  # else a power cut leaves an empty file of that name
+        if durable:
+            file.flush()
+            os.fsync(fd)
     os.replace(f"{path}.part", path)
 
 
@@ -248,13 +252,20 @@ def copy_end(path: str, log: int) -> None:
 # Modules
 
 
+def extend_path(path: list[str]) -> None:
+    """Add the working directory and the caller's path to the path of this process, which need not find its own
+    file.
+    """
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if entry not in ("", here)]
+    sys.path += [entry for entry in [os.getcwd(), *path] if entry not in sys.path]
+
+
 def load(said: dict[str, Any]) -> ModuleType:
     """Return the module of a task, loaded from its file under its own name; the working directory comes last on the
     path.
     """
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [entry for entry in sys.path if entry not in ("", here)]
-    sys.path += [entry for entry in [os.getcwd(), *said["path"]] if entry not in sys.path]
+    extend_path(said["path"])
     name, file = said["module"], said["file"]
     if not file:
         return importlib.import_module(name)
@@ -380,6 +391,52 @@ def run_function(call: Call) -> int:
     return 0
 
 
+def run_call(call: Call) -> int:
+    """Run a call of an executor; its value, or its exception, goes to the result file. Return the exit code.
+
+    The function and its arguments come by cloudpickle, which the caller's environment has.
+    """
+    result = call.said["result"]
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(result)  # that of an earlier attempt
+    extend_path(call.said["path"])
+    try:
+        function, args, kwargs = call.load()
+        value = [function(*each) for each in args] if call.said["each"] else function(*args, **kwargs)
+    except BaseException as exc:  # noqa: BLE001  # whatever it raises is the caller's, as in the pools of Python
+        told = traceback.format_exc()
+        sys.stderr.write(told)
+        write_own(result, {**_said_of(exc), "traceback": told}, _pickled_exception(exc), durable=False)
+        return 1
+    try:
+        pickled = _pickled(value)
+    except Exception as exc:  # noqa: BLE001  # objects of the user raise anything
+        traceback.print_exc()
+        write_own(result, {**_said_of(exc), "unpassed": type(value).__qualname__}, b"", durable=False)
+        return 1
+    write_own(result, {"error": ""}, pickled, durable=False)
+    return 0
+
+
+def _pickled(value: object) -> bytes:
+    import cloudpickle  # only calls of an executor need it, and they have it
+
+    pickled: bytes = cloudpickle.dumps(value)
+    return pickled
+
+
+def _pickled_exception(exc: BaseException) -> bytes:
+    """Return an exception without its frames; nothing if it cannot be pickled."""
+    try:
+        return _pickled(exc.with_traceback(None))
+    except Exception:  # noqa: BLE001  # objects of the user raise anything
+        return b""
+
+
+def _said_of(exc: BaseException) -> dict[str, Any]:
+    return {"error": "".join(traceback.format_exception_only(exc)).strip(), "type": type(exc).__qualname__}
+
+
 def leave_result(said: dict[str, Any]) -> None:
     """Report a result to the scheduler, if there is one."""
     path = os.environ.get("SCHEDULER_RESULT")
@@ -399,7 +456,10 @@ def main(argv: list[str]) -> int:
         )
         return 2
     sys.argv[:] = call.said.get("argv") or [call.said["file"] or call.said["module"]]
-    return run_function(call) if call.said["what"] == "function" else run_task(call)
+    return RUNNERS[call.said["what"]](call)
+
+
+RUNNERS = {"function": run_function, "call": run_call, "task": run_task}
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from scheduler.inputs.python_calls import CallTarget
 
 
-FOLLOWED, QUEUE = "followed", "queue"
-"""The `door` of a file that is followed, and of a queue to which tasks are submitted."""
+FOLLOWED, QUEUE, CALLS = "followed", "queue", "calls"
+"""The `door` of a file that is followed, of a queue to which tasks are submitted, and of an executor's calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class TaskList:
     source: RowSource | None = None
     """The stream that commands are read from during the run; then there are no rows at the start."""
     door: str = "list"
-    """The source of the rows: list, stdin, grid, followed or queue."""
+    """The source of the rows: list, stdin, grid, followed, queue or calls."""
     prepare: Callable[[RunPaths], None] = field(default=lambda run: None)
     """Creates the files that the rows need in the run's directory; called before the first row is read."""
 

@@ -134,7 +134,8 @@ def test_run_works_beside_a_running_event_loop(tmp_path: Path) -> None:
 
 def test_the_package_exports_its_public_names() -> None:
     assert sorted(scheduler.__all__) == [
-        "ConfigError", "ConfigManager", "Failure", "Finished", "GPUTask", "GPUTaskScheduler", "InputError",
-        "SchedulerError", "StateError", "Task", "UsageError", "run", "runs",
+        "CallFailed", "CallFuture", "ConfigError", "ConfigManager", "Executor", "Failure", "Finished", "GPUTask",
+        "GPUTaskScheduler", "InputError", "NotPassed", "RemoteError", "SchedulerError", "StateError", "SubmittedTasks",
+        "Task", "UsageError", "run", "runs", "submit",
     ]  # fmt: skip
     assert all(getattr(scheduler, name) for name in (*scheduler.__all__, "map"))

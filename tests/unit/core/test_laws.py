@@ -177,8 +177,9 @@ class TestModules:
 
 class TestPublicNames:
     NAMES = (
-        "ConfigError", "ConfigManager", "Failure", "Finished", "GPUTask", "GPUTaskScheduler", "InputError",
-        "SchedulerError", "StateError", "SubmittedTasks", "Task", "UsageError", "run", "runs", "submit",
+        "CallFailed", "CallFuture", "ConfigError", "ConfigManager", "Executor", "Failure", "Finished", "GPUTask",
+        "GPUTaskScheduler", "InputError", "NotPassed", "RemoteError", "SchedulerError", "StateError",
+        "SubmittedTasks", "Task", "UsageError", "run", "runs", "submit",
     )  # fmt: skip
 
     def test_the_public_names_are_these(self) -> None:

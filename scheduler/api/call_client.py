@@ -1,0 +1,374 @@
+"""The client of an executor's scheduler: a thread that sends calls to it and hands their results to futures."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import subprocess
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from scheduler.api.call_future import CallFailed, CallFuture, NotPassed, RemoteError
+from scheduler.app.queue.call_source import CallEnd, LinePipe
+from scheduler.core.model import State
+from scheduler.core.tasks.fields import RowForm
+from scheduler.runtime import processes, task_launcher
+from scheduler.runtime.paths import PACKAGE, RunPaths
+from scheduler.values import dataclass
+
+_SERVE = "import sys; sys.path.insert(0, {!r}); from scheduler.app.queue.call_server import main; sys.exit(main())"
+_LAST_MOMENT = 10.0
+"""Seconds that the scheduler has to end after the last call."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewCall:
+    """A call before it is sent."""
+
+    future: CallFuture
+    pickled: bytes
+    each: bool
+    """True if the arguments are those of several calls, whose results are a list."""
+    cells: Callable[[int, str, str], tuple[RowForm, list[str]]]
+    """Returns its row, from its number, the launcher and the place of its arguments."""
+
+
+class CallClient:
+    """One process beside this one that schedules calls, and the thread that talks to it."""
+
+    def __init__(self, start: Mapping[str, Any]) -> None:
+        """Prepare a client; `start` is the first line for its scheduler, which is started with the first call."""
+        self._start_line = {**start, "owner": os.getpid()}
+        self._pid = os.getpid()
+        self._lock = threading.RLock()  # an executor may be collected, and so closed, at any moment
+        self._new: deque[NewCall] = deque()
+        self._cancelled: list[CallFuture] = []
+        self._closing = False
+        self._stopping = False
+        self._trouble = ""
+        """Why no call can be made any more."""
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread: threading.Thread | None = None
+        # of the thread alone:
+        self._process: processes.Child | None = None
+        self._pipe: LinePipe | None = None
+        self._places: RunPaths | None = None
+        self._rows = 0
+        self._calls: dict[int, CallFuture] = {}
+        """The futures of the calls that were sent and have not ended, by their rows."""
+        self._rows_of: dict[int, int] = {}
+        """The rows of the accepted tasks."""
+        self._forms: dict[str, int] = {}
+        _CLIENTS.add(self)
+
+    # ---- for callers, from any thread ----
+
+    def add(self, call: NewCall) -> None:
+        """Send a call as soon as possible. Raise RuntimeError after the end, BrokenExecutor without a scheduler."""
+        with self._lock:
+            if os.getpid() != self._pid:
+                raise RuntimeError("this executor belongs to another process: create one after the fork")
+            if self._trouble:
+                raise _Broken(self._trouble)
+            if self._closing:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            if _Exiting.now:
+                raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+            self._new.append(call)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="scheduler-executor")
+                self._thread.start()
+            self._ring()
+
+    def cancelled(self, future: CallFuture) -> None:
+        """Note that a future was cancelled: its task must not start."""
+        with self._lock:
+            self._cancelled.append(future)
+            self._ring()
+
+    def close(self, *, wait: bool, cancel: bool = False, stop: bool = False) -> None:
+        """Take no more calls; with `cancel` drop those that wait, with `stop` also end those that run."""
+        with self._lock:
+            if os.getpid() != self._pid:
+                return
+            self._closing = True
+            self._stopping = self._stopping or stop
+            dropped = [call.future for call in self._new] + list(self._calls.values()) if cancel or stop else []
+            self._ring()
+            thread = self._thread
+        for future in dropped:
+            future.cancel()
+        if wait and thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self._bell, 1)
+
+    def forget(self) -> None:
+        """Close the pipes in a copy of the process, which has no thread: the scheduler must notice the end of this
+        one.
+        """
+        self._lock = threading.RLock()
+        if self._pipe is not None:
+            self._pipe.close()
+
+    # ---- the thread ----
+
+    def _work(self) -> None:
+        try:
+            self._start()
+            while self._turn():
+                pass
+            why = self._trouble or "the executor's scheduler ended"
+        except Exception as exc:  # noqa: BLE001  # a future that is never done would block its caller for ever
+            why = f"the executor failed: {exc!r}"
+        self._end(why)
+
+    def _start(self) -> None:
+        """Start the scheduler; its answer comes later."""
+        argv = [sys.executable, "-P", "-c", _SERVE.format(str(PACKAGE.parent))]
+        self._process = processes.start_child(argv)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with self._process.stdin as stdin, self._process.stdout as stdout:
+            self._pipe = LinePipe(os.dup(stdout.fileno()), os.dup(stdin.fileno()))
+        self._pipe.send({"start": self._start_line})
+
+    def _turn(self) -> bool:
+        """Wait for something to do and do it; return False when the scheduler has ended."""
+        pipe = self._pipe
+        assert pipe is not None
+        poll = select.poll()
+        poll.register(self._bell, select.POLLIN)
+        poll.register(pipe.read, select.POLLIN)
+        if pipe.unsent:
+            poll.register(pipe.write, select.POLLOUT)
+        poll.poll()
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._bell)
+        try:
+            for line in pipe.lines():
+                self._take(line)
+        except EOFError:
+            return False
+        pipe.flush()
+        if self._places is not None:
+            self._send(pipe, self._places)
+        return True
+
+    def _send(self, pipe: LinePipe, places: RunPaths) -> None:
+        """Send what is new: calls, cancellations, the end."""
+        with self._lock:
+            new, self._new = self._new, deque()
+            cancelled, self._cancelled = self._cancelled, []
+            closing, stopping = self._closing, self._stopping
+            batches = [self._numbered(call) for call in new if not call.future.cancelled()]
+        rows: dict[int, list[Any]] = {}
+        for row, call in batches:
+            try:
+                form, cells = self._written(places, row, call)
+            except Exception as exc:  # noqa: BLE001  # a full disk, a name that no row can have: it concerns this call
+                self._finish(row).fail(NotPassed(f"{call.future.name} cannot be passed to its task: {exc}"))
+                continue
+            rows.setdefault(self._form(pipe, form), []).append([row, cells])
+        for number, each in rows.items():
+            pipe.send({"rows": each, "form": number})
+        tasks = [future.task_id for future in cancelled if future.task_id is not None]
+        if stopping:
+            tasks = list(self._rows_of)
+        if tasks:
+            pipe.send({"cancel": tasks})
+        if closing and not self._calls:
+            pipe.send({"close": True})
+
+    def _numbered(self, call: NewCall) -> tuple[int, NewCall]:
+        self._rows += 1
+        self._calls[self._rows] = call.future
+        return self._rows, call
+
+    def _written(self, places: RunPaths, row: int, call: NewCall) -> tuple[RowForm, list[str]]:
+        """Write the arguments of a call, and return its row."""
+        said = {
+            "what": "call", "each": call.each, "result": str(places.result_of(row)), "path": sys.path, "file": "",
+            "module": "", "argv": sys.argv,
+        }  # fmt: skip
+        path = _arguments(places, row)
+        task_launcher.write_own(str(path), said, call.pickled, durable=False)
+        return call.cells(row, str(places.launcher), f"{path}@0")
+
+    def _form(self, pipe: LinePipe, form: RowForm) -> int:
+        """Return the number of a form, which is sent once."""
+        text = form.pack()
+        if text not in self._forms:
+            self._forms[text] = len(self._forms)
+            pipe.send({"form": self._forms[text], "columns": text})
+        return self._forms[text]
+
+    # ---- what is told ----
+
+    def _take(self, line: Mapping[str, Any]) -> None:
+        if "run" in line:
+            self._places = RunPaths(Path(line["root"]), line["run"])
+        elif "trouble" in line:
+            self._trouble = line["trouble"]
+        elif "accepted" in line:
+            for task, row in line["accepted"]:
+                self._accepted(task, row)
+        elif "refused" in line:
+            future = self._finish(line["refused"])
+            future.fail(_failed(f"{future.name} was refused: {line['why']}", State.REFUSED, None))
+        elif "started" in line:
+            self._calls[self._rows_of[line["started"]]].started(line["attempt"])
+        elif "ended" in line:
+            self._ended(CallEnd.from_dict(line["ended"]))
+
+    def _accepted(self, task: int, row: int) -> None:
+        future = self._calls[row]
+        assert self._places is not None
+        future.accepted(self._places, task)
+        self._rows_of[task] = row
+        if future.cancelled():
+            self.cancelled(future)  # its task was not known when it was asked for
+
+    def _finish(self, row: int) -> CallFuture:
+        """Return the future of a call that is over, and forget the call."""
+        with self._lock:
+            future = self._calls.pop(row)
+        self._ring()
+        return future
+
+    def _ended(self, end: CallEnd) -> None:
+        row = self._rows_of.pop(end.task)
+        places = self._places
+        assert places is not None
+        future = self._calls[row]
+        future.ended(end)
+        try:
+            if not future.cancelled():
+                _hand_over(future, end, places.result_of(row))
+        except Exception as exc:  # noqa: BLE001  # what a value of the user's raises as it is read back
+            future.fail(exc)
+        finally:
+            self._finish(row)
+            for path in (_arguments(places, row), places.result_of(row)):
+                path.unlink(missing_ok=True)
+
+    # ---- the end ----
+
+    def _end(self, why: str) -> None:
+        """End the scheduler's process, and every call that has no result."""
+        code = None
+        if self._pipe is not None and self._process is not None:
+            self._pipe.close()  # its end makes a scheduler that lives on cancel its tasks
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._process.wait(_LAST_MOMENT)
+        with self._lock:
+            left = [*(call.future for call in self._new), *self._calls.values()]
+            self._new.clear()
+            self._calls.clear()
+            if left and not self._trouble:
+                why = f"{why} (exit {code})"
+            self._trouble = self._trouble or ("" if self._closing and not left else why)
+            self._closing = True
+        for future in left:
+            future.fail(_failed(self._trouble, "", future.task_id))
+
+
+def _hand_over(future: CallFuture, end: CallEnd, result: Path) -> None:
+    """Give a future its result or its exception, as the task has left it."""
+    try:
+        file = task_launcher.open_own(str(result))
+    except OSError:
+        raise _without_result(future, end) from None
+    with file:
+        said = task_launcher.said_in(file)
+        pickled = file.read()
+    name = f"{future.name} (task {end.task})"
+    if said.get("unpassed"):
+        raise NotPassed(f"the result of {name}, of type {said['unpassed']}, cannot be passed back: {said['error']}")
+    if said["error"]:
+        future.fail(_told(name, said, pickled))
+    elif end.state != State.SUCCEEDED:
+        raise _without_result(future, end)
+    else:
+        future.succeed(_loaded(name, pickled))
+
+
+def _loaded(name: str, pickled: bytes) -> Any:
+    try:
+        return pickle.loads(pickled)
+    except Exception as exc:
+        kind = type(exc).__name__
+        raise RemoteError(f"the result of {name} cannot be loaded here: {kind}: {exc}") from exc
+
+
+def _told(name: str, said: Mapping[str, Any], pickled: bytes) -> BaseException:
+    """Return the exception of a call, with the text of its traceback as its cause, as the pools of Python have it."""
+    from concurrent.futures.process import _RemoteTraceback  # only who fails pays for its modules
+
+    why = "it cannot be pickled" if not pickled else ""
+    exc: object = None
+    if pickled:
+        try:
+            exc = pickle.loads(pickled)
+        except Exception as error:  # noqa: BLE001  # objects of the user raise anything
+            why = f"{type(error).__name__}: {error}"
+    if not isinstance(exc, BaseException):
+        exc = RemoteError(f"{name} raised {said['type']}, which cannot be loaded here ({why}): {said['error']}")
+    text = f'\n"""\n{said["traceback"]}"""'
+    exc.__cause__ = _RemoteTraceback(text)  # type: ignore[arg-type]  # it takes a text, unlike its stub says
+    return exc
+
+
+def _without_result(future: CallFuture, end: CallEnd) -> CallFailed:
+    how = f": {end.why}" if end.why else ""
+    state = "ended without a result" if end.state == State.SUCCEEDED else f"ended as {end.state}"
+    log = f"; scheduler logs {end.task} shows what it printed" if end.attempt else ""
+    return _failed(f"{future.name} (task {end.task}) {state}{how}{log}", end.state, end.task)
+
+
+def _failed(why: str, state: str, task: int | None) -> CallFailed:
+    failed = CallFailed(why)
+    failed.state, failed.task = state, task
+    return failed
+
+
+class _Broken(CallFailed):
+    """A call that cannot be made because the executor has no scheduler."""
+
+
+def _arguments(places: RunPaths, row: int) -> Path:
+    return places.given / f"{row}.call"
+
+
+# ---- the end of the interpreter, and copies of the process ----
+
+_CLIENTS: weakref.WeakSet[CallClient] = weakref.WeakSet()
+
+
+class _Exiting:
+    now = False
+
+
+def _at_exit() -> None:
+    """Wait for the calls that were made, as the pools of Python do."""
+    _Exiting.now = True
+    for client in list(_CLIENTS):
+        client.close(wait=True)
+
+
+def _after_fork() -> None:
+    for client in list(_CLIENTS):
+        client.forget()
+
+
+threading._register_atexit(_at_exit)  # type: ignore[attr-defined]  # before threads are joined; the pools do so too
+os.register_at_fork(after_in_child=_after_fork)

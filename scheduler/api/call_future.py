@@ -1,0 +1,117 @@
+"""The future of one call of an executor, and the errors that are not the call's own."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Future
+from typing import Any
+
+from scheduler.app.queue.call_source import CallEnd
+from scheduler.core.model import HOST
+from scheduler.errors import SchedulerError
+from scheduler.runtime.paths import RunPaths, open_plain
+
+
+class CallFailed(SchedulerError, BrokenExecutor):
+    """A call that ended without a result: it was killed, cancelled or refused, or ran out of memory or time.
+
+    Other calls of the executor are not concerned.
+    """
+
+    state = ""
+    """The state of its task: failed, oom, timeout, interrupted, cancelled, refused; empty if it had none."""
+    task: int | None = None
+
+
+class NotPassed(SchedulerError, pickle.PicklingError):
+    """An argument or a result that cannot be passed between processes."""
+
+
+class RemoteError(SchedulerError):
+    """An exception of a call whose class cannot be loaded here; its text and its traceback are kept."""
+
+
+class CallFuture(Future[Any]):
+    """The result of a call to come, and what is known of its task."""
+
+    def __init__(self, name: str, on_cancel: Callable[[CallFuture], None]) -> None:
+        super().__init__()
+        self.name = name
+        """The name of the task: the function and its arguments."""
+        self.task_id: int | None = None
+        """The task's id, once the scheduler has accepted the call."""
+        self._on_cancel = on_cancel
+        self._places: RunPaths | None = None
+        self._attempt = 0
+        self._end: CallEnd | None = None
+        self._notice = threading.Lock()
+        self._is_told = False
+        """True once waiters were told that the call runs or was cancelled."""
+
+    @property
+    def run(self) -> int | None:
+        """The number of the run that the task belongs to."""
+        return self._places.number if self._places is not None else None
+
+    @property
+    def peak(self) -> int | None:
+        """The most memory that it used on one GPU, in bytes, or of the host if it used no GPU; None before the end."""
+        if self._end is None:
+            return None
+        on_gpus = [used for device, used in self._end.peak.items() if device != HOST]
+        return max([used for used in on_gpus if used] or [self._end.peak.get(HOST, 0)])
+
+    def log(self) -> str:
+        """Return what the call has printed so far; after several attempts, in the last of them."""
+        if self._places is None or self.task_id is None or not self._attempt:
+            return ""
+        with contextlib.suppress(OSError), open_plain(self._places.task_log(self.task_id, self._attempt)) as file:
+            return file.read().decode(errors="replace")
+        return ""
+
+    def cancel(self) -> bool:
+        """Cancel the call if it has not begun; return whether it is cancelled."""
+        cancelled = super().cancel()
+        if cancelled and self._tell():
+            self._on_cancel(self)
+        return cancelled
+
+    # ---- for the executor ----
+
+    def _tell(self) -> bool:
+        """Tell waiters that the call runs, or that it was cancelled; return False if they were told before."""
+        with self._notice:
+            if self._is_told:
+                return False
+            self._is_told = True
+            self.set_running_or_notify_cancel()
+            return True
+
+    def accepted(self, places: RunPaths, task: int) -> None:
+        """Note the task of the call."""
+        self._places, self.task_id = places, task
+
+    def started(self, attempt: int) -> None:
+        """Note that an attempt runs."""
+        self._attempt = attempt
+        self._tell()
+
+    def ended(self, end: CallEnd) -> None:
+        """Note how the task ended, before there is a result."""
+        self._end = end
+        self._attempt = end.attempt or self._attempt
+
+    def succeed(self, value: Any) -> None:
+        """Set the result, unless the call was cancelled."""
+        self._tell()
+        if not self.cancelled():
+            self.set_result(value)
+
+    def fail(self, exc: BaseException) -> None:
+        """Set an exception, unless the call was cancelled."""
+        self._tell()
+        if not self.cancelled():
+            self.set_exception(exc)

@@ -1,0 +1,113 @@
+"""The words of a call of any function: those by which its memory is learned, and its name.
+
+The function and its values reach the task as a pickle; these words are for users and profiles only.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
+from typing import Any
+
+from scheduler.inputs.python_calls import CallTarget
+from scheduler.values import dataclass
+
+_PLAIN = (str, int, float, bool, type(None))
+_NAME = 60
+
+
+@dataclass(frozen=True, slots=True)
+class CallWords:
+    """The function of a call, its name, and its arguments as they are shown and learned."""
+
+    target: CallTarget
+    name: str
+    varied: Mapping[str, Any]
+
+
+def describe(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallWords:
+    """Return the words of a call. Never raise for a strange function or value: it is only shown less exactly."""
+    plain, args, kwargs = _unwrapped(function, args, kwargs)
+    values = {name: told(value) for name, value in _named(plain, args, kwargs).items()}
+    target = _place(plain)
+    last = target.name.rpartition(".")[2]
+    text = ",".join(f"{name}-{value}" for name, value in values.items())
+    return CallWords(target, f"{last} {text}".strip()[:_NAME], values)
+
+
+def describe_chunk(function: Callable[..., Any], calls: int) -> CallWords:
+    """Return the words of several calls of a function, which are made one after another in one task."""
+    target = _place(_unwrapped(function, (), {})[0])
+    return CallWords(target, f"{target.name.rpartition('.')[2]} x {calls}"[:_NAME], {"calls": calls})
+
+
+def told(value: object) -> object:
+    """Return a value as it is shown: a plain one itself, any other as its type and its size."""
+    if isinstance(value, _PLAIN):
+        return value
+    name = type(value).__name__
+    try:
+        shape = getattr(value, "shape", None)
+        if isinstance(shape, tuple):
+            return f"{name}{'x'.join(map(str, shape))}"
+        return f"{name}{len(value)}"  # type: ignore[arg-type]  # most have a length, and the others raise
+    except Exception:  # noqa: BLE001  # objects of the user raise anything
+        return name
+
+
+def _unwrapped(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]:
+    """Return what a partial function calls, with all the arguments that it passes."""
+    while isinstance(function, functools.partial):
+        args, kwargs = [*function.args, *args], {**function.keywords, **kwargs}
+        function = function.func
+    return function, args, kwargs
+
+
+def _named(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments by the names of the function's parameters, else by their positions."""
+    names: Sequence[str] = ()
+    code = getattr(function, "__code__", None)
+    if isinstance(code, CodeType):
+        names = code.co_varnames[: code.co_argcount]
+        if inspect.ismethod(function):
+            names = names[1:]
+    given = {names[i] if i < len(names) else f"argument{i + 1}": value for i, value in enumerate(args)}
+    return {**given, **kwargs}
+
+
+@functools.lru_cache(256)
+def _place_of(module_name: str, qualname: str, code: CodeType | None) -> CallTarget:
+    """Return the file of a function's module; a function of no file is known by its code."""
+    module = sys.modules.get(module_name)
+    file = getattr(module, "__file__", None) or ""
+    by_file = file.endswith(".py") and os.path.isfile(file)
+    if by_file:
+        return CallTarget(module_name, os.path.abspath(file), "", qualname)
+    known = f":{_digest(code)}" if code is not None else ""
+    return CallTarget(f"{module_name}{known}", "", "", qualname)
+
+
+def _place(function: Callable[..., Any]) -> CallTarget:
+    """Return where a function stands; any other object that can be called is known by its class."""
+    code = getattr(function, "__code__", None)
+    named = function if isinstance(getattr(function, "__qualname__", None), str) else type(function)
+    return _place_of(str(named.__module__), named.__qualname__, code if isinstance(code, CodeType) else None)
+
+
+def _digest(code: CodeType) -> str:
+    """Return a text that is equal for equal code, also in other processes."""
+    from hashlib import blake2b
+
+    digest = blake2b(digest_size=6)
+    todo = [code]
+    for each in todo:
+        digest.update(each.co_code + " ".join(each.co_names).encode())
+        todo += [const for const in each.co_consts if isinstance(const, CodeType)]
+        digest.update(repr([const for const in each.co_consts if isinstance(const, _PLAIN)]).encode())
+    return digest.hexdigest()

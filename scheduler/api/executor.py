@@ -1,0 +1,198 @@
+"""`Executor`: calls of Python functions as tasks, each in a process of its own, packed by memory that is learned."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent import futures
+from types import TracebackType
+from typing import Any
+
+from scheduler.api.call_client import CallClient, NewCall
+from scheduler.api.call_future import CallFuture, NotPassed
+from scheduler.api.call_words import CallWords, describe, describe_chunk
+from scheduler.app.run.options import RunOptions, check_counts, run_name
+from scheduler.core.tasks.fields import BadCell, RowForm
+from scheduler.errors import UsageError
+from scheduler.inputs.call_rows import CallRows
+from scheduler.inputs.python_tasks import Task
+from scheduler.runtime import task_launcher
+from scheduler.runtime.python_envs import missing_package
+
+FIELDS = (
+    "memory", "gpus", "cpus", "env", "host_memory", "priority", "timeout", "grace", "retries", "device", "prefer",
+    "exclusive",
+)  # fmt: skip
+"""The fields of a task that `options` can set."""
+
+
+class Executor(futures.Executor):
+    """An executor of the standard library whose calls are tasks: packed on the GPUs, watched, and learned from.
+
+    Each call runs in a process of its own. Functions and arguments are passed by cloudpickle, so that functions of a
+    notebook, nested functions and lambdas can be called too.
+    """
+
+    def __init__(  # noqa: PLR0913  # each is a column or a flag, by keyword only
+        self,
+        max_workers: int | None = None,
+        *,
+        memory: str | None = None,
+        gpus: int | None = None,
+        cpus: float | None = None,
+        env: Mapping[str, str] | None = None,
+        devices: str = "auto",
+        name: str = "",
+        state: str | None = None,
+    ) -> None:
+        """Prepare an executor; its scheduler starts with the first call.
+
+        `memory` is what a call needs on each GPU ("8GiB"); None: it is learned. `gpus` is how many GPUs a call gets;
+        None: one, where there are GPUs. `env` are variables for the calls. `max_workers` limits how many calls run at
+        once; None: as many as fit. Raise UsageError for values that no task can have.
+        """
+        check_counts(max_workers=max_workers)
+        task_launcher.stop_loading()
+        self._dumps = _cloudpickle()
+        options = RunOptions(devices, jobs=max_workers, name=run_name("name=", name), keep_going=True)
+        start = {"what": _what(), "options": options.to_dict(), "settings": {"state": state}}
+        self._client = CallClient(start)
+        self._owner = _Owner(self._client)
+        said = {"memory": memory, "gpus": gpus, "cpus": cpus, "env": env}
+        self._set_fields({key: value for key, value in said.items() if value is not None})
+
+    def _set_fields(self, fields: Mapping[str, Any]) -> None:
+        self._fields = dict(fields)
+        self._rows: dict[tuple[str, ...], CallRows] = {}
+        """The makers of rows, by the names of the arguments of their calls."""
+        try:
+            self._rows_of(()).check_terms()
+        except BadCell as exc:
+            raise UsageError(f"{exc.column}: {exc}") from exc
+
+    def _rows_of(self, names: tuple[str, ...]) -> CallRows:
+        if names not in self._rows:
+            self._rows[names] = CallRows(names, self._fields, sys.executable)
+        return self._rows[names]
+
+    def options(self, **fields: Any) -> Executor:
+        """Return this executor with other fields for the calls that are made with it: memory, gpus, timeout, ….
+
+        It shares the scheduler: `shutdown` of either ends both. Raise UsageError for a field that calls cannot have.
+        """
+        strange = sorted(fields.keys() - set(FIELDS))
+        if strange:
+            raise UsageError(f"options({strange[0]}=…): the options of a call are {', '.join(FIELDS)}")
+        made = object.__new__(type(self))
+        made._dumps, made._client, made._owner = self._dumps, self._client, self._owner
+        usual = {field: getattr(Task, field, None) for field in fields}
+        made._set_fields(
+            {**self._fields, **{key: usual[key] if value is None else value for key, value in fields.items()}}
+        )
+        return made
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
+        """Make a call as a task and return its future. What cannot be passed to it is the future's exception."""
+        return self._add(fn, (fn, args, kwargs), describe(fn, args, kwargs), each=False)
+
+    def _add(self, fn: Callable[..., Any], what: object, words: CallWords, *, each: bool) -> CallFuture:
+        future = CallFuture(words.name, self._client.cancelled)
+        rows = self._rows_of(tuple(words.varied))
+
+        def cells(number: int, launcher: str, given: str) -> tuple[RowForm, list[str]]:
+            _, made, _, _ = rows.row(number, words.target, launcher, given, words.name, words.varied, {})
+            rows.refuse()
+            return rows.form, made
+
+        try:
+            pickled = self._dumps(what)
+        except Exception as exc:  # noqa: BLE001  # objects of the user raise anything
+            future.fail(NotPassed(f"{words.name}: {self._which(fn, what)} cannot be passed to another process: {exc}"))
+            return future
+        self._client.add(NewCall(future, pickled, each, cells))
+        return future
+
+    def _which(self, fn: Callable[..., Any], what: Any) -> str:
+        """Return what of a call cannot be pickled."""
+        _, args, kwargs = what
+        named = [("the function", fn)]
+        named += [(f"argument {i}", value) for i, value in enumerate(args, 1)]
+        named += [(f"the argument {name!r}", value) for name, value in kwargs.items()]
+        for name, value in named:
+            try:
+                self._dumps(value)
+            except Exception:  # noqa: BLE001  # as above
+                return name
+        return "it"
+
+    def map(
+        self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[Any]:
+        """Return the results of `fn` on the values of the iterables, in order; `chunksize` calls share a task.
+
+        The calls of a task are made one after another, and fail together: this is for calls that are short.
+        """
+        if chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
+        if chunksize == 1:
+            return super().map(fn, *iterables, timeout=timeout)
+        results = _Chunks(self).map(fn, _chunks(zip(*iterables, strict=False), chunksize), timeout=timeout)
+        return itertools.chain.from_iterable(results)
+
+    def submit_chunk(self, fn: Callable[..., Any], chunk: Sequence[tuple[Any, ...]]) -> CallFuture:
+        """Make several calls of a function in one task, one after another; its result is the list of theirs."""
+        return self._add(fn, (fn, chunk, {}), describe_chunk(fn, len(chunk)), each=True)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls, and with `wait` return when all have ended; `cancel_futures` drops those that wait."""
+        self._client.close(wait=wait, cancel=cancel_futures)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """Wait for the calls; after Ctrl-C or an exit end them."""
+        stop = kind is not None and not issubclass(kind, Exception)
+        self._client.close(wait=True, stop=stop)
+        return None
+
+
+class _Chunks(futures.Executor):
+    """The chunks of one `map`, each of which is a call of its own."""
+
+    def __init__(self, inner: Executor) -> None:
+        self._inner = inner
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
+        """Submit a chunk, which is the only argument."""
+        return self._inner.submit_chunk(fn, *args)
+
+
+class _Owner:
+    """The mark that an executor and all its `options` hold: once the last of them is gone, no more calls come."""
+
+    def __init__(self, client: CallClient) -> None:
+        weakref.finalize(self, client.close, wait=False).atexit = False
+
+
+def _chunks(values: Iterable[tuple[Any, ...]], size: int) -> Iterator[list[tuple[Any, ...]]]:
+    values = iter(values)
+    while chunk := list(itertools.islice(values, size)):
+        yield chunk
+
+
+def _cloudpickle() -> Callable[[object], bytes]:
+    try:
+        import cloudpickle  # no other part needs it
+    except ModuleNotFoundError:
+        raise missing_package("cloudpickle") from None
+    dumps: Callable[[object], bytes] = cloudpickle.dumps
+    return dumps
+
+
+def _what() -> str:
+    """Return what the run is called in lists: the program that made the executor."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    return f"executor of {os.path.basename(file) if file else 'a notebook or a prompt'}"

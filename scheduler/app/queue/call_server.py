@@ -1,0 +1,149 @@
+"""The scheduler of an executor's calls: a process beside the Python program, which ends with it."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scheduler.app.queue.call_source import CallEnd, CallSource, LinePipe
+from scheduler.app.run import run_loop, start
+from scheduler.app.run.options import RunOptions, this_python
+from scheduler.app.run.session import RunSession
+from scheduler.app.run.task_list import CALLS, TaskList
+from scheduler.core.events import Asked, Depended, Event, Exited, Refused, Skipped, Started, Submitted
+from scheduler.core.model import UNFINISHED
+from scheduler.core.placement.refusal import Refusal
+from scheduler.core.ports import View
+from scheduler.errors import SchedulerError, describe_os_error
+from scheduler.runtime.paths import make_private
+from scheduler.runtime.settings import read_settings
+from scheduler.ui.terminal.plain_view import ending
+
+
+class CallView:
+    """A view that tells the program what becomes of its calls."""
+
+    def __init__(self, inner: View, session: RunSession, source: CallSource, pipe: LinePipe) -> None:
+        self._inner = inner
+        self._session = session
+        self._source = source
+        self._pipe = pipe
+        self._last: dict[int, Exited] = {}
+        """The last ends of attempts whose tasks go on."""
+        self._whys: dict[int, str] = {}
+
+    def show(self, event: Event, at: float) -> None:
+        """Show an event, and tell the program if it concerns one of its calls."""
+        self._inner.show(event, at)
+        if isinstance(event, Submitted):
+            self._accepted(event)
+        elif isinstance(event, Started):
+            self._pipe.send({"started": event.task, "attempt": event.attempt})
+        elif isinstance(event, Exited):
+            self._last[event.task] = event
+            self._look(event.task)
+        elif isinstance(event, Refused):
+            self._whys[event.task] = event.reason
+            self._look(event.task)
+        elif isinstance(event, Asked | Skipped | Depended):
+            for task in event.tasks or sorted(self._source.living):
+                self._look(task)
+
+    def _accepted(self, batch: Submitted) -> None:
+        tasks = range(batch.first, batch.first + len(batch.terms))
+        self._source.living.update(tasks)
+        row = self._session.store.journal.row
+        self._pipe.send({"accepted": [[task, row(task).row] for task in tasks]})
+
+    def _look(self, task: int) -> None:
+        """Tell the end of a task that has ended."""
+        state = self._session.brain.state(task)
+        if state in UNFINISHED or task not in self._source.living:
+            return
+        self._source.living.discard(task)
+        last, why = self._last.pop(task, None), self._whys.pop(task, "")
+        end = CallEnd(task, state, why=why)
+        if last is not None:
+            end = CallEnd(task, state, last.attempt, why or ending(last), last.peak)
+        self._pipe.send({"ended": end.to_dict()})
+
+    def say(self, sentence: str) -> None:
+        """Pass a sentence on to the log."""
+        self._inner.say(sentence)
+
+    def waits(self, refusals: Sequence[Refusal]) -> None:
+        """Pass on why tasks wait."""
+        self._inner.waits(refusals)
+
+    def hang_up(self) -> None:
+        """Pass on that there is no terminal."""
+        self._inner.hang_up()
+
+
+def main() -> int:
+    """Serve the program that started this process, over its standard input and output."""
+    pipe = LinePipe(os.dup(0), os.dup(1))
+    _leave_streams()
+    try:
+        said = _first_line(pipe)
+        if said is None:
+            return 0
+        source = CallSource(pipe, said["owner"])
+        session = _begin(said, source)
+    except (SchedulerError, OSError) as exc:
+        pipe.send({"trouble": describe_os_error(exc) if isinstance(exc, OSError) else str(exc)})
+        return 1
+    try:
+        run = session.places
+        pipe.send({"run": run.number, "root": str(run.root)})
+        run_loop.run_to_end(
+            session, None, run_loop.first_lines(session), lambda view: CallView(view, session, source, pipe)
+        )
+    finally:
+        session.close()
+        if source.abandoned:
+            shutil.rmtree(session.places.given, ignore_errors=True)  # nothing reads these results any more
+    _flush(pipe)
+    return 0
+
+
+def _leave_streams() -> None:
+    """Keep prints of any library out of the pipes."""
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+
+
+def _first_line(pipe: LinePipe) -> Mapping[str, Any] | None:
+    """Return the program's first line; None if it ended before."""
+    while True:
+        select.select([pipe.read], [], [])
+        try:
+            if lines := pipe.lines():
+                start: Mapping[str, Any] = lines[0]["start"]
+                return start
+        except EOFError:
+            return None
+
+
+def _begin(said: Mapping[str, Any], source: CallSource) -> RunSession:
+    settings = read_settings(said["settings"])
+    options = RunOptions.from_dict(said["options"])
+    listing = TaskList(
+        said["what"], source.form, iter(()), source=source, door=CALLS, prepare=lambda run: make_private(run.given)
+    )
+    session = start.begin(listing, options, settings, this_python(settings))
+    assert session is not None  # a list with a source is never empty
+    source.check = session.store.check
+    return session
+
+
+def _flush(pipe: LinePipe) -> None:
+    """Send the last lines; a program that does not read any more has ended, or is about to."""
+    poll = select.poll()
+    poll.register(pipe.write, select.POLLOUT)
+    while pipe.unsent and poll.poll(5000):
+        pipe.flush()
