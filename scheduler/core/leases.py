@@ -35,6 +35,8 @@ class Lease:
     """True if its file was lost and created again: it then lives as long as its shim, locked or not."""
     shim_id: str = ""
     """Distinguishes its shim from a later process with that pid, or one in a container; empty: not given."""
+    port: int = 0
+    """The network port that is kept for it; 0: none."""
     used: Mapping[str, int] = field(default_factory=dict)
     """Bytes that its process tree uses now; its file does not contain them. If the use cannot be measured it counts
     as none: that wastes memory, but never overcommits it.
@@ -57,6 +59,8 @@ class HeldLease:
 
     path: str
     fd: int
+    port: int = 0
+    """The network port that is kept for the attempt, told to no other one; 0: none was free."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -394,6 +394,8 @@ class Placement:
     """True if its RAM beside its GPUs is an expectation, to be corrected when its use has been measured."""
     visible: tuple[str, ...] = ()
     """The GPUs that it sees while it runs on the host, in its order: it is known to use none, but may begin to."""
+    port: int = 0
+    """The network port that is kept for the attempt; 0: none."""
 
     @property
     def gpus(self) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,8 +14,6 @@ from scheduler.devices.host.host_memory import HostDevices
 from scheduler.devices.mps.sharing import MpsSharing
 from scheduler.devices.task_env import ALL, gpu_environment
 
-FIRST_PORT, PORTS = 20_000, 12_000
-"""The range of ports for tasks, below the ports that the kernel assigns by itself."""
 SHARERS = 2
 """The number of tasks per GPU among which the cores are divided."""
 
@@ -65,8 +62,6 @@ class DevicePool:
         variables = gpu_environment(mine, self._visible, ordinals, self._environ)
         if not placement.gpus:
             return {**self.host.environment_for(placement), **variables}
-        if "MASTER_PORT" not in self._environ:
-            variables["MASTER_PORT"] = str(free_port(placement.task, placement.attempt))
         return {**self.host.threads(self._share(len(mine))), **variables}
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
@@ -122,21 +117,6 @@ class DevicePool:
             self.mps = None
         if self.gpus is not None:
             self.gpus.close()
-
-
-def free_port(task: int, attempt: int) -> int:
-    """Return a port on which no process listens now, a different one for each attempt."""
-    first = (task * 31 + attempt) % PORTS
-    for offset in range(PORTS):
-        port = FIRST_PORT + (first + offset) % PORTS
-        with socket.socket() as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                trial.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
-    return FIRST_PORT + first
 
 
 class Watchers:

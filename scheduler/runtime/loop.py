@@ -8,7 +8,7 @@ from scheduler.core.attempts.attempt_publisher import AttemptPublisher
 from scheduler.core.attempts.attempt_tracker import AttemptTracker
 from scheduler.core.attempts.early_abort import sentences
 from scheduler.core.attempts.happenings import WITHOUT_RECORD, is_on_disk, sort
-from scheduler.core.attempts.launch_spec import LaunchBuilder, TaskEnvironment
+from scheduler.core.attempts.launch_spec import LaunchBuilder, TaskEnvironment, with_ports
 from scheduler.core.attempts.probe_ids import ProbeIds
 from scheduler.core.attempts.pruning import PruningJudge
 from scheduler.core.brain import Brain
@@ -428,7 +428,7 @@ class Loop:
         if len(taken) == len(decision.placements):
             self._notices.end_trouble()
         self._refuse(decision.impossible)
-        self._launch(decision.placements[: len(taken)], taken)
+        self._launch(with_ports(decision.placements, taken), taken)
         if preempted is not None:
             self._settle([preempted])
             self._clock.say_room(preempted)

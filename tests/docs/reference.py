@@ -187,6 +187,8 @@ TASKS_ARE_TOLD = (
         ),
     ),
     ("SCHEDULER_PROGRESS", '"3/10" written here is progress; the usual epoch lines on stdout are progress too'),
+    ("MASTER_PORT", "network port that is kept for the attempt: no other attempt on this machine is told it"),
+    ("PET_MASTER_PORT", "the same port, for torchrun"),
 )
 
 JSON = """\

@@ -52,7 +52,11 @@ def test_the_architecture_names_every_package() -> None:
 
 
 def test_reference_lists_every_variable_of_a_task() -> None:
-    told = set(re.findall(r'"(SCHEDULER_[A-Z_]+)"', (ROOT / "scheduler/core/attempts/launch_spec.py").read_text()))
+    told = set(
+        re.findall(
+            r'"(SCHEDULER_[A-Z_]+|(?:PET_)?MASTER_PORT)"', (ROOT / "scheduler/core/attempts/launch_spec.py").read_text()
+        )
+    )
     assert told == {name for name, _ in reference.TASKS_ARE_TOLD}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath, PurePosixPath
 from signal import Signals
 from typing import Protocol
@@ -12,11 +12,16 @@ from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, EstimateSource, Job, Placement, Purpose, Warn
 from scheduler.core.ports import Devices, GpuSharing, Launch, MpsLaunch, Watched
 from scheduler.core.tasks import command
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 _FAILING = ("/bin/sh", "-c", 'echo "scheduler: $1" >&2; exit 78', "scheduler")
 """The command in place of one that cannot be filled in: it fails with a sentence in its log (EX_CONFIG)."""
 _UNATTENDED = MpsLaunch({}, (), -1)
+_PORT_VARIABLES = ("MASTER_PORT", "PET_MASTER_PORT")
+"""The variables from which programs read the port: torch's `env://` and Lightning the first, torchrun the second."""
+_ADDRESS = "MASTER_ADDR"
+_HERE = (None, "", "localhost", "127.0.0.1", "::1", "0.0.0.0")
+"""Values of MASTER_ADDR that mean this machine."""
 
 
 class TaskPaths(Protocol):
@@ -156,10 +161,23 @@ class LaunchBuilder:
         told.update(self._devices.environment_for(placement))
         if job.append == command.ONE_SHOT and placement.sees:
             told["GPU"] = ",".join(f"cuda{number}" for number in self._devices.cuda_numbers(placement))
+        told.update(self._ports(placement, job))
         told.update(attended.environ)
         told.update(job.environ)
         told.update(job.spec.env)
         return told
+
+    def _ports(self, placement: Placement, job: Job) -> dict[str, str | None]:
+        """Return the variables by which processes of the task meet at the port that is kept for it.
+
+        A port that the run's environment names is replaced, because all tasks would share it, unless they meet at
+        another machine.
+        """
+        shell = job.shell.environ if job.shell is not None else {}
+        named = [said[_ADDRESS] for said in (dict(job.spec.env), shell, self._around.environ) if _ADDRESS in said]
+        if not placement.port or (named and named[0] not in _HERE):
+            return {}
+        return dict.fromkeys(_PORT_VARIABLES, str(placement.port))
 
     def _epochs(self, placement: Placement, job: Job) -> int | None:
         epochs = job.spec.terms.epochs
@@ -196,3 +214,9 @@ class LaunchBuilder:
             task.placement.ram_expected,
             bool(task.placement.visible or (task.placement.gpus and not settled)) and not task.without,
         )
+
+
+def with_ports(placements: Sequence[Placement], taken: Sequence[HeldLease]) -> list[Placement]:
+    """Return the placements that got a lease, each with the port that is kept for it."""
+    leased = zip(placements, taken, strict=False)  # the last ones may have none
+    return [replace(placement, port=lease.port) if lease.port else placement for placement, lease in leased]

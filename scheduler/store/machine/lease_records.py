@@ -42,6 +42,7 @@ def to_block(placement: Placement, shim: int, boot: str, lasting: Mapping[str, A
         "boot": boot,
         "bytes": dict(placement.reservation),
         "load": placement.load,
+        "port": placement.port,
     }
     return pack_block(fields)
 
@@ -73,6 +74,7 @@ class LeaseKind(RecordKind[Lease]):
             by_shim=bool(name[5]) and bool(said.get("shim_id", "")),
             since=amount(said.get("since", 0.0)),
             expected=amount(said.get("expected", 0.0)),
+            port=int(said.get("port", 0)),
         )
 
     def nonsense(self, name: re.Match[str]) -> Lease:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from scheduler.core.leases import HeldLease, Lease
 from scheduler.core.model import Placement, Waiter, WaitTicket
@@ -26,11 +27,13 @@ from scheduler.store.machine.lease_directory import open_trusted, owned_by
 from scheduler.store.machine.lease_records import BY_SHIM, LASTING, LEASES, namespace, stem, to_block
 from scheduler.store.machine.locked_files import holder
 from scheduler.store.machine.mutex import Mutex
+from scheduler.store.machine.ports import free_port
 from scheduler.store.machine.published_forecasts import PublishedForecastFile
 from scheduler.store.machine.records import RecordDirectory
 from scheduler.store.machine.site_config import SiteConfigReader
 from scheduler.store.machine.wait_tickets import Tickets
 from scheduler.units import count
+from scheduler.values import replace
 
 LOOKING = 1.0
 """Least seconds between looks at the directory, and at the site's rules, outside the mutex."""
@@ -50,6 +53,7 @@ class OwnLease(NamedTuple):
     inode: int = 0
     """The inode of its file, which distinguishes it from another file with its name; 0: it must be created again."""
     since: float = 0.0
+    port: int = 0
     by_shim: bool = False
     """True if it was created again, so that it lives as long as the shim that it names."""
     fd: int = -1
@@ -70,6 +74,8 @@ class FileLeaseRegistry:
         self._path = str(directory)
         self._stem = stem(self.uid, run)
         self._boot = boot
+        self._ports: set[int] = set()
+        """The ports of all living leases, as they were last read."""
         self._own: dict[Key, OwnLease] | None = None
         """This run's leases by task and attempt; None: the directory has not been searched for them."""
         self._fd = open_trusted(directory)
@@ -170,12 +176,19 @@ class FileLeaseRegistry:
 
     def others(self) -> list[Lease]:
         """Return every living lease of other runs; remove dead ones of this user."""
-        return list(self._records.read(LEASES, self._is_other))
+        others = list(self._records.read(LEASES, self._is_other))
+        self._ports = {lease.port for lease in others}.union([one.port for one in self.own().values()])
+        return others
 
     def take(self, placement: Placement) -> HeldLease:
-        """Write a placement's lease and lock it, before another scheduler can decide. Raise LeaseError."""
+        """Write a placement's lease and lock it, before another scheduler can decide. Raise LeaseError.
+
+        The lease names a port that no other one has, as far as `others` has returned them.
+        """
+        port = free_port(self._ports, crc32(f"{self._stem}{placement.task}.{placement.attempt}".encode()))
+        self._ports.add(port)
         try:
-            return self._make(placement, round(time.time(), 3))
+            return self._make(replace(placement, port=port), round(time.time(), 3))
         except OSError as exc:
             raise LeaseError(f"cannot write a lease in {self.directory}: {exc.strerror}") from exc
 
@@ -206,8 +219,8 @@ class FileLeaseRegistry:
         }  # fmt: skip
         block = to_block(placement, shim, self._boot, lasting)
         name, fd = self._records.make(f"{self._stem}{key[0]}.{key[1]}.", block, BY_SHIM if by_shim else "")
-        self.own()[key] = OwnLease(name, os.fstat(fd).st_ino, since, by_shim, fd if by_shim else -1)
-        return HeldLease(f"{self._path}/{name}", fd)
+        self.own()[key] = OwnLease(name, os.fstat(fd).st_ino, since, placement.port, by_shim, fd if by_shim else -1)
+        return HeldLease(f"{self._path}/{name}", fd, placement.port)
 
     # ---- this run's leases ----
 
@@ -227,7 +240,7 @@ class FileLeaseRegistry:
     def _found(self, lease: Lease) -> OwnLease:
         """Return a lease of an earlier scheduler; one that it had created again has lost its lock with it."""
         inode = 0 if lease.by_shim else _inode(self._fd, lease.name)
-        return OwnLease(lease.name, inode, lease.since, lease.by_shim)
+        return OwnLease(lease.name, inode, lease.since, lease.port, lease.by_shim)
 
     def adopt(self, task: int, attempt: int) -> None:
         """Expect a lease of an attempt that an earlier scheduler started; if it has none, it gets one."""

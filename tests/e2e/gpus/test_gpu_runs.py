@@ -473,6 +473,7 @@ class TestEnvironment:
             assert Path(environ[name]).is_relative_to(home.state / "runs/1/tasks"), name
         assert environ["SCHEDULER_KEY"] != beside["SCHEDULER_KEY"]
         assert environ["MASTER_PORT"] != beside["MASTER_PORT"]
+        assert environ["PET_MASTER_PORT"] == environ["MASTER_PORT"]
         assert int(environ["OMP_NUM_THREADS"]) >= 1
         assert (beside["OMP_NUM_THREADS"], beside["MINE"]) == ("7", "yes")
 

@@ -74,6 +74,72 @@ def test_a_changed_reservation_keeps_the_times_of_its_lease(leases: Path, held: 
     assert (before.since > 0, before.expected) == (True, 90.0)
 
 
+def port_for(registry: FileLeaseRegistry, held: list[int], task: int = 7) -> int:
+    """Return the port of a new lease of a task."""
+    with registry.deciding() as transaction:
+        transaction.others()
+        taken = transaction.take(Placement(task, 1, Purpose.RUN, {HOST: 5}, 1.0, EstimateSource.DECLARED))
+    held.append(taken.fd)
+    return taken.port
+
+
+class TestPorts:
+    """Every attempt gets a port that no other living attempt has, of whichever scheduler."""
+
+    @pytest.fixture(autouse=True)
+    def _one_start(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("scheduler.store.machine.leases.crc32", lambda text: 500)
+
+    def test_two_runs_and_two_tasks_get_four_ports(self, leases: Path, held: list[int]) -> None:
+        runs = [FileLeaseRegistry(leases, run, "b") for run in ("1-a", "2-b")]
+        ports = {port_for(run, held, task) for run in runs for task in (7, 8)}
+        assert len(ports) == 4
+        assert 0 not in ports
+        assert sorted(lease.port for lease in living(leases)) == sorted(ports)
+        for run in runs:
+            run.close()
+
+    def test_the_port_of_a_lease_that_was_written_by_another_process_is_passed_over(
+        self, leases: Path, held: list[int]
+    ) -> None:
+        registry = FileLeaseRegistry(leases, "1-a", "b")
+        free = port_for(registry, held)
+        registry.drop(7, 1)
+        seen(leases, held, record(port=free))
+        assert port_for(registry, held) not in (free, 0)
+        registry.close()
+
+    def test_the_port_of_a_dead_lease_is_free_again(self, leases: Path, held: list[int]) -> None:
+        first, second = (FileLeaseRegistry(leases, run, "b") for run in ("1-a", "2-b"))
+        port = port_for(first, held)
+        os.close(held.pop())
+        assert port_for(second, held) == port
+        first.close()
+        second.close()
+
+    def test_a_restarted_scheduler_passes_over_the_ports_of_its_living_attempts(
+        self, leases: Path, held: list[int]
+    ) -> None:
+        earlier = FileLeaseRegistry(leases, "1-a", "b")
+        port = port_for(earlier, held)
+        earlier.close()
+        later = FileLeaseRegistry(leases, "1-a", "b")
+        later.adopt(7, 1)
+        assert port_for(later, held, 8) not in (port, 0)
+        later.close()
+
+    def test_a_lease_that_is_made_again_keeps_its_port(self, leases: Path, held: list[int]) -> None:
+        registry = FileLeaseRegistry(leases, "1-a", "b")
+        port = port_for(registry, held)
+        placed = Placement(7, 1, Purpose.RUN, {HOST: 5}, 1.0, EstimateSource.DECLARED, port=port)
+        for name in os.listdir(leases):
+            if name[0].isdigit():
+                (leases / name).unlink()
+        registry.restore([(placed, os.getpid())])
+        assert [lease.port for lease in living(leases)] == [port]
+        registry.close()
+
+
 @fault(101)
 def test_a_lease_whose_name_is_taken_gets_another_name(
     leases: Path, held: list[int], monkeypatch: pytest.MonkeyPatch

@@ -95,6 +95,35 @@ def test_a_task_is_told_all_that_the_reference_lists() -> None:
     }
 
 
+def ports(
+    env: tuple[tuple[str, str], ...] = (), shell: TaskShell | None = None, port: int = 20008, **environ: str
+) -> dict[str, str | None]:
+    """Return what an attempt with a port is told about ports."""
+    row = replace(spec(filename="", command="train"), env=env)
+    told = builder(**environ).launch(replace(PLACEMENT, port=port), Job(row, "t", "k", shell=shell), LEASE).env
+    return {name: value for name, value in told.items() if name.endswith("MASTER_PORT")}
+
+
+class TestPort:
+    def test_a_task_is_told_its_port_by_each_name_that_programs_read(self) -> None:
+        assert ports() == {"MASTER_PORT": "20008", "PET_MASTER_PORT": "20008"}
+
+    def test_a_port_that_the_shell_exports_for_all_tasks_is_replaced(self) -> None:
+        told = ports(MASTER_PORT="29500", PET_MASTER_PORT="29500", MASTER_ADDR="localhost")
+        assert told == {"MASTER_PORT": "20008", "PET_MASTER_PORT": "20008"}
+
+    def test_a_port_that_the_row_names_stays(self) -> None:
+        assert ports((("MASTER_PORT", "4000"),)) == {"MASTER_PORT": "4000", "PET_MASTER_PORT": "20008"}
+
+    def test_a_task_that_meets_others_at_another_machine_keeps_its_port(self) -> None:
+        shell = TaskShell({"MASTER_ADDR": "node1"}, "python", {})
+        assert ports(MASTER_ADDR="node1") == ports(shell=shell) == {}
+        assert ports((("MASTER_ADDR", "node1"),), MASTER_ADDR="localhost") == {}
+
+    def test_a_task_without_a_port_is_told_none(self) -> None:
+        assert ports(port=0) == {}
+
+
 def test_a_task_without_gpus_and_epochs_is_told_so() -> None:
     here = replace(PLACEMENT, reservation={HOST: 0})
     env = builder().launch(here, job(epochs=None), LEASE).env
