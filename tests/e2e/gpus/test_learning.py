@@ -157,7 +157,9 @@ class TestWrongEstimates:
     def test_memory_error_is_retried_with_more_and_the_last_time_alone(self, home: Home) -> None:
         home.write("jobs.csv", "Command", "python3 -c 'raise MemoryError'", "true")
         task, other = run(home, code=1)
-        assert (task["state"], task["ooms"], task["attempts"]) == ("oom", 3, 3)
+        # A fourth attempt follows if something else on this machine held memory during the one that had it all.
+        assert (task["state"], task["ooms"]) in {("oom", 3), ("oom", 4)}
+        assert task["attempts"] == task["ooms"]
         assert other["state"] == "succeeded"
 
     @fault(41)

@@ -471,10 +471,14 @@ class TestStatus:
     def test_status_shows_the_memory_a_lease_uses_on_its_gpu(self, one_gpu: GpuHome) -> None:
         with one_gpu.start("exec", "--", "python", "-S", "hold.py", "--take", "3GiB", "--until", "go") as first:
             one_gpu.wait_for_use(0, 3 << 30)
-            facts = json.loads(one_gpu.call("status", "--json", code=0).stdout)
+            wait_until(lambda: self._used(one_gpu) >= 3 << 30)
             one_gpu.go()
             assert first.wait(PATIENCE) == 0
-        assert facts["leases"][0]["used"]["GPU 0"] >= 3 << 30
+
+    def _used(self, home: GpuHome) -> int:
+        """Return what status says that the only lease uses on GPU 0; 0 if it was not measured yet."""
+        (lease,) = json.loads(home.call("status", "--json", code=0).stdout)["leases"]
+        return int(lease["used"].get("GPU 0", 0))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root disables devices for all users")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from scheduler.app import notify
+from scheduler.app.live import terminal_view
 from scheduler.app.notify import Notifier
-from scheduler.app.observe import live
 from scheduler.devices.mps.sharing import MpsSharing
 from scheduler.execution import cleanup
 from scheduler.execution.cleanup import BEHIND, Leftovers, Remover
@@ -34,11 +34,11 @@ def stop(pid: int) -> None:
 
 @fault(88)
 def test_stopped_guard_of_the_terminal_does_not_keep_a_run_from_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "GUARD_ENDS", 0.2)
+    monkeypatch.setattr(terminal_view, "GUARD_ENDS", 0.2)
     guard = start_child(["/bin/sh", "-c", "read -r line; :"])
     stop(guard.pid)
     began = time.monotonic()
-    live.release(guard)
+    terminal_view.release(guard)
     assert time.monotonic() - began < AT_ONCE
     wait_until(lambda: guard.poll() == -signal.SIGKILL)
 

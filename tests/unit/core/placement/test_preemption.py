@@ -52,6 +52,7 @@ class TestWhoAsks:
 
     def test_a_task_that_does_not_say_so_asks_no_other(self) -> None:
         assert asks(running(long(), urgent(preempt=False))) is None
+        assert asks(running(long(), [*urgent(preempt=False), *urgent(priority=7)])) is None
 
     def test_the_setting_lets_every_task_ask(self) -> None:
         assert asks(running(long(), urgent(preempt=False), preempt=True)) == Preempted(2, (1,))
