@@ -6,7 +6,7 @@ import sys
 
 from scheduler.app.observe import run_facts
 from scheduler.cli.parsing import Parser, settings_from, show
-from scheduler.core.profiling.profile_index import StoredProfile
+from scheduler.core.profiling.profile import StoredProfile
 from scheduler.errors import UsageError
 from scheduler.store.profiles import ProfileStore
 from scheduler.ui.verbs import profiles as view

@@ -36,7 +36,6 @@ from scheduler.core.model import (
     NO_TASK,
     UNFINISHED,
     Decision,
-    EstimateSource,
     Machine,
     Outcome,
     Placement,
@@ -45,7 +44,8 @@ from scheduler.core.model import (
     Terms,
 )
 from scheduler.core.profiling import estimator, observation, sampling, without_gpu
-from scheduler.core.profiling.profile_index import Observation, ProfileIndex
+from scheduler.core.profiling.profile import Observation
+from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.queue.dependencies import STATE_AFTER
 from scheduler.core.run_state import RunState
 from scheduler.core.tasks.after import parent_name
@@ -174,9 +174,7 @@ class Brain(RunState):
             self.wait_queue.remove(task.id, started=to in LIVING)
         elif to is State.WAITING:
             if self.profiles.kind(self.task_table.kind(task.id)) is None:
-                self.task_table.assign(
-                    task.id, 0
-                )  # its class was forgotten while it did not wait: it is determined again
+                self.task_table.assign(task.id, 0)  # its class was forgotten meanwhile: it is determined again
             self.wait_queue.put_back(task.id, apart=bool(task.floors))
             self.note_waiting(task.id, self._at)
 
@@ -196,7 +194,7 @@ class Brain(RunState):
         task.attempts = event.attempt
         task.placement = event
         self._alive[task.id] = task
-        if event.purpose is Purpose.PROBE or event.source is EstimateSource.MEASURED or self.is_unsure(task.id):
+        if event.purpose is Purpose.PROBE or event.source.is_watched or self.is_unsure(task.id):
             self._learning[task.id] = None
         self.capacity.come(event)
         if self.task_table.kind(task.id) == 0:
@@ -230,6 +228,8 @@ class Brain(RunState):
         if HOST in event.peak:
             task.last_ram_peak_at = at
             self._raise_ram(task, task.placement)
+        if self.outgrew(task):
+            self._forget_requests(self.task_table.kind(task.id))
         if any(key in task.placement.devices for key in grown):
             task.last_peak_at = at  # a slow growth of RAM beside GPUs must not keep them locked
 

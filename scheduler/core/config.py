@@ -64,6 +64,10 @@ class SchedulingConfig:
     tight_margin: float = 0.03
     tight_margin_bytes: int = 128 * MIB
     """The margin after five full runs within 2 % of each other: 3 % + 128 MiB."""
+    earlier_margin: float = 0.25
+    unconfirmed_margin: float = 1.0
+    """The margin of a need that an earlier version of the script showed: twice as much until a task of the new version
+    has settled, because the edit may have doubled the batch size; then a quarter more."""
     profile: Profiling = Profiling.OFF
     """How needs are learned. OFF here, since a Brain without task classes has nothing to learn about."""
     profile_epochs: int = 2

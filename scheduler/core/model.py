@@ -95,6 +95,8 @@ class EstimateSource(StrEnum):
     """Its row says it."""
     PROFILE = "profile"
     """Attempts of its task class showed it."""
+    EARLIER = "earlier version"
+    """An earlier version of its script showed it, or the script on another driver or model of device."""
     SIMILAR = "similar"
     """Task classes of the same script that differ only in arguments that do not matter showed it."""
     INTERPOLATED = "interpolated"
@@ -103,6 +105,11 @@ class EstimateSource(StrEnum):
     """A short attempt of its task class showed it."""
     MEASURED = "measured"
     """It is unknown, and measured while the task runs."""
+
+    @property
+    def is_watched(self) -> bool:
+        """True if an attempt is watched until its memory has settled, since it may need another amount."""
+        return self is EstimateSource.MEASURED or self is EstimateSource.EARLIER
 
 
 class Profiling(StrEnum):

@@ -17,7 +17,8 @@ from scheduler.core.placement.capacity import CapacityView
 from scheduler.core.placement.request import ResourceRequest
 from scheduler.core.placement.request_cache import RequestCache
 from scheduler.core.profiling import estimator, observation, own_peak, without_gpu
-from scheduler.core.profiling.profile_index import Observation, PredictedPeak, Profile, ProfileIndex
+from scheduler.core.profiling.profile import Observation, PredictedPeak, Profile
+from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.queue.dependencies import DependencyTracker
 from scheduler.core.queue.task_table import TaskTable
 from scheduler.core.queue.wait_queue import WaitQueue
@@ -165,6 +166,15 @@ class RunState:
             return False
         most = max((task.peak.get(key, 0) for key in placement.gpus), default=0)
         return most <= rules.context and self.profiles.is_unlike(most, rules.unlike, rules.unlike_kinds)
+
+    def outgrew(self, task: TaskState) -> bool:
+        """Take in the use of an attempt whose need was taken from an earlier version of its script; return whether
+        other tasks are expected to need more because of it.
+        """
+        placement = task.placement
+        if placement is None or placement.source is not EstimateSource.EARLIER:
+            return False
+        return self.profiles.outgrew(self.task_table.kind(task.id), placement.by_part(task.peak))
 
     def knows(self, task: int, gpus: int) -> bool:
         """Tell whether a task's need follows from the profile of its own class, or its class has nothing to learn."""

@@ -6,23 +6,18 @@ import contextlib
 import json
 import os
 import sqlite3
-import stat
 import time
 from collections.abc import Iterator
-from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from scheduler.core.model import HOST, EstimateSource
-from scheduler.core.profiling.profile_index import Observation, Peaks, Profile, StoredProfile
+from scheduler.core.profiling.profile import Observation, Peaks, Profile, StoredProfile
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.errors import StateError
 from scheduler.runtime.paths import owner_beside_root
-from scheduler.runtime.threads import BoundedCalls
 from scheduler.store.run import schema
 
-LARGEST_SCRIPT = 16 * 1024 * 1024
 _TEMPORARY = frozenset({
     sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOLFS,
@@ -101,7 +96,7 @@ class ProfileStore:
         """Yield every profile; leave out one that cannot be read, so that it is learned again."""
         for key, what, device, updated, data in self._db.execute(schema.GET_PROFILES).fetchall():
             with contextlib.suppress(ValueError, TypeError, KeyError):
-                yield StoredProfile(key, what, device, updated, _from_json(data))
+                yield StoredProfile(key, what, device, updated, _from_json(data, updated))
 
     def known(self) -> dict[str, Profile]:
         """Return every profile by its key."""
@@ -115,7 +110,7 @@ class ProfileStore:
             found = self._db.execute(schema.GET_PROFILE, (kind.key,)).fetchone()
             profile = _from_json_or_empty(found[0]) if found else Profile()
             profile.learn(evidence)
-            profile.family, profile.slots = kind.family, kind.slots
+            profile.family, profile.slots, profile.relations = kind.family, kind.slots, kind.relations
             self._db.execute(schema.PUT_PROFILE, (kind.key, kind.what, device, now, _to_json(profile)))
             self._db.execute(schema.COMMIT)
         except sqlite3.Error as exc:
@@ -149,11 +144,12 @@ def _to_json(profile: Profile) -> str:
             "busy": profile.busy,
             "family": profile.family,
             "slots": profile.slots,
+            "relations": profile.relations,
         }
     )
 
 
-def _from_json(text: str) -> Profile:
+def _from_json(text: str, updated: float = 0.0) -> Profile:
     """Return a profile. Raise ValueError, TypeError or KeyError for a damaged one."""
     data = json.loads(text)
     return Profile(
@@ -165,6 +161,8 @@ def _from_json(text: str) -> Profile:
         earlier=True,
         family=str(data["family"]),
         slots=tuple((str(name), str(value)) for name, value in data["slots"]),
+        relations=tuple(map(str, data.get("relations", ()))),
+        updated=updated,
     )
 
 
@@ -181,29 +179,3 @@ def _part(name: str, data: dict[str, Any]) -> Peaks:
         raise ValueError("a peak is too low")
     source = EstimateSource.PROBE if data["lower_by"] == EstimateSource.PROBE else EstimateSource.PROFILE
     return Peaks(full=full, lower=int(data["lower"]), lower_by=source, above=int(data["above"]))
-
-
-class ScriptDigests:
-    """The digests of scripts, which are part of the keys of profiles; each version of a script is read only once."""
-
-    def __init__(self, calls: BoundedCalls | None = None) -> None:
-        """Look at scripts through `calls`: they may be on a dead network mount. None: without a time limit."""
-        self._calls = calls
-        self._digests: dict[tuple[str, int, int], str] = {}
-
-    def digest(self, path: str) -> str:
-        """Return the digest of a script; empty if it is not a readable file. Raise TimeoutError."""
-        read = partial(self._read, path)
-        return read() if self._calls is None else self._calls.call(os.path.dirname(path), read)
-
-    def _read(self, path: str) -> str:
-        try:
-            status = os.stat(path)
-            key = (path, status.st_mtime_ns, status.st_size)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_SCRIPT:
-                return ""
-            if key not in self._digests:
-                self._digests[key] = blake2b(Path(path).read_bytes(), digest_size=10).hexdigest()
-        except OSError:
-            return ""
-        return self._digests[key]

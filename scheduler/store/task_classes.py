@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable
 
 from scheduler.core.model import Job, Terms
-from scheduler.core.profiling.task_class import TaskClass, files_of, kind, script_of
+from scheduler.core.profiling.task_class import ScriptPlace, TaskClass, files_of, kind, script_of
 from scheduler.runtime.python_envs import Programs
 from scheduler.runtime.threads import BoundedCalls
-from scheduler.store.profiles import ProfileStore, ScriptDigests
+from scheduler.store.profiles import ProfileStore
 from scheduler.store.run.launch_command import located
+from scheduler.store.script_digests import ScriptDigests
 from scheduler.values import replace
 
 
@@ -31,6 +32,7 @@ class TaskClassFinder:
         self._programs = programs
         self._directory = directory
         self._scripts = ScriptDigests(calls)
+        self._home = os.path.expanduser("~")
 
     def of(self, job: Job, programs: Programs | None = None) -> TaskClass:
         """Return the class of a task; a program on PATH is identified by its path. Raise TimeoutError where the
@@ -38,7 +40,21 @@ class TaskClassFinder:
         """
         programs = programs or self._programs
         job = replace(job, spec=located(job.spec, programs))
-        place = os.path.join(self._directory, job.spec.directory)
-        files = files_of(job.spec, script_of(job.spec))
-        digest = next(filter(None, (self._scripts.digest(os.path.join(place, file)) for file in files)), "")
-        return kind(job.spec, job.append, programs.python.path, digest, self.device(job.spec.terms))
+        directory = os.path.normpath(os.path.join(self._directory, job.spec.directory))
+        script = script_of(job.spec)
+        files = [os.path.normpath(os.path.join(directory, file)) for file in files_of(job.spec, script) if file]
+        root = "" if len(files) == 1 else directory  # a module is found from the directory of the task
+        found = next(((file, digest) for file in files if (digest := self._scripts.digest(file, root))), ("", ""))
+        return kind(
+            job.spec,
+            job.append,
+            programs.python.path,
+            found[1],
+            self.device(job.spec.terms),
+            self._place(found[0], directory),
+        )
+
+    def _place(self, script: str, directory: str) -> ScriptPlace:
+        """Return where a script is; a script that lies in the home itself has no folder of its own."""
+        folder = os.path.dirname(script) if script else directory
+        return ScriptPlace(script, "" if folder == self._home else folder, self._home)

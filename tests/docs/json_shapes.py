@@ -176,7 +176,7 @@ _WHY = {
 }  # fmt: skip
 _PLAN = {
     "format": "integer", "file": "text", "tasks": "integer", "batches": "integer",
-    "starts": [{"row": "integer", "name": "text", "reserved": BYTES}],
+    "starts": [{"row": "integer", "name": "text", "reserved": BYTES, "source": "text"}],
     "waits": [{"row": "integer", "name": "text", "why": "text"}], "over_in_s": (SPAN, "null"), "why": "text",
     "timeline": [{"row": "integer", "name": "text", "device": "text", "start_s": "number", "end_s": "number"}],
     "guessed": "integer", "hints": ["text"],

@@ -198,7 +198,12 @@ def _now(plan: Plan) -> dict[str, Any]:
     """Return which tasks would start now, and why the next ones would wait."""
     jobs, brain = plan.jobs, plan.brain
     starts = [
-        {"row": jobs[one.task].spec.row, "name": jobs[one.task].name, "reserved": dict(one.reservation)}
+        {
+            "row": jobs[one.task].spec.row,
+            "name": jobs[one.task].name,
+            "reserved": dict(one.reservation),
+            "source": one.source,
+        }
         for one in plan.decision.placements
         if one.task in jobs
     ]

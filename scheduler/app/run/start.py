@@ -27,7 +27,8 @@ from scheduler.core.events import Event
 from scheduler.core.model import DeviceBudget, Terms
 from scheduler.core.placement.device_capacity import largest
 from scheduler.core.placement.request import gpus_of
-from scheduler.core.profiling.profile_index import Profile, ProfileIndex
+from scheduler.core.profiling.profile import Profile
+from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.runtime import clock
 from scheduler.runtime.paths import RUN_CODE, RunPaths, StatePaths
 from scheduler.runtime.python_envs import Programs

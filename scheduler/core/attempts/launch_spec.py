@@ -9,7 +9,7 @@ from typing import Protocol
 
 from scheduler.core.leases import HeldLease
 from scheduler.core.lifecycle import TaskState
-from scheduler.core.model import HOST, EstimateSource, Job, Placement, Purpose, Warn
+from scheduler.core.model import HOST, Job, Placement, Purpose, Warn
 from scheduler.core.ports import Devices, GpuSharing, Launch, MpsLaunch, Watched
 from scheduler.core.tasks import command
 from scheduler.values import dataclass, replace
@@ -197,7 +197,7 @@ class LaunchBuilder:
         assert task.placement is not None
         places, key = self._around.places, (task.id, task.attempts)
         visible = dict.fromkeys(task.placement.visible, 0)
-        settled = task.settled or task.placement.source is not EstimateSource.MEASURED
+        settled = task.settled or not task.placement.source.is_watched
         return Watched(
             shim,
             (

@@ -11,7 +11,7 @@ from scheduler.core.config import BATCHES
 from scheduler.core.control.messages import waiting, waits
 from scheduler.core.control.wait_reason import DeviceState, HolderUse, RequestedResources, WaitReason
 from scheduler.core.lifecycle import TaskState
-from scheduler.core.model import HOST, Machine, Placement, State
+from scheduler.core.model import HOST, EstimateSource, Machine, Placement, State
 from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, is_called, kept_for_unmanaged
 from scheduler.core.placement.policies.batches import BatchPass
 from scheduler.core.placement.refusal import Reason, Refusal
@@ -108,7 +108,7 @@ def _refusal(brain: Brain, machine: Machine, asked: SchedulingPass | SlotPass, t
 
 def _wants(brain: Brain, task: int, need: ResourceRequest) -> RequestedResources:
     ask = max(need.gpus, key=lambda one: one.bytes or 0) if need.gpus else need.host
-    share, margin = _margin(brain, ask)
+    share, margin = _margin(brain, ask, need.source)
     touched = brain.task(task)
     peak, reserved = ask.bare or ask.least, _within_devices(brain, task, need, ask)
     return RequestedResources(
@@ -120,7 +120,7 @@ def _wants(brain: Brain, task: int, need: ResourceRequest) -> RequestedResources
         margin,
         touched.ooms if touched else 0,
         no_gpu=need.visible > 0,
-        is_expected=ask.enough > 0,
+        is_expected=ask.enough > 0 and need.source is EstimateSource.MEASURED,
         classes=brain.profiles.sized if ask.enough else 0,
         starts_with=min(ask.enough, reserved or 0),
     )
@@ -135,13 +135,15 @@ def _within_devices(brain: Brain, task: int, need: ResourceRequest, ask: MemoryR
     )
 
 
-def _margin(brain: Brain, ask: MemoryRequest) -> tuple[float, int]:
+def _margin(brain: Brain, ask: MemoryRequest, source: EstimateSource) -> tuple[float, int]:
     """Return the margin of a measured peak as a share and in bytes."""
     rules, peak = brain.rules, ask.bare or ask.least
     if ask.bytes is not None and ask.bytes == estimator.with_margin(peak, rules):
         return rules.margin, rules.margin_bytes
     if ask.bytes is not None and ask.bytes == int(peak * (1 + rules.tight_margin)) + rules.tight_margin_bytes:
         return rules.tight_margin, rules.tight_margin_bytes
+    if source is EstimateSource.EARLIER and ask.bytes is not None and peak:
+        return round((ask.bytes - rules.margin_bytes) / peak - 1, 2), rules.margin_bytes
     return 0.0, 0
 
 

@@ -10,7 +10,7 @@ from scheduler.core.events import Exited
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, EstimateSource, Placement, Profiling, Purpose, Terms
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, declared
-from scheduler.core.profiling.profile_index import Peaks, PredictedPeak, Profile, main_parts
+from scheduler.core.profiling.profile import Peaks, PredictedPeak, Profile, main_parts
 from scheduler.values import replace
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _main(
     if profile is not None and profile.knows(gpus):
         return profile.source(gpus), tuple(_known(profile.part(part), rules) for part in parts)
     if guess is not None and all(part in guess.peaks for part in parts):
-        return guess.by, tuple(_guessed(guess.peaks[part], rules) for part in parts)
+        return guess.by, tuple(_guessed(guess, part, rules) for part in parts)
     above = [profile.part(part).above if profile is not None else 0 for part in parts]
     return EstimateSource.MEASURED, tuple(
         MemoryRequest(None, least=with_margin(bytes_, rules) if bytes_ else 0) for bytes_ in above
@@ -76,15 +76,29 @@ def _beside(
         return MemoryRequest(None)
     if profile is not None and profile.part(HOST).known:
         return _known(profile.part(HOST), rules)
-    return _guessed(guess.peaks[HOST], rules) if guess is not None and HOST in guess.peaks else MemoryRequest(None)
+    return _guessed(guess, HOST, rules) if guess is not None and HOST in guess.peaks else MemoryRequest(None)
 
 
 def _known(peaks: Peaks, rules: SchedulingConfig) -> MemoryRequest:
     return MemoryRequest(reserved_for(peaks, rules), peaks.peak)
 
 
-def _guessed(peak: int, rules: SchedulingConfig) -> MemoryRequest:
-    return MemoryRequest(with_margin(peak, rules), 0, least=peak)
+def _guessed(guess: PredictedPeak, part: str, rules: SchedulingConfig) -> MemoryRequest:
+    peak = guess.peaks[part]
+    if guess.by is not EstimateSource.EARLIER:
+        return MemoryRequest(with_margin(peak, rules), 0, least=peak)
+    bytes_ = int(peak * (1 + margin_of(guess, rules))) + rules.margin_bytes
+    return MemoryRequest(bytes_, 0, least=peak, enough=0 if guess.confirmed else with_margin(peak, rules))
+
+
+def margin_of(guess: PredictedPeak, rules: SchedulingConfig) -> float:
+    """Return the margin, as a share, of a need that an earlier version of the script showed.
+
+    What has grown already grows less far: the margin of an unconfirmed need contains what was seen to be more.
+    """
+    if guess.confirmed:
+        return rules.earlier_margin
+    return max(rules.earlier_margin, (1 + rules.unconfirmed_margin) / guess.grown - 1)
 
 
 def _cores(terms: Terms, profile: Profile | None, gpus: int) -> float:
@@ -228,8 +242,10 @@ def is_new_peak(before: int, now: int, rules: SchedulingConfig) -> bool:
 
 
 def is_watched(placement: Placement, settled: bool) -> bool:  # of the attempt
-    """Tell whether an attempt was started with unknown need and has not settled yet."""
-    return placement.source is EstimateSource.MEASURED and placement.purpose is Purpose.RUN and not settled
+    """Tell whether an attempt was started with an unknown need, or that of an earlier version, and has not settled
+    yet.
+    """
+    return placement.source.is_watched and placement.purpose is Purpose.RUN and not settled
 
 
 def is_at_its_beginning(task: TaskState, rules: SchedulingConfig) -> bool:

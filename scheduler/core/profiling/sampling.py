@@ -70,7 +70,7 @@ def _resized(
     elif (told := _told_meanwhile(run, living, placement, seen)) is not None:
         events.append(told)
     elif not any(key in placement.devices for key in news) and _may_settle(run, living, placement, now, busy == 0.0):
-        known = placement.source is not EstimateSource.MEASURED and placement.purpose is Purpose.RUN
+        known = not placement.source.is_watched and placement.purpose is Purpose.RUN
         less = dict(placement.reservation) if known else estimator.cut(placement, seen, rules)
         if less is not None:
             events.append(Peaked(task, attempt, seen))
@@ -119,8 +119,13 @@ def _known_meanwhile(
     reservation = dict(placement.reservation)
     for key, ask in zip(gpus, asked.gpus, strict=True):
         need = max(ask.bytes or 0, estimator.with_margin(seen[key], rules))
-        if (unsettled and need < reservation[key]) or estimator.is_new_peak(reservation[key], ask.bytes or 0, rules):
+        most = ask.bytes or 0
+        if asked.source is EstimateSource.EARLIER:  # its wide margin is for new attempts
+            most = estimator.with_margin(ask.least, rules)
+        if unsettled and need < reservation[key]:
             reservation[key] = need
+        elif estimator.is_new_peak(reservation[key], most, rules):
+            reservation[key] = max(most, estimator.with_margin(seen[key], rules))
     return reservation if reservation != placement.reservation else None
 
 
@@ -181,7 +186,7 @@ def _may_settle(run: SampledRun, living: TaskState, placement: Placement, now: f
     rules = run.rules
     if living.settled or living.last_peak_at == 0.0:
         return False
-    unknown = placement.source is EstimateSource.MEASURED or placement.purpose is Purpose.PROBE
+    unknown = placement.source.is_watched or placement.purpose is Purpose.PROBE
     if not unknown and not (placement.gpus and run.is_unsure(living.id)):
         return False
     if placement.gpus and rules.by_evidence and run.is_unlike(living):

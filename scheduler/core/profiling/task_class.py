@@ -32,6 +32,40 @@ class TaskClass:
     """The arguments that may differ within a family: names and values."""
     device: str = ""
     """The device on which it runs, in words for users."""
+    relations: tuple[str, ...] = ()
+    """The relations of its script to other versions, whatever device they ran on: by its path, and by its content."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptPlace:
+    """Where a script is, so that its copy elsewhere has the same profiles."""
+
+    path: str = ""
+    """The absolute path of the script; empty if it is unknown."""
+    folder: str = ""
+    """The folder of the script, or of the task if that is unknown."""
+    home: str = ""
+    """The home directory of the user."""
+
+    def portable(self, word: str) -> str:
+        """Return a word of a command with paths below the folder and the home as they would be in a copy."""
+        name, equals, path = word.rpartition("=")
+        for root, sign in ((self.folder, "."), (self.home, "~")):
+            if len(root) > 1 and (path == root or path.startswith(f"{root}/")):
+                return f"{name}{equals}{sign}{path[len(root) :]}"
+        return word
+
+    def interpreter(self, path: str) -> str:
+        """Return the path of a Python as it would be in a copy; an environment of the project is told by its name."""
+        environment = PurePath(path).parent.parent
+        project = str(environment.parent)
+        above = project != "/" and f"{self.folder}/".startswith(f"{project}/")
+        if above and not f"{self.home}/".startswith(f"{project}/"):
+            return str(PurePath(path).relative_to(project))
+        return self.portable(path)
+
+
+NOWHERE = ScriptPlace()
 
 
 _REDIRECTION = lazy_pattern(r"(?:\d*|&)(?:>>|>\||<>|[<>]&?)")
@@ -77,24 +111,50 @@ def files_of(spec: Spec, script: str) -> tuple[str, ...]:
     return (script,)
 
 
-def kind(spec: Spec, append: str, python: str, digest: str, device: str) -> TaskClass:
+def kind(spec: Spec, append: str, python: str, digest: str, device: str, place: ScriptPlace = NOWHERE) -> TaskClass:
     """Return the class of a row; its key, the profile key, is a hash of what may change the memory: script content,
     arguments without epochs and id, interpreter, type and model of the device.
     """
     text = spec.command or spec.filename
-    said = said_by(spec)
     script = script_of(spec)
-    kept = _without(said, (*_EPOCHS, *_ID))
-    executable = "" if spec.command else python if spec.executable in THIS_PYTHON else spec.executable
+    kept = _without(said_by(spec), (*_EPOCHS, *_ID))
     first = kept.index(script) + 1 if script in kept else 1
-    named = [digest if digest and word == script else word for word in kept[:first]]
+    arguments = [place.portable(word) for word in kept[first:]]
+    executable = (
+        "" if spec.command else place.interpreter(python if spec.executable in THIS_PYTHON else spec.executable)
+    )
+    named = [digest if digest and word == script else _named(word, place) for word in kept[:first]]
     same = (executable, *named, repr(spec.env), device)
-    key = _hash((executable, *named, *kept[first:], repr(spec.env), device))
+    key = _hash((executable, *named, *arguments, repr(spec.env), device))
     shown = [PurePath(word).name if word == script else word for word in kept]
     tells = takes(text, "epochs") or (not spec.command and append in ("both", "epochs"))
     probes = tells and spec.terms.epochs is not None
     what = " ".join(shown).encode("utf-8", "replace").decode()
-    return TaskClass(key, what, probes, _hash(same), slots(kept[first:]), device)
+    relations = _relations(spec, kept[:first], script, digest, device, place)
+    return TaskClass(key, what, probes, _hash(same), slots(arguments), device, relations)
+
+
+def _named(word: str, place: ScriptPlace) -> str:
+    return place.interpreter(word) if is_python(word) else place.portable(word)
+
+
+def is_python(word: str) -> bool:
+    """Tell whether a word is the path or name of a Python."""
+    return PurePath(word).name.startswith("python")
+
+
+def _relations(
+    spec: Spec, named: Sequence[str], script: str, digest: str, device: str, place: ScriptPlace
+) -> tuple[str, ...]:
+    """Return what relates a script to its other versions: its path, and its content; whatever the interpreter, the
+    driver and the model of device are.
+    """
+    program = "python" if not spec.command or is_python(named[0]) else PurePath(named[0]).name
+    others = [place.portable(word) for word in named[1 if spec.command else 0 :] if word != script]
+    number, sign, _ = device.partition(" x ")
+    same = (program, *others, repr(spec.env), number if sign else "")
+    path = ScriptPlace(home=place.home).portable(place.path) or script or place.portable(named[0])
+    return tuple(_hash((*root, *same)) for root in (("path", path), ("content", digest)) if root[1])
 
 
 def _hash(parts: Sequence[str]) -> str:

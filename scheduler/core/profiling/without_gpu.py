@@ -17,7 +17,8 @@ from scheduler.core.events import Resized
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, EstimateSource, Placement, Profiling, Purpose, Terms
 from scheduler.core.placement.device_capacity import DeviceCapacity
-from scheduler.core.profiling.profile_index import PredictedPeak, Profile, ProfileIndex, main_parts
+from scheduler.core.profiling.profile import PredictedPeak, Profile, main_parts
+from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.values import dataclass, replace
 
 
@@ -170,7 +171,7 @@ def _may_leave(run: JudgedRun, living: TaskState, placement: Placement) -> bool:
 
     A GPU that admits one process at a time would be lost to the attempt for ever.
     """
-    unknown = placement.source is EstimateSource.MEASURED and placement.purpose is Purpose.RUN and not living.settled
+    unknown = placement.source.is_watched and placement.purpose is Purpose.RUN and not living.settled
     rooms = [run.capacity.rooms.get(gpu) for gpu in placement.gpus]
     shared = all(room is not None and not room.device.single for room in rooms)
     return (

@@ -20,7 +20,7 @@ from scheduler import units
 from scheduler.core.brain import Brain
 from scheduler.core.leases import Lease
 from scheduler.core.lifecycle import TaskState
-from scheduler.core.model import HOST, LIVING, NO_TASK, EstimateSource, Machine, Placement, Purpose, State, Terms
+from scheduler.core.model import HOST, LIVING, NO_TASK, Machine, Placement, Purpose, State, Terms
 from scheduler.core.placement import fit, slot_pass
 from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, capacities, is_called
 from scheduler.core.placement.refusal import Reason
@@ -151,7 +151,7 @@ class EtaEstimate:
 
     def _expected_reservation(self, placement: Placement) -> Mapping[str, int]:
         """Return the bytes that stay reserved for a living attempt once its need is known."""
-        if placement.source is not EstimateSource.MEASURED and not placement.ram_expected:
+        if not placement.source.is_watched and not placement.ram_expected:
             return placement.reservation
         need = self._assumed(self._brain.need(placement.task, len(placement.gpus), untouched=True))
         asked = {HOST: need.host.bytes, **dict(zip(placement.gpus, (ask.bytes for ask in need.gpus), strict=True))}

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from scheduler.core.brain import Brain
 from scheduler.core.config import BATCHES
 from scheduler.core.control import messages
-from scheduler.core.model import Decision, DeviceBudget, Job, Profiling, RankOrder, State
+from scheduler.core.model import Decision, DeviceBudget, EstimateSource, Job, Profiling, RankOrder, State
 from scheduler.core.placement.device_capacity import kept_for_unmanaged
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.placement.request import declared, gpus_of
@@ -178,8 +178,8 @@ def _memory_source(brain: Brain, task: int, gpus: int) -> str:
         return f"unknown: each reserves {_reserved(gpus)} at its start"
     if brain.profiles.profile(kind).knows(gpus):
         return "known from earlier runs"
-    if brain.profiles.guess(kind) is not None:
-        return "similar to known ones"
+    if (guess := brain.profiles.guess(kind)) is not None:
+        return "known from an earlier version" if guess.by is EstimateSource.EARLIER else "similar to known ones"
     return _unknown(brain, task, gpus)
 
 
@@ -237,7 +237,8 @@ def plan_lines(what: str, brain: Brain, decision: Decision, jobs: Mapping[int, J
         job = jobs.get(placement.task)
         if job is not None:
             reserved = size(max(placement.reservation.values(), default=0))
-            plan.append(f"would start now  row {job.spec.row:>5}  {short(job.name, 40):<40}  reserved {reserved}")
+            what = f"row {job.spec.row:>5}  {short(job.name, 40):<40}  reserved {reserved} ({placement.source})"
+            plan.append(f"would start now  {what}")
     waits = waits_by_row(decision.refusals, jobs)[:MOST_WAITS]
     return plan + [f"would wait       row {job.spec.row:>5}  {why}" for job, why in waits]
 

@@ -16,7 +16,7 @@ from scheduler.core.events import FORMATS
 from scheduler.core.model import HOST, EstimateSource, Placement, Purpose, Terms, WaitTicket
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest
 from scheduler.core.ports import Answer, Request
-from scheduler.core.profiling.profile_index import Observation
+from scheduler.core.profiling.profile import Observation
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.reporting.published_forecast import PublishedForecast, WaitingDemand
 from scheduler.core.tasks.fields import RowForm, pack_terms
@@ -69,6 +69,7 @@ def test_profiles_have_format_3(tmp_path: Path) -> None:
     assert profile.pop("parts") == {HOST: {"full": [GIB], "lower": 0, "lower_by": "profile", "above": 0}}
     assert profile == {
         "epoch_seconds": 0.0, "whole_seconds": 5.0, "cores": 0.0, "busy": 0.0, "family": "", "slots": [],
+        "relations": [],
     }  # fmt: skip
 
 

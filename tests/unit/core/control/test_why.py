@@ -14,7 +14,8 @@ from scheduler.core.events import Limited
 from scheduler.core.model import NO_TASK, DeviceBudget, EstimateSource, UnmanagedUse
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.ports import Request
-from scheduler.core.profiling.profile_index import Peaks, Profile, ProfileIndex
+from scheduler.core.profiling.profile import Peaks, Profile
+from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.units import GIB, MIB
 from tests.support.builders import (

@@ -16,7 +16,8 @@ from scheduler.core.events import Exited
 from scheduler.core.model import HOST, EstimateSource, Outcome, State
 from scheduler.core.profiling import profile_index
 from scheduler.core.profiling.family.families import Family
-from scheduler.core.profiling.profile_index import Profile, ProfileIndex
+from scheduler.core.profiling.profile import Profile
+from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.units import GIB, MIB
 from tests.support.builders import asked, brain, decide, gpu, host, place, placed, resized, starts, submit, tasks, tell

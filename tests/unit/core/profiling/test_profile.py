@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.core.model import HOST, EstimateSource
-from scheduler.core.profiling.profile_index import MOST_PEAKS, Observation, Peaks, Profile, ProfileIndex
+from scheduler.core.profiling.profile import MOST_PEAKS, Observation, Peaks, Profile
+from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.units import GIB
 from tests.support.builders import rules

@@ -1,0 +1,233 @@
+"""The needs of other versions of a script: with other content, on another driver, or on another model of device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from scheduler.core.model import HOST, EstimateSource
+from scheduler.core.profiling.profile import PredictedPeak, Profile, on_gpus
+from scheduler.units import MIB
+from scheduler.values import dataclass, field
+
+if TYPE_CHECKING:
+    from scheduler.core.profiling.family.arguments import Slots
+    from scheduler.core.profiling.family.families import Family
+    from scheduler.core.profiling.task_class import TaskClass
+
+MOST_VERSIONS = 5
+"""The number of newest versions in which a class is looked for."""
+EQUAL_SHARE, EQUAL_BYTES = 0.05, 64 * MIB
+"""Peaks of two versions that differ by less are equal."""
+LOWER_FROM = 2
+"""The number of classes that must need less than before until others are expected to need less, too."""
+GROWN = 1.3
+"""The function of the arguments of a version is fitted again when its known classes have grown by this factor."""
+
+Words = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """The need of a task class in an earlier version of its script."""
+
+    peaks: Mapping[str, int]
+    """The bytes by part."""
+    busy: float = 0.0
+    profile: Profile | None = None
+    """The profile of the class with equal arguments; None if the need is computed from other classes."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierNeed:
+    """The expected need of a class, taken from an earlier version of its script."""
+
+    need: PredictedPeak
+    is_best: bool
+    """True if other classes of its own version cannot show it better."""
+
+
+@dataclass(slots=True)
+class Version:
+    """The known classes of one version of a script."""
+
+    order: int
+    """Its place in time; the newest version has the highest."""
+    words: Words
+    """The arguments that the user named as irrelevant and as relevant."""
+    classes: dict[Slots, Profile] = field(default_factory=dict)
+    """The classes with known peaks, by their arguments."""
+    family: Family | None = None
+    """The function of their arguments; fitted at its first use."""
+    fitted_to: int = 0
+    """The number of classes to which it was fitted."""
+    asked: dict[Slots, int] = field(default_factory=dict)
+    """The classes that the function was asked about, by their arguments."""
+
+    def like(self, slots: Slots) -> Relative | None:
+        """Return the need of a class with these arguments; None if this version does not show it."""
+        if (profile := self.classes.get(slots)) is not None:
+            return Relative(profile.peaks, profile.busy, profile)
+        family = self._fitted()
+        if slots not in self.asked:
+            number = self.asked[slots] = -1 - len(self.asked)
+            family.add(number, slots)
+        guess = family.like(self.asked[slots])
+        if guess is None:
+            return None
+        beside = {HOST: guess.of.host} if guess.of.host else {}
+        return Relative({**beside, **guess.peaks}, guess.busy)
+
+    def _fitted(self) -> Family:
+        if self.family is not None and len(self.classes) <= self.fitted_to * GROWN:
+            return self.family
+        from scheduler.core.profiling.family.class_summaries import Beside  # not for readers of runs
+        from scheduler.core.profiling.family.families import Family
+
+        self.family, self.fitted_to = Family(*self.words), len(self.classes)
+        self.asked.clear()
+        for number, (slots, profile) in enumerate(self.classes.items()):
+            self.family.add(number, slots)
+            self.family.observe(number, on_gpus(profile.peaks), Beside(profile.part(HOST).peak, profile.busy))
+        return self.family
+
+
+@dataclass(slots=True)
+class Change:
+    """How the memory of a new version compares with what the earlier ones needed."""
+
+    ratios: dict[str, float] = field(default_factory=dict)
+    """The highest ratio of the new to the earlier peak, by part."""
+    appeared: set[str] = field(default_factory=set)
+    """The parts that a class uses now and did not use before."""
+    shown: set[int] = field(default_factory=set)
+    """The classes whose peak in the new version is known."""
+
+    def ratio(self, part: str) -> float:
+        """Return the factor by which the need on a part is expected to differ."""
+        highest = self.ratios.get(part, 1.0)
+        return highest if len(self.shown) >= LOWER_FROM else max(1.0, highest)
+
+    @property
+    def is_changed(self) -> bool:
+        """True if classes of the new version need another amount."""
+        return self._expectation() != ({}, 0)
+
+    def compare(self, earlier: Mapping[str, int], now: Mapping[str, int]) -> bool:
+        """Take in the peaks of a class in both versions; return whether others are expected to need another amount."""
+        before = self._expectation()
+        for part in now.keys() & earlier.keys():
+            ratio = _ratio(earlier[part], now[part])
+            if earlier[part]:
+                self.ratios[part] = max(ratio, self.ratios.get(part, ratio))
+            elif ratio > 1.0:
+                self.appeared.add(part)
+        return self._expectation() != before
+
+    def _expectation(self) -> tuple[dict[str, float], int]:
+        return {part: self.ratio(part) for part in self.ratios if self.ratio(part) != 1.0}, len(self.appeared)
+
+    def expected(self, relative: Relative) -> PredictedPeak | None:
+        """Return the expected need of a class; None if it may use a part that it did not use before."""
+        if any(not relative.peaks.get(part) for part in self.appeared):
+            return None
+        peaks = {part: int(peak * self.ratio(part)) for part, peak in relative.peaks.items()}
+        grown = max(map(self.ratio, self.ratios), default=1.0)
+        return PredictedPeak(peaks, EstimateSource.EARLIER, relative.busy, grown=grown, confirmed=bool(self.shown))
+
+
+class EarlierVersions:
+    """The versions of all scripts, by what relates them: the same path or the same content."""
+
+    def __init__(self, known: Iterable[Profile], words: Words) -> None:
+        """Take the profiles of earlier runs; `words`: the arguments that do not matter, and those that do."""
+        self._words = words
+        self._versions: dict[str, Version] = {}
+        self._by_relation: dict[str, dict[str, Version]] = {}
+        """The versions of each script by their names; a version has several relations to others."""
+        self._changes: dict[str, Change] = {}
+        self._newest = 0
+        for profile in sorted(known, key=lambda one: one.updated):
+            if profile.family and profile.relations and profile.peaks:
+                version = self._version(profile.family, profile.relations)
+                version.classes[profile.slots] = profile
+                version.order = self._newest = self._newest + 1
+
+    def _version(self, name: str, relations: Iterable[str]) -> Version:
+        version = self._versions.get(name)
+        if version is None:
+            self._newest += 1
+            version = self._versions[name] = Version(self._newest, self._words)
+        for relation in relations:
+            self._by_relation.setdefault(relation, {})[name] = version
+        return version
+
+    def _newest_of(self, kind: TaskClass) -> list[Version]:
+        """Return the newest other versions of the script of a class, the newest first."""
+        found = {
+            name: version
+            for relation in kind.relations
+            for name, version in self._by_relation.get(relation, {}).items()
+            if name != kind.family and version.classes
+        }
+        return sorted(found.values(), key=lambda version: -version.order)[:MOST_VERSIONS]
+
+    def relative(self, kind: TaskClass) -> Relative | None:
+        """Return the need of a class in the newest other version of its script that shows it."""
+        return next(filter(None, (version.like(kind.slots) for version in self._newest_of(kind))), None)
+
+    def guess(self, kind: TaskClass) -> EarlierNeed | None:
+        """Return the expected need of a class; None if no earlier version shows it."""
+        relative = self.relative(kind)
+        if relative is None:
+            return None
+        change = self._changes.get(kind.family) or Change()
+        need = change.expected(relative)
+        is_best = relative.profile is not None and not change.is_changed
+        return None if need is None else EarlierNeed(need, is_best)
+
+    def observe(self, number: int, kind: TaskClass, profile: Profile) -> None:
+        """Take in the known peaks of a class; they are compared with what an earlier version needed."""
+        if not kind.relations:
+            return
+        self._version(kind.family, kind.relations).classes[kind.slots] = profile
+        relative = self.relative(kind)
+        if relative is None or not on_gpus(relative.peaks).keys() <= profile.peaks.keys():
+            return
+        change = self._changes.setdefault(kind.family, Change())
+        change.shown.add(number)
+        change.compare(relative.peaks, profile.peaks)
+        profile.confirmed = all(
+            _ratio(peak, profile.peaks[part]) <= 1.0 for part, peak in on_gpus(relative.peaks).items()
+        )
+
+    def outgrown(self, kind: TaskClass, peaks: Mapping[str, int]) -> bool:
+        """Take in the use of a living attempt; return whether others are expected to need more because of it."""
+        relative = self.relative(kind)
+        if relative is None:
+            return False
+        above = {part: peak for part, peak in peaks.items() if peak > relative.peaks.get(part, peak)}
+        return self._changes.setdefault(kind.family, Change()).compare(relative.peaks, above)
+
+    def with_times_of(self, kind: TaskClass) -> Profile:
+        """Return an empty profile of a class, with the times, cores and load of its earlier version, if there is
+        one.
+        """
+        newest = (version.classes.get(kind.slots) for version in self._newest_of(kind))
+        found = next(filter(None, newest), None)
+        if found is None:
+            return Profile()
+        seconds = found.epoch_seconds, found.whole_seconds
+        return Profile(epoch_seconds=seconds[0], whole_seconds=seconds[1], cores=found.cores, busy=found.busy)
+
+    def forget(self, kind: TaskClass) -> None:
+        """Forget a class of which no task is left."""
+        if kind.relations and (version := self._versions.get(kind.family)) is not None:
+            version.classes.pop(kind.slots, None)
+
+
+def _ratio(earlier: int, now: int) -> float:
+    """Return how many times as much a class needs now; 1 if the difference may be chance."""
+    if abs(now - earlier) <= max(EQUAL_BYTES, EQUAL_SHARE * earlier):
+        return 1.0
+    return now / max(earlier, 1)

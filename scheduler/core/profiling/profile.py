@@ -1,0 +1,233 @@
+"""Profiles of task classes: the peaks, times, cores and load that their attempts have shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.model import HOST, EstimateSource
+from scheduler.values import dataclass, field
+
+if TYPE_CHECKING:
+    from scheduler.core.profiling.family.families import Family
+
+RERANK_STEP = 0.25
+"""Times vary a little with every run; only a larger change moves a task in the queue."""
+MOST_PEAKS = 20
+"""The number of newest peaks that are kept, because a script's data may change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The observation from one ended attempt."""
+
+    peaks: Mapping[str, int]
+    """The bytes by part: `host`, or the position of a GPU among those that the task sees."""
+    seconds: float = 0.0
+    epochs: int | None = None
+    epoch_seconds: float | None = None
+    cpu_seconds: float = 0.0
+    busy: float = 0.0
+    whole: bool = True
+    """True for a full, sampled, successful run. Any other observation can raise the profile, but never lower it."""
+    broken: bool = False
+    """True if the attempt failed or was stopped: its use says little about what others of its class need."""
+    probe: bool = False
+
+
+@dataclass(slots=True)
+class Peaks:
+    """The observed peaks of a class on one part of the memory."""
+
+    full: list[int] = field(default_factory=list)
+    """The peaks of full runs, the newest last."""
+    lower: int = 0
+    """The highest use outside of full runs: in probes, in failed runs, or in runs that still go on."""
+    lower_by: EstimateSource = EstimateSource.PROFILE
+    without: bool = False
+    """True if an attempt computes without this part, as far as was seen while it ran."""
+    above: int = 0
+    """The use (or request) of attempts that failed before anything was known: the class needs at least this."""
+
+    @property
+    def known(self) -> bool:
+        """True if there is a peak from which a reservation follows."""
+        return bool(self.full) or self.lower > 0 or self.without
+
+    @property
+    def peak(self) -> int:
+        """The highest known need."""
+        return max([self.lower, *self.full])
+
+    def note_use(self, used: int) -> None:
+        """Forget attempts that computed without this part: what one needs that uses so much of it is unknown."""
+        self.without, self.above = False, max(self.above, used)
+        self.full = [peak for peak in self.full if peak]
+
+    def settled(self, rules: SchedulingConfig) -> bool:
+        """Tell whether enough full runs agree, so that the small margin suffices."""
+        enough = self.full[-rules.tight_samples :]
+        return len(enough) >= rules.tight_samples and self.peak <= min(enough) * (1 + rules.tight_spread)
+
+    def learn(self, peak: int, evidence: Observation) -> None:
+        """Add the peak of one attempt."""
+        if evidence.whole:
+            self.full = [*self.full, peak][-MOST_PEAKS:]
+            self.lower = 0 if self.lower <= peak else self.lower
+        elif evidence.broken and not self.known:
+            self.above = max(self.above, peak)
+        elif peak > self.lower:
+            self.lower = peak
+            self.lower_by = EstimateSource.PROBE if evidence.probe else EstimateSource.PROFILE
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedPeak:
+    """The possible need of a class, taken from other classes, with its source."""
+
+    peaks: Mapping[str, int]
+    """The bytes by part."""
+    by: EstimateSource
+    busy: float = 0.0
+    grown: float = 1.0
+    """How many times as much a new version of its script needs; it is contained in `peaks`."""
+    confirmed: bool = False
+    """True if a class of the new version has shown how its need compares with the earlier version."""
+
+
+def main_parts(gpus: int) -> tuple[str, ...]:
+    """Return the parts without which a task's need is unknown: its GPUs, or the host if it has none."""
+    return tuple(str(position) for position in range(gpus)) or (HOST,)
+
+
+@dataclass(slots=True)
+class Profile:
+    """The profile of one class."""
+
+    parts: dict[str, Peaks] = field(default_factory=dict)
+    epoch_seconds: float = 0.0
+    ranked_seconds: float = 0.0
+    """The epoch time that determines the rank: it follows the learned time in steps, so that the queue keeps its
+    order."""
+    whole_seconds: float = 0.0
+    """The duration of a whole attempt in seconds."""
+    cores: float = 0.0
+    busy: float = 0.0
+    """The share of time for which it keeps a GPU busy."""
+    earlier: bool = False
+    """True if it was known before this run began."""
+    settlings: int = 0
+    """The number of living attempts whose peak has settled."""
+    family: str = ""
+    slots: tuple[tuple[str, str], ...] = ()
+    """Its script and arguments, by which classes are compared."""
+    relations: tuple[str, ...] = ()
+    """The relations of its script to other versions: one for its path, one for its content."""
+    updated: float = 0.0
+    """The time of its last change in seconds since the epoch; 0 if it is of this run."""
+    confirmed: bool = False
+    """True if an earlier version of its script needed as much."""
+
+    def part(self, name: str) -> Peaks:
+        """Return the peaks of one part; empty ones if none are known."""
+        return self.parts.get(name) or Peaks()
+
+    def knows(self, gpus: int) -> bool:
+        """Tell whether there are peaks from which the reservation of a task with this number of GPUs follows."""
+        return all(self.part(name).known for name in main_parts(gpus))
+
+    def source(self, gpus: int) -> EstimateSource:
+        """Return the source of these peaks."""
+        probed = any(not p.full and p.lower_by is EstimateSource.PROBE for p in map(self.part, main_parts(gpus)))
+        return EstimateSource.PROBE if probed and not self.earlier else EstimateSource.PROFILE
+
+    def is_without(self, gpus: int) -> bool:
+        """Tell whether no attempt is known to have used any of this number of GPUs, and at least one provably did
+        not.
+        """
+        for position in range(gpus):  # a generator takes three times as long, and every placement asks
+            part = self.parts.get(str(position))
+            if part is None or not part.known or part.peak or part.above:
+                return False
+        return gpus > 0
+
+    def is_sure(self, rules: SchedulingConfig) -> bool:
+        """Tell whether more than one task at a time may rely on it, since an attempt may reach its peak at its very
+        end.
+        """
+        seen = any(
+            part.full or part.lower_by is EstimateSource.PROBE for name, part in self.parts.items() if name != HOST
+        )
+        return self.earlier or self.confirmed or seen or self.settlings >= rules.sure_after
+
+    def expected(self, epochs: int | None) -> float:
+        """Return the duration of an attempt by its number of epochs, else as a whole; 0 if unknown."""
+        return self.epoch_seconds * (epochs or 0) or self.whole_seconds
+
+    @property
+    def peaks(self) -> dict[str, int]:
+        """Return the highest known need of each part."""
+        return {name: part.peak for name, part in self.parts.items() if part.known}
+
+    def learn(self, evidence: Observation) -> None:
+        """Add one attempt."""
+        for name, peak in evidence.peaks.items():
+            if peak or (evidence.whole and name != HOST):  # nothing less than a whole run shows that a GPU is not used
+                self.parts.setdefault(name, Peaks()).learn(peak, evidence)
+        on_its_devices = set(evidence.peaks) not in ({HOST}, set())  # RAM beside GPUs says nothing about these
+        self.settlings += on_its_devices and not (evidence.whole or evidence.broken or evidence.probe)
+        self._learn_times(evidence)
+
+    def rerank(self) -> bool:
+        """Update the ranked time from what was learned; return whether it changed."""
+        if abs(self.epoch_seconds - self.ranked_seconds) <= RERANK_STEP * self.ranked_seconds:
+            return False
+        self.ranked_seconds = self.epoch_seconds
+        return True
+
+    def _learn_times(self, evidence: Observation) -> None:
+        if not evidence.broken and evidence.busy:
+            self.busy = (self.busy + evidence.busy) / 2 if self.busy else evidence.busy
+        if not evidence.whole and not evidence.probe:
+            return
+        if evidence.whole:
+            whole = evidence.seconds
+            self.whole_seconds = whole if not self.whole_seconds else (self.whole_seconds + whole) / 2
+        seconds = evidence.epoch_seconds
+        if seconds is None and evidence.epochs and evidence.seconds > 0:
+            seconds = evidence.seconds / evidence.epochs
+        if seconds:
+            self.epoch_seconds = seconds if not self.epoch_seconds else (self.epoch_seconds + seconds) / 2
+        if evidence.seconds >= 1.0:
+            self.cores = max(self.cores, evidence.cpu_seconds / evidence.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredProfile:
+    """A profile as it is stored for later runs."""
+
+    key: str
+    what: str
+    """The script and its arguments."""
+    device: str
+    """The model of the device that it was measured on."""
+    updated: float
+    """The time of the last change, in seconds since the epoch."""
+    profile: Profile
+
+
+def on_gpus(peaks: Mapping[str, int]) -> dict[str, int]:
+    """Return the peaks by which a class is compared: those on the devices where it runs."""
+    return {part: peak for part, peak in peaks.items() if part != HOST} or dict(peaks)
+
+
+def family_of(profiles: Iterable[Profile]) -> Family:
+    """Return the family of one script's profiles, with what they show about its arguments."""
+    from scheduler.core.profiling.family.families import Family  # 3 ms that a view of a run never pays
+
+    family = Family()
+    for number, profile in enumerate(profiles):
+        family.add(number, profile.slots)
+        family.observe(number, on_gpus(profile.peaks))
+    return family

@@ -1,0 +1,152 @@
+"""The digests of scripts and of the modules beside them, which are part of the keys of profiles."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from functools import partial
+from hashlib import blake2b
+
+from scheduler.patterns import lazy_pattern
+from scheduler.runtime.threads import BoundedCalls
+from scheduler.values import dataclass
+
+LARGEST_SCRIPT = 16 * 1024 * 1024
+LARGEST_MODULE = 1024 * 1024
+MOST_MODULES = 200
+"""The most modules of a project that count as content of its script."""
+LOOK_AGAIN = 1.0
+"""The seconds after which the modules of a script are looked at again; the script itself is looked at every time."""
+
+_IMPORT = lazy_pattern(
+    rb"^[ \t]*(?:from[ \t]+(?P<package>\.*[\w.]*)[ \t]+import[ \t]*(?P<names>\([^)]*\)|[^\n#;]*)"
+    rb"|import[ \t]+(?P<modules>[\w., \t]+))",
+    8,  # re.MULTILINE
+)
+_NAME = lazy_pattern(rb"^[ \t(]*([\w.]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One version of a Python file or another script."""
+
+    stamp: tuple[int, int]
+    digest: str
+    imports: tuple[tuple[str, ...], ...] = ()
+    """The modules that it may import: the level of each (0: absolute), and the parts of its name."""
+
+
+@dataclass(slots=True)
+class Scan:
+    """The modules beside a script, as they were at one moment."""
+
+    at: float
+    stamp: tuple[int, int]
+    """The version of the script itself."""
+    digest: str
+
+
+class ScriptDigests:
+    """The digests of scripts together with the modules of their project; each version of a file is read only once.
+
+    The modules are found by the words `import` and `from` in the text, in the folder of the script and the folders
+    below; nothing is executed. A script that imports nothing of its own has the digest of its text.
+    """
+
+    def __init__(self, calls: BoundedCalls | None = None) -> None:
+        """Look at scripts through `calls`: they may be on a dead network mount. None: without a time limit."""
+        self._calls = calls
+        self._sources: dict[str, Source] = {}
+        self._scans: dict[tuple[str, str], Scan] = {}
+
+    def digest(self, path: str, root: str = "") -> str:
+        """Return the digest of a script; empty if it is not a readable file. Raise TimeoutError.
+
+        `root` is the folder from which it imports modules; that of the script if it is empty.
+        """
+        read = partial(self._read, path, root or os.path.dirname(path))
+        return read() if self._calls is None else self._calls.call(os.path.dirname(path), read)
+
+    def _read(self, path: str, root: str) -> str:
+        source = self._source(path, LARGEST_SCRIPT)
+        if source is None:
+            return ""
+        if not source.imports:
+            return source.digest
+        now, known = time.monotonic(), self._scans.get((path, root))
+        if known is None or known.stamp != source.stamp or now - known.at >= LOOK_AGAIN:
+            known = self._scans[path, root] = Scan(now, source.stamp, self._with_modules(source, path, root))
+        return known.digest
+
+    def _with_modules(self, script: Source, path: str, root: str) -> str:
+        """Return the digest of a script and of all modules of its project that it imports, directly or not."""
+        found: dict[str, str] = {}
+        waiting = [(script, path)]
+        while waiting and len(found) < MOST_MODULES:
+            importer, where = waiting.pop()
+            for file in _files(importer.imports, os.path.dirname(where), root):
+                if file == path or file in found or len(found) >= MOST_MODULES:
+                    continue
+                module = self._source(file, LARGEST_MODULE)
+                if module is not None:
+                    found[file] = module.digest
+                    waiting.append((module, file))
+        if not found:
+            return script.digest
+        parts = [script.digest, *(f"{os.path.relpath(file, root)}={found[file]}" for file in sorted(found))]
+        return blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=10).hexdigest()
+
+    def _source(self, path: str, largest: int) -> Source | None:
+        """Return a file's present version; None if it is none that can be read."""
+        try:
+            status = os.stat(path)
+            stamp = (status.st_mtime_ns, status.st_size)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > largest:
+                return None
+            known = self._sources.get(path)
+            if known is None or known.stamp != stamp:
+                with open(path, "rb") as file:
+                    text = file.read(largest + 1)
+                imports = tuple(_imports(text)) if path.endswith(".py") else ()
+                known = self._sources[path] = Source(stamp, blake2b(text, digest_size=10).hexdigest(), imports)
+        except OSError:
+            return None
+        return known
+
+
+def _imports(text: bytes) -> Iterator[tuple[str, ...]]:
+    """Yield the modules that a Python text may import: dots of the level, then the parts of the name."""
+    for match in _IMPORT.finditer(text):
+        if (modules := match["modules"]) is not None:
+            for one in _names(modules):
+                yield ("", *one.split("."))
+            continue
+        package = match["package"].decode("ascii", "replace")
+        name = package.lstrip(".")
+        base = ("." * (len(package) - len(name)), *filter(None, name.split(".")))
+        yield base
+        for one in _names(match["names"]):
+            yield (*base, one)
+
+
+def _names(text: bytes) -> Iterator[str]:
+    """Yield the names of a list with commas, without what they are imported as."""
+    for part in text.replace(b"\n", b" ").split(b","):
+        if (match := _NAME.match(part)) is not None:
+            yield match[1].decode("ascii", "replace")
+
+
+def _files(imports: tuple[tuple[str, ...], ...], folder: str, root: str) -> Iterator[str]:
+    """Yield the files in which modules of the project would be: each module, and the packages around it."""
+    for dots, *names in imports:
+        base = root if not dots else os.path.normpath(os.path.join(folder, *[".."] * (len(dots) - 1)))
+        if dots and os.path.commonpath((base, root)) != os.path.normpath(root):
+            continue
+        for length in range(1, len(names) + 1):
+            place = os.path.join(base, *names[:length])
+            yield f"{place}.py"
+            yield os.path.join(place, "__init__.py")
+        if not names:
+            yield os.path.join(base, "__init__.py")
