@@ -291,38 +291,44 @@ def _hand_over(future: CallFuture, end: CallEnd, result: Path) -> None:
     with file:
         said = task_launcher.said_in(file)
         pickled = file.read()
-    name = f"{future.name} (task {end.task})"
-    if said.get("unpassed"):
-        raise NotPassed(f"the result of {name}, of type {said['unpassed']}, cannot be passed back: {said['error']}")
     if said["error"]:
-        future.fail(_told(name, said, pickled))
+        future.fail(_told(future, end, said, pickled))
     elif end.state != State.SUCCEEDED:
         raise _without_result(future, end)
     else:
-        future.succeed(_loaded(name, pickled))
+        value, why = _loaded(pickled)
+        if why:
+            raise _about(end, RemoteError(f"the result of {_name(future, end)} cannot be loaded here: {why}"))
+        future.succeed(value)
 
 
-def _loaded(name: str, pickled: bytes) -> Any:
+def _name(future: CallFuture, end: CallEnd) -> str:
+    return f"{future.name} (task {end.task})"
+
+
+def _loaded(pickled: bytes) -> tuple[Any, str]:
+    """Return a value, or why it cannot be loaded: objects of the user raise anything."""
     try:
-        return pickle.loads(pickled)
-    except Exception as exc:
-        kind = type(exc).__name__
-        raise RemoteError(f"the result of {name} cannot be loaded here: {kind}: {exc}") from exc
+        return pickle.loads(pickled), ""
+    except BaseException as exc:  # noqa: BLE001  # even SystemExit, which concerns that object alone
+        return None, f"{type(exc).__name__}: {exc}"
 
 
-def _told(name: str, said: Mapping[str, Any], pickled: bytes) -> BaseException:
+def _told(future: CallFuture, end: CallEnd, said: Mapping[str, Any], pickled: bytes) -> BaseException:
     """Return the exception of a call, with the text of its traceback as its cause, as the pools of Python have it."""
     from concurrent.futures.process import _RemoteTraceback  # only who fails pays for its modules
 
-    why = "it cannot be pickled" if not pickled else ""
+    name, why = _name(future, end), "it cannot be pickled"
     exc: object = None
     if pickled:
-        try:
-            exc = pickle.loads(pickled)
-        except Exception as error:  # noqa: BLE001  # objects of the user raise anything
-            why = f"{type(error).__name__}: {error}"
-    if not isinstance(exc, BaseException):
-        exc = RemoteError(f"{name} raised {said['type']}, which cannot be loaded here ({why}): {said['error']}")
+        exc, why = _loaded(pickled)
+    if said["step"] == "load":
+        exc = _about(end, CallFailed(f"the function or an argument of {name} cannot be loaded there: {said['error']}"))
+    elif said["step"] == "pickle" and (why or isinstance(exc, Exception)):
+        exc = NotPassed(f"the result of {name}, of type {said['type']}, cannot be passed back: {said['error']}")
+    elif not isinstance(exc, BaseException):
+        why = f"{name} raised {said['type']}, which cannot be loaded here ({why}): {said['error']}"
+        exc = _about(end, RemoteError(why))
     text = f'\n"""\n{said["traceback"]}"""'
     exc.__cause__ = _RemoteTraceback(text)  # type: ignore[arg-type]  # it takes a text, unlike its stub says
     return exc
@@ -332,7 +338,13 @@ def _without_result(future: CallFuture, end: CallEnd) -> CallFailed:
     how = f": {end.why}" if end.why else ""
     state = "ended without a result" if end.state == State.SUCCEEDED else f"ended as {end.state}"
     log = f"; scheduler logs {end.task} shows what it printed" if end.attempt else ""
-    return _failed(f"{future.name} (task {end.task}) {state}{how}{log}", end.state, end.task)
+    return _about(end, CallFailed(f"{_name(future, end)} {state}{how}{log}"))
+
+
+def _about(end: CallEnd, failed: CallFailed) -> CallFailed:
+    """Return an error with the state and the task of its call."""
+    failed.state, failed.task = end.state, end.task
+    return failed
 
 
 def _failed(why: str, state: str, task: int | None) -> CallFailed:

@@ -30,8 +30,8 @@ class NotPassed(SchedulerError, pickle.PicklingError):
     """An argument or a result that cannot be passed between processes."""
 
 
-class RemoteError(SchedulerError):
-    """An exception of a call whose class cannot be loaded here; its text and its traceback are kept."""
+class RemoteError(CallFailed):
+    """A call whose result or exception cannot be loaded here; the exception's text and its traceback are kept."""
 
 
 class CallFuture(Future[Any]):

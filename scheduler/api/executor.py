@@ -16,7 +16,7 @@ from scheduler.api.call_future import CallFuture, NotPassed
 from scheduler.api.call_words import CallWords, describe, describe_chunk
 from scheduler.app.run.options import RunOptions, check_counts, run_name
 from scheduler.core.tasks.fields import BadCell, RowForm
-from scheduler.errors import UsageError
+from scheduler.errors import ConfigError, UsageError
 from scheduler.inputs.call_rows import CallRows
 from scheduler.inputs.python_tasks import Task
 from scheduler.runtime import task_launcher
@@ -54,6 +54,8 @@ class Executor(futures.Executor):
         None: one, where there are GPUs. `env` are variables for the calls. `max_workers` limits how many calls run at
         once; None: as many as fit. Raise UsageError for values that no task can have.
         """
+        if max_workers is not None and max_workers <= 0:
+            raise ConfigError(f"max_workers must be greater than 0, not {max_workers}; None: as many calls as fit")
         check_counts(max_workers=max_workers)
         task_launcher.stop_loading()
         self._dumps = _cloudpickle()

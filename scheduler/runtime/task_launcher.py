@@ -252,20 +252,13 @@ def copy_end(path: str, log: int) -> None:
 # Modules
 
 
-def extend_path(path: list[str]) -> None:
-    """Add the working directory and the caller's path to the path of this process, which need not find its own
-    file.
-    """
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [entry for entry in sys.path if entry not in ("", here)]
-    sys.path += [entry for entry in [os.getcwd(), *path] if entry not in sys.path]
-
-
 def load(said: dict[str, Any]) -> ModuleType:
     """Return the module of a task, loaded from its file under its own name; the working directory comes last on the
     path.
     """
-    extend_path(said["path"])
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if entry not in ("", here)]
+    sys.path += [entry for entry in [os.getcwd(), *said["path"]] if entry not in sys.path]
     name, file = said["module"], said["file"]
     if not file:
         return importlib.import_module(name)
@@ -399,22 +392,21 @@ def run_call(call: Call) -> int:
     result = call.said["result"]
     with contextlib.suppress(FileNotFoundError):
         os.unlink(result)  # that of an earlier attempt
-    extend_path(call.said["path"])
+    sys.path[:] = call.said["path"]
+    step, kind = "load", ""
     try:
         function, args, kwargs = call.load()
+        step = "call"
         value = [function(*each) for each in args] if call.said["each"] else function(*args, **kwargs)
+        step, kind = "pickle", type(value).__qualname__
+        write_own(result, {"error": ""}, _pickled(value), durable=False)
     except BaseException as exc:  # noqa: BLE001  # whatever it raises is the caller's, as in the pools of Python
         told = traceback.format_exc()
         sys.stderr.write(told)
-        write_own(result, {**_said_of(exc), "traceback": told}, _pickled_exception(exc), durable=False)
+        error = "".join(traceback.format_exception_only(exc)).strip()
+        said = {"error": error, "traceback": told, "step": step, "type": kind or type(exc).__qualname__}
+        write_own(result, said, _pickled_exception(exc), durable=False)
         return 1
-    try:
-        pickled = _pickled(value)
-    except Exception as exc:  # noqa: BLE001  # objects of the user raise anything
-        traceback.print_exc()
-        write_own(result, {**_said_of(exc), "unpassed": type(value).__qualname__}, b"", durable=False)
-        return 1
-    write_own(result, {"error": ""}, pickled, durable=False)
     return 0
 
 
@@ -431,10 +423,6 @@ def _pickled_exception(exc: BaseException) -> bytes:
         return _pickled(exc.with_traceback(None))
     except Exception:  # noqa: BLE001  # objects of the user raise anything
         return b""
-
-
-def _said_of(exc: BaseException) -> dict[str, Any]:
-    return {"error": "".join(traceback.format_exception_only(exc)).strip(), "type": type(exc).__qualname__}
 
 
 def leave_result(said: dict[str, Any]) -> None:
