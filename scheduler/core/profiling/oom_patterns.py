@@ -78,7 +78,7 @@ _OF_HOST = lazy_pattern(
 """Words that are mostly about memory of the host, if none about a GPU is near."""
 _ON_GPU = lazy_pattern(
     r"cuda|curesult|cu_mem_|webgpu|\bvulkan|\bhbm\b|显存|gpus?(?![a-z])|(?-i:\bcl(?:Create|Enqueue)\w*)|\bCL_MEM|\bMEM_OBJECT_ALLOC"
-    r"|opencl|nvenc|cuvid|nccl|\bhip\b|\bhipError|\bxpu\b|\bnpu\b|vram|cublas|cudnn|cufft|cusolver|cusparse|curand"
+    r"|opencl|nvenc|cuvid|nccl|\bhip(?![a-z])|rocm|\bhipError|\bxpu\b|\bnpu\b|vram|cublas|cudnn|cufft|cusolver|cusparse|curand"
     r"|\btensorrt|\btrt\b|nvinfer|\brmm(?![a-z])|thrust|torch\.(?:cuda\.)?OutOfMemory|\bdevice ordinal|\bon device \d"
     r"|DEVICE[_ -]?MEMORY|optix|\bvk[A-Z]\w+|VkResult|Pxg|\.cu\b|\bcu[A-Z]\w* failed|\bresource[_ ]?exhausted"
     r"|\bOOM when allocating tensor|\bDst tensor|KV cache|cache blocks|mem-fraction|memory object|CL_MEM_OBJECT"
@@ -125,6 +125,10 @@ class OomMatch:
     """The bytes that were free there at that moment, if it said so."""
 
 
+_MAY_BREAK = (words.SHORT, words.REFUSES, words.PRODUCTS)
+"""The patterns whose words may be broken at the end of a line."""
+
+
 def what_ran_out(output: str) -> OomMatch | None:
     """Return the memory that ran out according to a failed task's last lines; None if they are about something else.
 
@@ -137,6 +141,8 @@ def what_ran_out(output: str) -> OomMatch | None:
     for number in range(len(lines) - 1, -1, -1):
         if _tries_again(*lines[number : number + 2]):
             return None
+        if words.FIRST_TRY.search(lines[number]) and any(line.strip() for line in lines[number + 1 :]):
+            continue
         if _says_so(lines[number]) or _says_so_with(lines[number], lines[number + 1 : number + 2]):
             if is_another_error(lines[number + 1 :]) or _STICKY.search("\n".join(lines[:number])):
                 return None
@@ -201,7 +207,7 @@ def _has_the_words(line: str) -> bool:
         return False
     if words.CODE.search(line) or words.PRODUCTS.search(line) or words.TRANSLATED.search(line):
         return True
-    found = [match for match in (words.SHORT.search(line), words.REFUSES.search(line)) if match]
+    found = (match for pattern in (words.SHORT, words.REFUSES) for match in pattern.finditer(line))
     return any(not words.ADVICE.search(line[: match.start()]) and line[match.end() :][:2] != "? " for match in found)
 
 
@@ -213,7 +219,7 @@ def _says_so_with(line: str, following: list[str]) -> bool:
     joined = f"{end} {following[0].lstrip()[:_BREAK]}"
     if not _may_say_so(joined) or words.MEANS_ELSE.search(joined) or _goes_on(joined):
         return False
-    broken = (match for pattern in (words.SHORT, words.REFUSES) for match in pattern.finditer(joined))
+    broken = (match for pattern in _MAY_BREAK for match in pattern.finditer(joined))
     return any(
         match.start() < len(end) < match.end() and not words.ADVICE.search(joined[: match.start()]) for match in broken
     )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from scheduler.patterns import lazy_pattern
 
 OF_MEMORY = (
-    "memory", "alloc", "oom", "exhausted", "ram", "errno 12", "nomem", "no_mem", "shm", "tensor", "batch size", "kv",
+    "memory", "alloc", "oom", "exhausted", "ram", "errno", "nomem", "no_mem", "shm", "tensor", "batch size", "kv",
     "torch_", "worker", "heap", "mem ", "memalign", "mumps", "curesult", "cuda error", "hip error", "paging file",
     "gpu", "too large", "too big", "storage", "reserve", "workspace", "enough room",
     " gb", "gib", " mb", "mib", "bytes", "buffer",
@@ -21,7 +21,8 @@ OF_MEMORY = (
 OF_FAILURE = (
     "out", "not", "n't", "no ", "insuff", "low on", "fail", "unable", "error", "err", "bad", "kill", "enough", "oom",
     "less", "larger", "status", "exceed", "exhausted", "need", "requ", "fit", "over", "lack", "short", "full", "small",
-    "nomem", "no_mem", "returned", "too ", "deplet", "reach", "hit", "more", "only", "inadequate", "impossible",
+    "nomem", "no_mem", "returned", "too ", "deplet", "reach", "hit", "more", "only", "greater", "died", "dead", "exit",
+    "terminat", "abort", "crash", "inadequate", "impossible",
     "problem", "beyond", "above", "refus", "den", "used up", "used all", "consumed all", "through",
 )  # fmt: skip
 """Words of which each rule needs at least one of both kinds, in lower case. Most lines have none and are not examined
@@ -43,7 +44,7 @@ _OF_ALL = r"(?:amount of |amounts of |space in |room in |of |space on )?"
 
 SHORTAGE: Sequence[str] = (
     rf"(?<![a-z0-9_])out[ _-]of[ _-]{_KIND}(?:(?:and|or) (?:shared )?{_KIND})?{_MEMORY}(?![a-z_]*(?:=|\())",
-    rf"outof{_KIND}memory",
+    rf"outof{_KIND}memory(?!\w*\((?!['\"]))",
     r"(?-i:(?:OUT_OF|NOT_ENOUGH|INSUFFICIENT|LOW)_(?:[A-Z]+_)?MEM(?:ORY)?(?![A-Z])|MEM(?:ORY)?_?LIMIT(?:_EXCEEDED)?\b)",
     (
         r"(?-i:(?:NotEnough|Insufficient)(?:[A-Z][a-z]+){0,2}Memory|Memory(?:[A-Z][a-z]+){0,2}(?:Exceeded|Exhausted)"
@@ -79,11 +80,16 @@ SHORTAGE: Sequence[str] = (
         rf"(?:\S+ ){{0,3}}?{_KIND}{_MEMORY} (?:\w+ )?{_BOUND}\b"
     ),
     rf"\b{_MEMORY} (?:\w+ )?{_BOUND}(?: \S+){{0,4}}? (?:hit|reached|exceeded|exhausted|surpassed|violated)\b",
+    rf"\bmax(?:imum|imal)?\.? {_KIND}{_MEMORY}(?: \w+)? (?:was |is )?(?:hit|reached|exceeded|surpassed)\b",
+    (
+        rf"\b(?:free|available|remaining) {_KIND}{_MEMORY}.{{0,60}}? (?:less|lower|smaller) than "
+        rf"(?:the )?(?:desired|needed|required|requested|minim)"
+    ),
     r"\bv?mem \d+\w* exceed(?:s|ed) limit|paging file is too small|\bnot enough storage is available",
     (
         rf"\b(?:requires?|needs?|requir(?:ed|ing)|need(?:ed|ing)|requested|wants|demands)\b.{{0,60}}?"
-        rf"(?:\b{_MEMORY}|{_AMOUNT}).{{0,60}}?(?:\bbut\b|\bonly\b|\bthan\b|>).{{0,60}}?"
-        rf"\b(?:available|free|left|remaining|has|have|had|exists?)\b"
+        rf"(?:\b{_MEMORY}|{_AMOUNT}).{{0,60}}?(?:\bbut\b|\bonly\b|\bthan\b|>|,).{{0,60}}?"
+        rf"\b(?:available|free|left|remaining|has|have|had|exists?|usable|found)\b"
     ),
     rf"\b(?:requires?|needs?|requested|wants) more {_KIND}{_MEMORY}",
     (
@@ -93,6 +99,7 @@ SHORTAGE: Sequence[str] = (
     r"\bkill(?:ed|s|ing)?\b.{0,60}\b(?:memory|oom)\b|\boom[ _-]?kill",
     rf"\b(?:{_MEMORY}) (?:\w+ ){{0,3}}too high\b.{{0,40}}\b(?:abort|kill|exit|stop|terminat)\w*",
     r"\b(?:error|exception|failed|fatal|status)\b.{0,60}\boom\b|\boom (?:error|occurred|detected|encountered|happened)",
+    r"\boom\b\W{1,3}kill|\b(?:died|dead|crash\w*|exit\w*|terminated|aborted|stopped)\b.{0,20}\boom\b",
     rf"\bresource[_ ]?exhausted\w*\W.{{0,80}}(?:\ballocat|\breserv|{_MEMORY}|\bhbm\b)",
 )
 """Lack of memory, in the words of any program."""
@@ -106,7 +113,10 @@ _FAILS = (
     r"(?:fail(?:ed|s|ure|ing)?|unable|cannot|can not|can't|could ?n[o']t|error|impossible|not able|not possible"
     r"|problems?|unsuccessful|did(?: not|n't)|does(?: not|n't))"
 )
-_FAILED = r"(?:fail(?:ed|s|ure|ing)?|was (?:refused|denied|rejected)|unsuccessful|impossible|not possible)"
+_FAILED = (
+    r"(?:fail(?:ed(?-i:(?=[A-Z]))|(?:ed|s|ure|ing)?\b)|(?:was (?:refused|denied|rejected)|unsuccessful|impossible"
+    r"|not possible)\b)"
+)
 _ALLOCATES = r"(?:re-?)?\w{0,16}alloc\w*"
 _NO_REASON = r"(?!: (?:an? |invalid|unspecified|no (?:cuda|kernel)|driver|initiali))"
 
@@ -115,12 +125,12 @@ REFUSED: Sequence[str] = (
         rf"\b{_FAILS}(?: (?:to|in|while|when|during|for|with))?[ :]{{1,2}}"
         rf"(?:\w+[ :]{{1,2}}){{0,2}}{_ALLOCATES}\b.{{0,80}}?{_WHAT}"
     ),
-    rf"\b{_ALLOCATES}\b.{{0,80}}?\b{_WHAT}.{{0,40}}?\b{_FAILED}\b",
+    rf"\b{_ALLOCATES}\b.{{0,80}}?\b{_WHAT}.{{0,40}}?\b{_FAILED}",
     rf"\b(?:{_WHAT}|object)\b.{{0,20}}\balloc\w* (?:error|fail\w*)\b",
     rf"\b{_ALLOCATES} of size \d+ failed\b|\b\w*alloc\w*memory\w* failed\b",
     rf"\balloc\w*[ -](?:fail|err)\w*.{{0,80}}?{_WHAT}",
     (
-        r"\b(?:\w*[mc]alloc(?:Async|Managed|Host|Pitch)?|cu\w{0,20}alloc\w{0,20}|\w*memalign|VirtualAlloc)"
+        r"\b(?:\w*[cem]alloc(?:Async|Managed|Host|Pitch)?|cu\w{0,20}alloc\w{0,20}|\w*memalign|VirtualAlloc)"
         r"(?:\(\S{0,20}\))? "
         rf"(?:has )?(?:failed|failure|error){_NO_REASON}"
     ),
@@ -139,8 +149,9 @@ REFUSED: Sequence[str] = (
         rf"|enlarge|increase) (?:\S+ ){{0,4}}?(?:memory|v?ram|(?:object )?heap|address space|workspace|arena)\b"
         rf"(?! (?:info|usage|use|size|stat|map|limit|at))"
     ),
+    rf"\b{_FAILS}(?: to)? (?:reserve|commit|obtain|map|provide|lock|pin) (?:about |another )?{_AMOUNT}",
     r"\bnot enough (?:room|space)\b.{0,60}\b(?:grow|allocat\w*|reserv\w*)\b",
-    r"\b\w*alloc\w*(?:\([^)]{0,60}\))?:? return(?:ed|s) (?:NULL|nullptr|error 2|a null)\b",
+    rf"\b\w*alloc\w*(?:\([^)]{{0,60}}\))?:?(?: of {_AMOUNT})? return(?:ed|s) (?:NULL|nullptr|error 2|a null)\b",
     rf"\bbad[_ ]alloc(?:ation)?\b|{_WHAT}.{{0,60}}\b(?:could not|cannot|can't) be (?:allocated|reserved|obtained)\b",
 )
 """A refused allocation, in the words of any program."""
@@ -183,7 +194,6 @@ PRODUCTS = lazy_pattern(
 
 MEANS_ELSE = lazy_pattern(
     r"\bnot a failure\b"  # XLA and TensorFlow tried for speed, and do without
-    r"|failed to alloc(?:ate)? .{0,400}\b(?:from device|on host): CUDA_ERROR_OUT_OF_MEMORY"  # they try again with less
     r"|Tried to allocate more than 1EB"  # torch was given a size that makes no sense
     r"|\bibv_\w+.{0,400}Cannot allocate memory"  # a limit on locked memory (ulimit -l)
     r"|(?:exceed\w*|too much|out of(?: resources?:)?|insufficient|not enough|require\w*)(?: \S+){0,5}?"
@@ -195,13 +205,18 @@ MEANS_ELSE = lazy_pattern(
     r"|\bhas no attribute\b|\bcannot import name\b|\bis not defined\b"
     r"|\balloc\w*\b.{0,160}(?:\b\d+ != \d+|\bmismatch)"
     r"|\balloc\w*\b.{0,120}: (?:invalid (?:argument|device|value)|operation not (?:permitted|supported))"
-    r"|\b(?:memory|oom\w*)s?(?: \w+){0,2}[\"']? ?[:=] ?[\"']?(?:0|false|no|none|off|null)\b|\boom[ _-]?(?:score|adj)"
+    r"|\b(?:memory|oom(?!_score)\w*)s?(?: \w+){0,2}[\"']? ?[:=] ?[\"']?(?:0|false|no|none|off|null)\b"
+    r"|^(?!.{0,400}(?:\binvoked oom|\bkilled process)).{0,400}\boom[ _-]?(?:score|adj)"
     r"|\boom[ _-]?kill(?:er)?[ _-]?disable|\bmetaspace\b|\bdirect buffer memory\b|\bfallocate\b|\bexceeds \d+% of\b"
     r"|\bsoft limit\b|\bdisk (?:space|quota)\b|\b(?:free|on) (?:the )?disk\b|\bmemory required by task\b"
     r"|\b(?:possible|potential)(?: \w+)? causes\b",  # it guesses
     re.IGNORECASE,
 )
 """Lines that contain such words but mean something else."""
+FIRST_TRY = lazy_pattern(
+    r"\bfailed to alloc(?:ate)? .{0,400}\b(?:from device|on host): \w+OUT_?OF_?MEMORY", re.IGNORECASE
+)
+"""A refusal after which TensorFlow tries again with less: it counts only if nothing follows."""
 LEAVES_OUT = lazy_pattern(r"\bskipp(?:ing|ed)\b|\bcontinuing\b", re.IGNORECASE)
 """Words by which a program tells that it leaves something out for lack of memory."""
 TRIES_AGAIN = lazy_pattern(
