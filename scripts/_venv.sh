@@ -3,6 +3,7 @@
 #
 #   prepare ""     with what `scheduler` itself needs
 #   prepare dev    with the tools for checking and testing as well
+#   prepare_plugins    after it: with the tools that plugins/ is for, as far as they install here
 #
 # Afterwards $python is its interpreter and $root the project; the caller's directory and environment are as they
 # were. When nothing has changed it costs a few milliseconds and starts no Python: a stamp says what was installed.
@@ -24,6 +25,22 @@ prepare() {
         flock -n 9 2>/dev/null || { say "waiting for another start that sets up $venv"; flock 9; }
         is_up_to_date "$1" || set_up "$1"
     } 9>>"$root/.venv.lock"
+}
+
+prepare_plugins() {
+    local mark wanted tools
+    wanted=$(sha256sum <"$root/plugins/pyproject.toml") mark=$venv/.plugins
+    [[ -r $mark && $(<"$mark") == "$wanted" ]] && return
+    mapfile -t tools < <("$python" -c '
+import sys, tomllib
+project = tomllib.load(open(sys.argv[1], "rb"))["project"]
+print(*project["optional-dependencies"]["test"], sep="\n")' "$root/plugins/pyproject.toml")
+    say "installing the tools that plugins/ is for into $venv"
+    if "$python" -I -m pip install -q --disable-pip-version-check --retries 2 "${tools[@]}" >>"$log" 2>&1; then
+        printf '%s' "$wanted" >"$mark"
+    else
+        say "they could not be installed (see $log): the tests of those that are missing are skipped"
+    fi
 }
 
 say() { printf '%s\n' "$*" >&2; }

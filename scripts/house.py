@@ -18,7 +18,10 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PROSE = ("scheduler", "tests", "scripts", "docs", "dropins", "gpu_batch_scheduler", "README.md", "CONTRIBUTING.md")
+PROSE = (
+    "scheduler", "tests", "scripts", "docs", "dropins", "plugins", "gpu_batch_scheduler", "README.md",
+    "CONTRIBUTING.md",
+)  # fmt: skip
 SUFFIXES = {".py", ".md", ".html", ".js", ".css", ".toml", ".txt", ".sh", ""}
 
 MAX_MODULES = 14
@@ -136,7 +139,7 @@ def find_retired(root: Path = ROOT) -> Iterator[tuple[str, int, str]]:
 
 def find_riddles(root: Path = ROOT) -> Iterator[tuple[str, int, str]]:
     """Yield (file, line number, beginning) for docstrings that begin with one of RIDDLES."""
-    places = ("scheduler", "tests", "scripts", "gpu_batch_scheduler", "dropins")
+    places = ("scheduler", "tests", "scripts", "gpu_batch_scheduler", "dropins", "plugins")
     quoted = tuple(f'"""{beginning}' for beginning in RIDDLES)
     for file in (file for place in places for file in sorted((root / place).rglob("*.py"))):
         text = file.read_text(encoding="utf-8")
@@ -149,7 +152,7 @@ def find_riddles(root: Path = ROOT) -> Iterator[tuple[str, int, str]]:
 
 def find_vague_tests(root: Path = ROOT) -> Iterator[tuple[str, int, str]]:
     """Yield (file, line number, name) for tests whose names mean nothing alone in a log."""
-    for file in sorted((root / "tests").rglob("test_*.py")):
+    for file in sorted(path for place in ("tests", "plugins/tests") for path in (root / place).rglob("test_*.py")):
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
             name = re.match(r"\s*(?:async )?def (test_\w+)", line)
             if name and VAGUE.match(name[1]):

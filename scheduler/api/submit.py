@@ -12,6 +12,7 @@ from typing import Any
 from scheduler.api.run import defaults_by_column, task_list
 from scheduler.app.control import run_requests
 from scheduler.app.control.targets import Target
+from scheduler.app.control.targets import tasks as find_tasks
 from scheduler.app.observe.run_facts import find_run, places
 from scheduler.app.observe.run_reader import RunReader
 from scheduler.app.queue import submit as queue_client
@@ -19,13 +20,14 @@ from scheduler.app.queue.background_start import start_apart
 from scheduler.app.run.options import chosen_python
 from scheduler.core.control.request_kinds import Verb
 from scheduler.core.model import GOOD_ENDS, UNFINISHED
-from scheduler.errors import StateError
+from scheduler.errors import StateError, UsageError
 from scheduler.inputs import python_tasks
 from scheduler.inputs.python_tasks import Task
 from scheduler.runtime.settings import read_settings
 from scheduler.store.machine.locked_files import is_locked
 from scheduler.store.queue.queue_link import USUAL, checked_name
 from scheduler.ui.terminal.sink import hint
+from scheduler.units import ranges
 
 PAUSES = (0.02, 0.5)
 """The shortest and longest pause, in seconds, between two looks at the journal."""
@@ -42,6 +44,15 @@ class SubmittedTasks:
         self.state = state
         self._read_by: tuple[int, RunReader] | None = None
         """The thread that reads the journal, and its reader."""
+
+    @classmethod
+    def find(cls, ids: Iterable[int], state: str = "") -> SubmittedTasks:
+        """Return tasks that were submitted earlier, by their ids, all of one queue; raise NoSuchRun or UsageError."""
+        wanted = sorted(ids)
+        found = find_tasks(read_settings({"state": state or None}), [str(task) for task in wanted])
+        if len(found) != 1:
+            raise UsageError(f"{ranges(wanted)}: the tasks belong to {len(found)} runs; name those of one run")
+        return cls(found[0].info.number, wanted, found[0].info.meta.get("name") or USUAL, state)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(run={self.run}, ids={self.ids})"
@@ -77,12 +88,27 @@ class SubmittedTasks:
         end = None if timeout is None else time.monotonic() + timeout
         pause = PAUSES[0]
         while left := self._unfinished():
-            self._keep_alive()
+            self.keep_alive()
             if end is not None and time.monotonic() >= end:
                 raise TimeoutError(f"{len(left)} of {len(self.ids)} tasks have not ended after {timeout:g} s")
             time.sleep(pause)
             pause = min(1.5 * pause, PAUSES[1])
         return self.states()
+
+    def keep_alive(self) -> None:
+        """Start the queue's scheduler again where it was killed and tasks are left; `wait` does so by itself.
+
+        Raise StateError where the queue was stopped.
+        """
+        settings = self._settings()
+        if not self.ids or is_locked(places(settings).run(self.run).root) or not (left := len(self._unfinished())):
+            return
+        if self._reader().brain.draining:
+            raise StateError(
+                f"the queue was stopped while {left} of {len(self.ids)} tasks were left: scheduler resume r{self.run} "
+                "continues it"
+            )
+        start_apart(places(settings), self.queue, settings)
 
     def cancel(self, *ids: int) -> None:
         """Cancel tasks for good, without ids all of them: running ones are stopped, waiting ones never start.
@@ -110,18 +136,6 @@ class SubmittedTasks:
 
     def _unfinished(self) -> set[int]:
         return {task for task, state in self.states().items() if state in UNFINISHED}
-
-    def _keep_alive(self) -> None:
-        """Start the queue's scheduler where it was killed; raise StateError where it was stopped."""
-        settings = self._settings()
-        if is_locked(places(settings).run(self.run).root):
-            return
-        if self._reader().brain.draining and (left := len(self._unfinished())):
-            raise StateError(
-                f"the queue was stopped while {left} of {len(self.ids)} tasks were left: scheduler resume r{self.run} "
-                "continues it"
-            )
-        start_apart(places(settings), self.queue, settings)
 
 
 def submit(

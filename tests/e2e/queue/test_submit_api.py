@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler import InputError, StateError, SubmittedTasks, Task, submit
+from scheduler import InputError, StateError, SubmittedTasks, Task, UsageError, submit
 from tests.support.killing import Home, command_line
 from tests.support.waiting import wait_until
 
@@ -115,3 +115,13 @@ def test_submitted_tasks_can_be_pickled_and_read_in_another_thread(home: Home) -
     reader.start()
     reader.join()
     assert found == [tasks.states()]
+
+
+def test_submitted_tasks_are_found_again_by_their_ids(home: Home) -> None:
+    tasks = submit([Task(command="true"), Task(command="false")], queue="mine")
+    tasks.wait(PATIENCE)
+    found = SubmittedTasks.find([1, 0])
+    assert (found.run, found.queue, found.states()) == (1, "mine", {0: "succeeded", 1: "failed"})
+    submit(Task(command="true")).wait(PATIENCE)
+    with pytest.raises(UsageError, match="0, 2: the tasks belong to 2 runs"):
+        SubmittedTasks.find([0, 2])

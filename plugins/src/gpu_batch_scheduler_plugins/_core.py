@@ -1,0 +1,17 @@
+"""The names of gpu-batch-scheduler that plug-ins use; also where another module is called `scheduler`."""
+
+from __future__ import annotations
+
+import gpu_batch_scheduler
+
+_ = gpu_batch_scheduler.run  # so that the package `scheduler` that is imported below is ours
+
+from scheduler.api.submit import SubmittedTasks, submit  # noqa: E402  # after the line above
+from scheduler.core.tasks.placeholders import literal  # noqa: E402
+from scheduler.errors import SchedulerError, StateError, UsageError  # noqa: E402
+from scheduler.inputs.python_calls import varied_word  # noqa: E402
+from scheduler.inputs.python_tasks import Task  # noqa: E402
+
+__all__ = [
+    "SchedulerError", "StateError", "SubmittedTasks", "Task", "UsageError", "literal", "submit", "varied_word",
+]  # fmt: skip

@@ -1,0 +1,54 @@
+"""The job environment of submitit in a task of gpu-batch-scheduler: ids, ranks, and the signals to save."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import types
+
+from submitit.core import job_environment, logger, utils
+
+from gpu_batch_scheduler_plugins import submitit_task
+
+AGAIN = 75
+"""The exit code with which a Resumable task waits for its next turn."""
+
+
+class TurnHandler(job_environment.SignalHandler):
+    """The handler of the signals by which a job is told to save. A job that makes room has not timed out."""
+
+    _makes_room = False
+
+    def make_room(self, signum: int, frame: types.FrameType | None = None) -> None:
+        """Save the job's state and end this turn; it uses up none of the time-outs that the job may have."""
+        self._makes_room = True
+        self.checkpoint_and_try_requeue(signum, frame)
+
+    def has_timed_out(self) -> bool:
+        """Tell whether the time limit is the reason for the signal."""
+        return not self._makes_room and bool(super().has_timed_out())
+
+
+class GschedJobEnvironment(job_environment.JobEnvironment):
+    """The environment of a job on this machine; a job of several tasks tells each its rank."""
+
+    _env = {  # noqa: RUF012  # as submitit declares it
+        "job_id": "SCHEDULER_TASK_ID",
+        "num_tasks": submitit_task.RANKS,
+        "num_nodes": "SUBMITIT_GSCHED_NODES",
+        "node": "SUBMITIT_GSCHED_NODE",
+        "global_rank": submitit_task.RANK,
+        "local_rank": submitit_task.RANK,
+    }
+
+    def _handle_signals(self, paths: utils.JobPaths, submission: utils.DelayedSubmission) -> None:
+        """Save and wait again at TERM too: with it the scheduler asks a task to make room."""
+        handler = TurnHandler(self, paths, submission)
+        signal.signal(signal.SIGCONT, handler.bypass)
+        signal.signal(signal.SIGTERM, handler.make_room)
+        signal.signal(self._usr_sig(), handler.checkpoint_and_try_requeue)
+
+    def _requeue(self, countdown: int) -> None:
+        """End this attempt; the task waits for its next turn."""
+        logger.get_logger().info(f"Requeued job {self.job_id} ({countdown} remaining timeouts)")
+        sys.exit(AGAIN)
