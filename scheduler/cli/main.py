@@ -44,7 +44,7 @@ GROUPS = {
     "machine": {
         "devices": "List devices; disable, enable or reserve them; prepare a shared machine",
         "doctor": "Check what works on this machine, and how to fix what does not",
-        "profiles": "List, show, forget or learn the memory profiles of task classes",
+        "profiles": "List, show, forget, learn, export or import the memory profiles of task classes",
         "runs": "List your runs on all machines; remove ended ones",
     },
     "more": {

@@ -7,15 +7,14 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-from scheduler.core.model import HOST, EstimateSource
-from scheduler.core.profiling.profile import Observation, Peaks, Profile, StoredProfile
+from scheduler.core.profiling.profile import Observation, Profile, StoredProfile
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.errors import StateError
 from scheduler.runtime.paths import owner_beside_root
+from scheduler.store.profile_records import from_dict, to_dict
 from scheduler.store.run import schema
 
 _TEMPORARY = frozenset({
@@ -96,7 +95,7 @@ class ProfileStore:
         """Yield every profile; leave out one that cannot be read, so that it is learned again."""
         for key, what, device, updated, data in self._db.execute(schema.GET_PROFILES).fetchall():
             with contextlib.suppress(ValueError, TypeError, KeyError):
-                yield StoredProfile(key, what, device, updated, _from_json(data, updated))
+                yield StoredProfile(key, what, device, updated, from_dict(json.loads(data), updated))
 
     def known(self) -> dict[str, Profile]:
         """Return every profile by its key."""
@@ -108,15 +107,31 @@ class ProfileStore:
         try:
             self._db.execute(schema.BEGIN)
             found = self._db.execute(schema.GET_PROFILE, (kind.key,)).fetchone()
-            profile = _from_json_or_empty(found[0]) if found else Profile()
+            profile = _readable(found[0]) if found else Profile()
             profile.learn(evidence)
             profile.family, profile.slots, profile.relations = kind.family, kind.slots, kind.relations
-            self._db.execute(schema.PUT_PROFILE, (kind.key, kind.what, device, now, _to_json(profile)))
+            self._db.execute(schema.PUT_PROFILE, (kind.key, kind.what, device, now, json.dumps(to_dict(profile))))
             self._db.execute(schema.COMMIT)
         except sqlite3.Error as exc:
             if self._db.in_transaction:
                 self._db.execute(schema.ROLLBACK)
             self.trouble = f"a profile could not be kept in {self.path}: {exc}"
+
+    def add(self, profiles: Iterable[StoredProfile]) -> int:
+        """Add profiles of another machine, and return how many were new; own ones stay as they are. Raise
+        StateError.
+        """
+        self._learned = True
+        rows = [(one.key, one.what, one.device, one.updated, json.dumps(to_dict(one.profile))) for one in profiles]
+        try:
+            self._db.execute(schema.BEGIN)
+            added = self._db.executemany(schema.ADD_PROFILE, rows).rowcount
+            self._db.execute(schema.COMMIT)
+        except sqlite3.Error as exc:
+            if self._db.in_transaction:
+                self._db.execute(schema.ROLLBACK)
+            raise StateError(f"the profiles {self.path} cannot be written: {exc}") from exc
+        return max(0, added)
 
     def forget(self, keys: list[str]) -> int:
         """Remove profiles and return how many there were. Raise StateError."""
@@ -131,51 +146,9 @@ def _is_temporary(exc: Exception) -> bool:
     return getattr(exc, "sqlite_errorcode", 0) & 0xFF in _TEMPORARY
 
 
-def _to_json(profile: Profile) -> str:
-    return json.dumps(
-        {
-            "parts": {
-                name: {"full": part.full, "lower": part.lower, "lower_by": part.lower_by, "above": part.above}
-                for name, part in profile.parts.items()
-            },
-            "epoch_seconds": profile.epoch_seconds,
-            "whole_seconds": profile.whole_seconds,
-            "cores": profile.cores,
-            "busy": profile.busy,
-            "family": profile.family,
-            "slots": profile.slots,
-            "relations": profile.relations,
-        }
-    )
-
-
-def _from_json(text: str, updated: float = 0.0) -> Profile:
-    """Return a profile. Raise ValueError, TypeError or KeyError for a damaged one."""
-    data = json.loads(text)
-    return Profile(
-        parts={name: _part(name, part) for name, part in data["parts"].items()},
-        epoch_seconds=float(data["epoch_seconds"]),
-        whole_seconds=float(data["whole_seconds"]),
-        cores=float(data["cores"]),
-        busy=float(data["busy"]),
-        earlier=True,
-        family=str(data["family"]),
-        slots=tuple((str(name), str(value)) for name, value in data["slots"]),
-        relations=tuple(map(str, data.get("relations", ()))),
-        updated=updated,
-    )
-
-
-def _from_json_or_empty(text: str) -> Profile:
+def _readable(text: str) -> Profile:
+    """Return a stored profile; an empty one if it is damaged."""
     try:
-        return _from_json(text)
+        return from_dict(json.loads(text))
     except (ValueError, TypeError, KeyError):
         return Profile()
-
-
-def _part(name: str, data: dict[str, Any]) -> Peaks:
-    full = [int(peak) for peak in data["full"]]
-    if any(peak < (name == HOST) for peak in full):  # a task may use none of a GPU, but always some RAM
-        raise ValueError("a peak is too low")
-    source = EstimateSource.PROBE if data["lower_by"] == EstimateSource.PROBE else EstimateSource.PROFILE
-    return Peaks(full=full, lower=int(data["lower"]), lower_by=source, above=int(data["above"]))

@@ -185,12 +185,24 @@ _PROFILES = {
     "format": "integer",
     "profiles": [
         {
-            "key": "text", "what": "text", "device": "text", "updated": "text", "peak_bytes": "integer",
-            "runs": "integer", "parts": {"*": {"peak_bytes": "integer", "*": "any"}}, "epoch_seconds": "number",
+            "key": "text", "what": "text", "device": "text", "updated": "text", "version": "text",
+            "peak_bytes": "integer", "runs": "integer", "parts": {"*": {"peak_bytes": "integer", "*": "any"}},
+            "epoch_seconds": "number",
             "whole_seconds": "number", "cores": "number", "busy": "number", "*": "any",
         }
     ],
     "scripts": ["any"],
+}  # fmt: skip
+_PROFILE_FILE = {
+    "format": "integer",
+    "profiles": [
+        {
+            "key": "text", "what": "text", "device": "text", "updated": "number",
+            "parts": {"*": {"full": ["integer"], "lower": "integer", "lower_by": "text", "above": "integer"}},
+            "epoch_seconds": "number", "whole_seconds": "number", "cores": "number", "busy": "number",
+            "family": "text", "slots": ["any"], "relations": ["text"],
+        }
+    ],
 }  # fmt: skip
 _REPORT = {
     "format": "integer",
@@ -347,7 +359,12 @@ PRINTS: Mapping[str, Sequence[tuple[str, Shape]]] = {
         ("", {"format": "integer", "runs": [(_RUN_OF_MANY, _TROUBLED)]}),
         ("rm", {"format": "integer", "removed": [{"number": "integer", "file": "text", "freed_bytes": "integer"}]}),
     ),
-    "profiles": (("", _PROFILES), ("forget", {"format": "integer", "forgot": "integer"})),
+    "profiles": (
+        ("", _PROFILES),
+        ("forget", {"format": "integer", "forgot": "integer"}),
+        ("export", _PROFILE_FILE),
+        ("import", {"format": "integer", "imported": "integer", "known": "integer"}),
+    ),
     "simulate": (("", _SIMULATED), ("--compare", [_SIMULATED])),
     "experiment": (("", _EXPERIMENT),),
     "results": (

@@ -11,6 +11,7 @@ from scheduler.app.run.options import chosen_python
 from scheduler.app.run.task_list import csv_listing
 from scheduler.core.model import HOST, Device, Job, Spec, Terms
 from scheduler.core.placement.request import declared, gpus_of
+from scheduler.core.profiling.earlier_versions import EarlierVersions
 from scheduler.core.profiling.profile import Profile
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.tasks import command
@@ -142,12 +143,17 @@ def _profiles(settings: Settings, programs: Programs) -> Callable[[Job], Profile
         return lambda job: Profile()
     store = ProfileStore(home.profiles)
     kept = {one.key: one.profile for one in store.all()}
+    versions = EarlierVersions(kept.values(), ((), ()))
     devices = sorted({one.device for one in store.all()})
     finders = [TaskClassFinder(store, programs, os.getcwd(), partial(_on, device)) for device in devices]
     store.close()
 
     def find(job: Job) -> Profile:
         kinds: list[TaskClass] = [finder.of(job) for finder in finders]
-        return next((kept[kind.key] for kind in kinds if kind.key in kept), Profile())
+        found = next((kept[kind.key] for kind in kinds if kind.key in kept), None)
+        if found is None:  # its script was edited since: the newest earlier version
+            related = (relative.profile for kind in kinds if (relative := versions.relative(kind)) is not None)
+            found = next(filter(None, related), None)
+        return found or Profile()
 
     return find

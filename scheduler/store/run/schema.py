@@ -44,6 +44,7 @@ PUT_PROFILES_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 GET_PROFILES = "SELECT key, what, device, updated, data FROM profiles ORDER BY what, key"
 GET_PROFILE = "SELECT data FROM profiles WHERE key = ?"
 PUT_PROFILE = "INSERT OR REPLACE INTO profiles VALUES (?, ?, ?, ?, ?)"
+ADD_PROFILE = "INSERT OR IGNORE INTO profiles VALUES (?, ?, ?, ?, ?)"
 MOST_PROFILES = 20_000
 """The number of newest profiles that are kept: a list of distinct commands adds one with each row."""
 PRUNE_PROFILES = f"""DELETE FROM profiles WHERE key IN

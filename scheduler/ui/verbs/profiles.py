@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scheduler.core.model import HOST
@@ -15,14 +15,29 @@ if TYPE_CHECKING:
     from scheduler.core.profiling.family.families import ComputedPeak, Factor
 
 
-def facts(row: StoredProfile) -> dict[str, Any]:
-    """Return a profile as data for JSON."""
+def superseded(profiles: Iterable[StoredProfile]) -> frozenset[str]:
+    """Return the keys of profiles of earlier versions: a later version of their script ran on the same device."""
+    newest: dict[tuple[str, str], StoredProfile] = {}
+    everything = [one for one in profiles if one.profile.relations]
+    for one in everything:
+        place = one.profile.relations[0], one.device
+        newest[place] = max(newest.get(place, one), one, key=lambda row: row.updated)
+    return frozenset(
+        one.key
+        for one in everything
+        if newest[one.profile.relations[0], one.device].profile.family != one.profile.family
+    )
+
+
+def facts(row: StoredProfile, old: Collection[str] = ()) -> dict[str, Any]:
+    """Return a profile as data for JSON; `old`: the keys of profiles of earlier versions."""
     profile = row.profile
     return {
         "key": row.key,
         "what": without_secrets(row.what),
         "device": row.device,
         "updated": moment(row.updated),
+        "version": "earlier" if row.key in old else "newest",
         "peak_bytes": max(profile.peaks.values(), default=0),
         "runs": _runs(profile),
         "parts": {
@@ -97,7 +112,7 @@ def _device_name(part: str) -> str:
     return "host RAM" if part == HOST else f"GPU {part} of the task"
 
 
-def table_lines(profiles: Sequence[StoredProfile]) -> list[str]:
+def table_lines(profiles: Sequence[StoredProfile], old: Collection[str] = ()) -> list[str]:
     """Return a table with one line for each profile."""
     if not profiles:
         return ["there are no profiles yet: every run records them; scheduler profiles learn FILE only measures"]
@@ -111,7 +126,7 @@ def table_lines(profiles: Sequence[StoredProfile]) -> list[str]:
             f"{one.profile.cores:.1f}" if one.profile.cores else "",
             duration(one.profile.epoch_seconds) if one.profile.epoch_seconds else "",
             one.device,
-            moment(one.updated),
+            moment(one.updated) + (" (earlier version)" if one.key in old else ""),
         ]
         for one in profiles
     ]
@@ -119,7 +134,7 @@ def table_lines(profiles: Sequence[StoredProfile]) -> list[str]:
     return table(header, rows, frozenset({2, 3, 4, 5, 6}))
 
 
-def full_lines(row: StoredProfile) -> list[str]:
+def full_lines(row: StoredProfile, old: Collection[str] = ()) -> list[str]:
     """Return lines with everything that a profile contains."""
     profile = row.profile
     result = [f"{row.key}  {short(without_secrets(row.what), 100)}", f"  device   {row.device}"]
@@ -137,4 +152,5 @@ def full_lines(row: StoredProfile) -> list[str]:
         f"  whole    {duration(profile.whole_seconds) if profile.whole_seconds else 'no full run yet'}",
         f"  cores    {profile.cores:.2f}{busy}",
         f"  updated  {moment(row.updated)}",
+        *(["  version  an earlier one: the script was edited since"] if row.key in old else []),
     ]

@@ -67,3 +67,21 @@ def test_a_batch_size_that_was_doubled_in_a_module_beside_the_script_costs_no_ne
     tries = again(home)
     assert {one.source for one in tries} <= {"earlier version", "similar", "interpolated"}
     assert {(one.number, one.outcome) for one in tries} == {(1, "succeeded")}
+
+
+def test_exported_profiles_make_the_tasks_known_on_another_machine_with_another_home(
+    home: GpuHome, tmp_path: Path
+) -> None:
+    learned(home)
+    home.call("profiles", "export", "-o", "known.json", code=0)
+    (tmp_path / "there").mkdir()
+    there = GpuHome(tmp_path / "there", gpus=2, name="NVIDIA Other 24GB")
+    try:
+        for name in ("fit.py", "sizes.py", "jobs.csv", "known.json"):
+            (there.root / name).write_text((home.root / name).read_text())
+        assert "8 profiles imported" in there.call("profiles", "import", "known.json", code=0).stdout
+        assert {one.source for one in there.run("--settle", "1s")} == {"earlier version"}
+        again = there.call("profiles", "import", "known.json", code=0).stdout
+        assert again == "0 profiles imported; 8 known here already, left as they are\n"
+    finally:
+        there.end()
