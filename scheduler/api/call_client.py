@@ -24,6 +24,8 @@ from scheduler.runtime.paths import PACKAGE, RunPaths
 from scheduler.values import dataclass
 
 _SERVE = "import sys; sys.path.insert(0, {!r}); from scheduler.app.queue.call_server import main; sys.exit(main())"
+MOST_DEATHS = 5
+"""The number of schedulers that may die one after another without the end of any call."""
 _LAST_MOMENT = 10.0
 """Seconds that the scheduler has to end after the last call."""
 
@@ -66,6 +68,14 @@ class CallClient:
         self._rows_of: dict[int, int] = {}
         """The rows of the accepted tasks."""
         self._forms: dict[str, int] = {}
+        self._sent: dict[int, tuple[RowForm, list[str]]] = {}
+        """The rows that were sent and are not accepted yet."""
+        self._ready = False
+        """True once the scheduler has said that it takes calls."""
+        self._over = False
+        """True if the run has ended in order, so that it is not resumed."""
+        self._deaths = 0
+        """The number of schedulers that died since the last call ended."""
         _CLIENTS.add(self)
 
     # ---- for callers, from any thread ----
@@ -124,13 +134,26 @@ class CallClient:
 
     def _work(self) -> None:
         try:
-            self._start()
-            while self._turn():
-                pass
-            why = self._trouble or "the executor's scheduler ended"
+            why = self._serve()
         except Exception as exc:  # noqa: BLE001  # a future that is never done would block its caller for ever
             why = f"the executor failed: {exc!r}"
         self._end(why)
+
+    def _serve(self) -> str:
+        """Talk to the scheduler, and to the next one if it is killed, until the end; return why it is the end."""
+        while True:
+            self._start()
+            while self._turn():
+                pass
+            code = self._leave()
+            if self._over or self._trouble or self._places is None or self._deaths >= MOST_DEATHS:
+                number = self._places.number if self._places is not None else 0
+                died = f"the scheduler of run {number} was stopped" if self._over else "its scheduler died"
+                return self._trouble or (died if self._over else f"the executor cannot go on: {died} (exit {code})")
+            self._deaths += 1
+            self._ready = False
+            self._rows_of.clear()
+            self._forms.clear()
 
     def _start(self) -> None:
         """Start the scheduler; its answer comes later."""
@@ -140,7 +163,8 @@ class CallClient:
         assert self._process.stdout is not None
         with self._process.stdin as stdin, self._process.stdout as stdout:
             self._pipe = LinePipe(os.dup(stdout.fileno()), os.dup(stdin.fileno()))
-        self._pipe.send({"start": self._start_line})
+        resume = self._places.number if self._places is not None else 0
+        self._pipe.send({"start": {**self._start_line, "resume": resume, "open": [*self._calls]}})
 
     def _turn(self) -> bool:
         """Wait for something to do and do it; return False when the scheduler has ended."""
@@ -160,7 +184,7 @@ class CallClient:
         except EOFError:
             return False
         pipe.flush()
-        if self._places is not None:
+        if self._ready and self._places is not None:
             self._send(pipe, self._places)
         return True
 
@@ -178,6 +202,7 @@ class CallClient:
             except Exception as exc:  # noqa: BLE001  # a full disk, a name that no row can have: it concerns this call
                 self._finish(row).fail(NotPassed(f"{call.future.name} cannot be passed to its task: {exc}"))
                 continue
+            self._sent[row] = form, cells
             rows.setdefault(self._form(pipe, form), []).append([row, cells])
         for number, each in rows.items():
             pipe.send({"rows": each, "form": number})
@@ -216,22 +241,35 @@ class CallClient:
 
     def _take(self, line: Mapping[str, Any]) -> None:
         if "run" in line:
-            self._places = RunPaths(Path(line["root"]), line["run"])
+            self._places, self._ready = RunPaths(Path(line["root"]), line["run"]), True
+            self._send_again()
+        elif "over" in line:
+            self._over = True
         elif "trouble" in line:
             self._trouble = line["trouble"]
         elif "accepted" in line:
             for task, row in line["accepted"]:
                 self._accepted(task, row)
         elif "refused" in line:
+            self._sent.pop(line["refused"], None)
             future = self._finish(line["refused"])
             future.fail(_failed(f"{future.name} was refused: {line['why']}", State.REFUSED, None))
         elif "started" in line:
-            self._calls[self._rows_of[line["started"]]].started(line["attempt"])
+            row = self._rows_of.get(line["started"])
+            if row is not None:  # else its end was told, by a scheduler that was killed before it was durable
+                self._calls[row].started(line["attempt"])
         elif "ended" in line:
             self._ended(CallEnd.from_dict(line["ended"]))
 
+    def _send_again(self) -> None:
+        """Send the rows that a scheduler which was killed has not accepted."""
+        assert self._pipe is not None
+        for row, (form, cells) in self._sent.items():
+            self._pipe.send({"rows": [[row, cells]], "form": self._form(self._pipe, form)})
+
     def _accepted(self, task: int, row: int) -> None:
         future = self._calls[row]
+        self._sent.pop(row, None)
         assert self._places is not None
         future.accepted(self._places, task)
         self._rows_of[task] = row
@@ -247,6 +285,7 @@ class CallClient:
 
     def _ended(self, end: CallEnd) -> None:
         row = self._rows_of.pop(end.task)
+        self._deaths = 0
         places = self._places
         assert places is not None
         future = self._calls[row]
@@ -263,19 +302,21 @@ class CallClient:
 
     # ---- the end ----
 
+    def _leave(self) -> int | None:
+        """Close the pipes, which makes a scheduler that lives on cancel its tasks; return the exit code if it ends."""
+        if self._pipe is not None and self._process is not None:
+            self._pipe.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return self._process.wait(_LAST_MOMENT)
+        return None
+
     def _end(self, why: str) -> None:
         """End the scheduler's process, and every call that has no result."""
-        code = None
-        if self._pipe is not None and self._process is not None:
-            self._pipe.close()  # its end makes a scheduler that lives on cancel its tasks
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                code = self._process.wait(_LAST_MOMENT)
+        self._leave()
         with self._lock:
             left = [*(call.future for call in self._new), *self._calls.values()]
             self._new.clear()
             self._calls.clear()
-            if left and not self._trouble:
-                why = f"{why} (exit {code})"
             self._trouble = self._trouble or ("" if self._closing and not left else why)
             self._closing = True
         for future in left:

@@ -8,18 +8,21 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scheduler.app.observe.run_facts import places
 from scheduler.app.queue.call_source import CallEnd, CallSource, LinePipe
 from scheduler.app.run import run_loop, start
-from scheduler.app.run.options import RunOptions, this_python
+from scheduler.app.run.options import ResumeOptions, RunOptions, this_python
+from scheduler.app.run.resume import take_over
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.task_list import CALLS, TaskList
 from scheduler.core.events import Asked, Depended, Event, Exited, Refused, Skipped, Started, Submitted
-from scheduler.core.model import UNFINISHED
+from scheduler.core.model import UNFINISHED, State
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.ports import View
 from scheduler.errors import SchedulerError, describe_os_error
 from scheduler.runtime.paths import make_private
 from scheduler.runtime.settings import read_settings
+from scheduler.store.run.catalog import RunCatalog
 from scheduler.ui.terminal.plain_view import ending
 
 
@@ -64,10 +67,7 @@ class CallView:
         if state in UNFINISHED or task not in self._source.living:
             return
         self._source.living.discard(task)
-        last, why = self._last.pop(task, None), self._whys.pop(task, "")
-        end = CallEnd(task, state, why=why)
-        if last is not None:
-            end = CallEnd(task, state, last.attempt, why or ending(last), last.peak)
+        end = _end(task, state, self._last.pop(task, None), self._whys.pop(task, ""))
         self._pipe.send({"ended": end.to_dict()})
 
     def say(self, sentence: str) -> None:
@@ -83,6 +83,12 @@ class CallView:
         self._inner.hang_up()
 
 
+def _end(task: int, state: State, last: Exited | None, why: str = "") -> CallEnd:
+    if last is None:
+        return CallEnd(task, state, why=why)
+    return CallEnd(task, state, last.attempt, why or ending(last), last.peak)
+
+
 def main() -> int:
     """Serve the program that started this process, over its standard input and output."""
     pipe = LinePipe(os.dup(0), os.dup(1))
@@ -92,22 +98,28 @@ def main() -> int:
         if said is None:
             return 0
         source = CallSource(pipe, said["owner"])
-        session = _begin(said, source)
+        session = _resume(said, source, pipe) if said["resume"] else _begin(said, source)
     except (SchedulerError, OSError) as exc:
-        pipe.send({"trouble": describe_os_error(exc) if isinstance(exc, OSError) else str(exc)})
+        _tell_trouble(pipe, exc)
         return 1
     try:
         run = session.places
         pipe.send({"run": run.number, "root": str(run.root)})
-        run_loop.run_to_end(
-            session, None, run_loop.first_lines(session), lambda view: CallView(view, session, source, pipe)
-        )
+        lines = (run_loop.resuming_lines if said["resume"] else run_loop.first_lines)(session)
+        run_loop.run_to_end(session, None, lines, lambda view: CallView(view, session, source, pipe))
+        pipe.send({"over": True})
+    except (SchedulerError, OSError) as exc:
+        _tell_trouble(pipe, exc)
     finally:
         session.close()
         if source.abandoned:
             shutil.rmtree(session.places.given, ignore_errors=True)  # nothing reads these results any more
     _flush(pipe)
     return 0
+
+
+def _tell_trouble(pipe: LinePipe, exc: SchedulerError | OSError) -> None:
+    pipe.send({"trouble": describe_os_error(exc) if isinstance(exc, OSError) else str(exc)})
 
 
 def _leave_streams() -> None:
@@ -138,6 +150,27 @@ def _begin(said: Mapping[str, Any], source: CallSource) -> RunSession:
     session = start.begin(listing, options, settings, this_python(settings))
     assert session is not None  # a list with a source is never empty
     source.check = session.store.check
+    return session
+
+
+def _resume(said: Mapping[str, Any], source: CallSource, pipe: LinePipe) -> RunSession:
+    """Take over the run whose scheduler was killed, and tell what became of the calls that the program waits for."""
+    settings = read_settings(said["settings"])
+    session = take_over(RunCatalog(places(settings)).info(said["resume"]), settings, ResumeOptions())
+    session.store.source = source
+    source.check = session.store.check
+    journal, brain, wanted = session.store.journal, session.brain, {*said["open"]}
+    accepted = [[task, row] for task in brain.task_table if (row := journal.row(task).row) in wanted]
+    pipe.send({"accepted": accepted})
+    for living in brain.living():
+        pipe.send({"started": living.id, "attempt": living.attempts})
+    last = {one.event.task: one.event for one in journal.events() if isinstance(one.event, Exited)}
+    for task, _ in accepted:
+        state = brain.state(task)
+        if state in UNFINISHED:
+            source.living.add(task)
+        else:
+            pipe.send({"ended": _end(task, state, last.get(task)).to_dict()})
     return session
 
 

@@ -1,8 +1,9 @@
 """The calls of one Python program as rows: they arrive over a pipe, and what becomes of them is told over another.
 
-Both pipes carry lines of JSON. The program sends
+Both pipes carry lines of JSON. The program sends, all but the first once it was told the run
 
-    {"start": {"what", "options", "settings"}}     once, first
+    {"start": {"what", "options", "settings", "owner", "resume", "open"}}   once, first; `resume` is the run whose
+                                                   scheduler was killed (0: a new run), `open` its calls without an end
     {"form": number, "columns": its text}          before the first rows of a form
     {"rows": [[row, cells], …], "form": number}    calls; `row` is the program's own number of a call
     {"cancel": [task, …]}                          tasks to be cancelled
@@ -15,6 +16,7 @@ and is told
     {"refused": row, "why": a sentence}
     {"started": task, "attempt": number}
     {"ended": a `CallEnd`}
+    {"over": true}                                 the run ends, by a request of its user or after `close`
 
 Where the program ends without a word, its tasks are cancelled and its run ends.
 """
@@ -113,10 +115,10 @@ class LinePipe:
         return [json.loads(line) for line in complete]
 
     def close(self) -> None:
-        """Close both ends."""
-        for fd in (self.read, self.write):
-            with contextlib.suppress(OSError):
-                os.close(fd)
+        """Close both ends; the second call does nothing."""
+        fds, self.read, self.write = {self.read, self.write} - {-1}, -1, -1
+        for fd in fds:
+            os.close(fd)
         self._out.clear()
 
 

@@ -341,6 +341,46 @@ class TestDeaths:
             assert caller.wait(60) == -signal.SIGINT
         assert ended(read(project.root / "one"))
 
+    def test_calls_go_on_once_each_when_their_scheduler_is_killed(self, tmp_path: Path) -> None:
+        go = tmp_path / "go"
+
+        def until(x: int) -> int:
+            import time
+
+            with open(f"{go}.{x}", "a") as file:
+                file.write("x")
+            while not go.exists():
+                time.sleep(0.01)
+            return 2 * x
+
+        with Executor(state=str(tmp_path / "state"), devices="host") as made:
+            first = [made.submit(until, x) for x in range(2)]
+            wait_until(lambda: first[0].running() and first[1].running())
+            kill_scheduler(made)
+            later = made.submit(double, 5)
+            go.touch()
+            assert [future.result(60) for future in (*first, later)] == [0, 2, 10]
+        assert [Path(f"{go}.{x}").read_text() for x in range(2)] == ["x", "x"]
+        assert scheduler.runs(str(tmp_path / "state"))[0].counts == {"succeeded": 3}
+
+    def test_a_run_that_its_user_stops_fails_the_calls_with_one_sentence(self, tmp_path: Path) -> None:
+        state = str(tmp_path / "state")
+        with Executor(1, state=state, devices="host") as made:
+            running, waiting = made.submit(signal.pause), made.submit(double, 1)
+            wait_until(running.running)
+            subprocess.run([sys.executable, "-m", "scheduler", "stop", "r1", "--now", "--state", state], check=True)
+            assert isinstance(running.exception(60), CallFailed)
+            assert "the scheduler of run 1 was stopped" in str(waiting.exception(60))
+            with pytest.raises(CallFailed, match="the scheduler of run 1 was stopped"):
+                made.submit(double, 1)
+
+
+def kill_scheduler(executor: Executor) -> None:
+    """Kill the scheduler of an executor."""
+    process = executor._client._process
+    assert process is not None
+    process.kill()
+
 
 def read(path: Path) -> int:
     """Return the number in a file; 0 where there is none yet."""
