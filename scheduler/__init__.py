@@ -36,7 +36,7 @@ _HOMES = {
 
 def __dir__() -> list[str]:
     """Return the public names as well, which are loaded later, so that Tab completes them."""
-    return sorted({*globals(), *__all__, *_HOMES})
+    return sorted({*globals(), *__all__, *_HOMES} - {"Any", "TYPE_CHECKING", "annotations"})
 
 
 def __getattr__(name: str) -> Any:

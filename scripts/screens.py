@@ -103,9 +103,9 @@ def picture(text: str, width: int, colours: dict[str, str]) -> str:
     """Return what a terminal shows as a page."""
     console = Console(width=width, color_system="truecolor", legacy_windows=False)
     rows = []
-    for line in text.splitlines():
+    for line in Text.from_ansi(text).split():  # colours may last longer than a line
         spans = []
-        for segment in Text.from_ansi(line).render(console):
+        for segment in line.render(console):
             style = segment.style
             number = style.color.number if style and style.color else None
             name = "default" if number is None else NAMES[number % 8]

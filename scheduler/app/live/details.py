@@ -13,7 +13,7 @@ from scheduler.app.observe.metric_files import AttemptMetrics
 from scheduler.core.control.request_kinds import RunRequest
 from scheduler.core.model import State
 from scheduler.core.ports import Request
-from scheduler.core.reporting.memory_timeline import MemoryTimeline
+from scheduler.core.reporting.memory_timeline import AttemptTrack, MemoryTimeline, Step
 from scheduler.core.tasks import command
 from scheduler.core.tasks.fields import RowForm, unpack_cells
 from scheduler.core.tasks.redaction import shown, without_secrets
@@ -87,7 +87,7 @@ class TaskReader:
             labels = json.loads(self._info.meta.get("labels", "{}"))
         attempts = [track.attempt for track in timeline.tracks]
         last = timeline.tracks[-1] if timeline.tracks else None
-        memory = {labels.get(key, key): steps for key, steps in (last.steps if last is not None else {}).items()}
+        memory = {labels.get(key, key): steps for key, steps in (_to_the_end(last) if last is not None else {}).items()}
         places = self._info.places
         log = str(places.task_log(task, last.attempt.number)) if last is not None else ""
         metrics = AttemptMetrics(self._info).record(task, last.attempt.number) if last is not None else None
@@ -117,6 +117,12 @@ class TaskReader:
             return scheduler_ended(info.number)
         answers = requests.ask(info.places, Request(RunRequest.WHY, (task,)), PATIENCE)
         return without_secrets(answers[0].says) if answers else ""
+
+
+def _to_the_end(track: AttemptTrack) -> dict[str, list[Step]]:
+    """Return the memory of an attempt up to its end or to now; its last step is where it changed last."""
+    end = track.attempt.ended or time.time()
+    return {key: [*steps, (end, *steps[-1][1:])] for key, steps in track.steps.items() if steps}
 
 
 def _tail(path: Path, root: Path) -> tuple[list[str], str]:

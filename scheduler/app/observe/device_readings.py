@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from scheduler.core.leases import Lease
@@ -89,18 +90,17 @@ def _read(places: RunPaths) -> tuple[DeviceReadings, object] | None:
     return (readings, sees) if 0 <= since_boot() - readings.at < RECENT else None
 
 
-def with_use(leases: Sequence[Lease], used: Mapping[int, Mapping[str, int]]) -> list[Lease]:
-    """Return the leases with the GPU memory that their process trees use."""
-    return [replace(one, used={**one.used, **used.get(one.shim, {})}) for one in leases]
+def of_leases(readings: DeviceReadings, leases: Sequence[Lease]) -> tuple[list[DeviceBudget], list[Lease]]:
+    """Return the devices and the leases with the GPU memory that their process trees used when it was measured.
 
-
-def without_ended(readings: DeviceReadings, leases: Iterable[Lease]) -> list[DeviceBudget]:
-    """Return the devices without the memory of attempts that have ended since they were measured: it would seem to be
-    used by others.
+    What attempts used that have ended since then counts as free; it would seem to be used by others.
     """
-    living = {one.shim for one in leases}
+    measured = time.time() - (since_boot() - readings.at)
+    living = {one.shim for one in leases if one.since <= measured}  # a shim may work on for another attempt
     ended: Counter[str] = Counter()
     for shim, by_device in readings.used.items():
         if shim not in living:
             ended.update(by_device)
-    return [replace(one, free=min(one.device.total, one.free + ended[one.device.key])) for one in readings.budgets]
+    budgets = [replace(one, free=min(one.device.total, one.free + ended[one.device.key])) for one in readings.budgets]
+    used = {shim: by_device for shim, by_device in readings.used.items() if shim in living}
+    return budgets, [replace(one, used={**one.used, **used.get(one.shim, {})}) for one in leases]

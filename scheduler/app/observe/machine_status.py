@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from scheduler.app.control import device_reservations
-from scheduler.app.observe.device_readings import readings_of_all, with_use
+from scheduler.app.observe.device_readings import of_leases, readings_of_all
 from scheduler.app.observe.lease_holders import holders
 from scheduler.app.observe.run_facts import facts_of_runs, places
 from scheduler.core.leases import Lease, shims, unnamed_shims
@@ -118,7 +118,7 @@ class MachineMonitor:
         home = places(self._settings)
         readings = readings_of_all(map(home.run, alive)) if self._devices is None else None
         if readings is not None:
-            return readings.budgets, with_use(leases, readings.used)
+            return of_leases(readings, leases)
         if self._devices is None and has_driver():
             self._devices = MonitoredDevices("auto", self._settings)
         return self._devices.look(leases) if self._devices is not None else ((), leases)

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 
-from scheduler.app.observe.device_readings import ALL, readings_of, with_use, without_ended
+from scheduler.app.observe.device_readings import ALL, of_leases, readings_of
 from scheduler.app.observe.lease_holders import holders
 from scheduler.app.observe.machine_status import REST, MonitoredDevices
 from scheduler.app.observe.run_facts import forecast_of
@@ -122,7 +122,7 @@ class RunMonitor:
         """Return the devices as the run's scheduler measured them a moment ago; otherwise look at them."""
         readings = readings_of(replace(self.info, alive=self.alive))
         if readings is not None:
-            return without_ended(readings, leases), with_use(leases, readings.used)
+            return of_leases(readings, leases)
         if self._devices is None:
             chosen = json.loads(self.info.meta.get("choices", "{}"))
             self._devices = MonitoredDevices(chosen.get("devices", ALL), self._settings)

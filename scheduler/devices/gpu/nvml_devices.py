@@ -8,7 +8,7 @@ import os
 import select
 import shutil
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -265,10 +265,15 @@ class NvmlDevices:
         return {uuid: bytes_ for uuid, bytes_ in held.items() if bytes_}
 
     def used_by_shims(self) -> Mapping[int, Mapping[str, int]]:
-        """Return the last measured use of every known tree, this run's own among them, by shim and GPU."""
+        """Return the last measured use of every known tree, this run's own among them, by shim and GPU.
+
+        Under 0 stands what attempts of this run used that have ended since the measurement.
+        """
         found: dict[int, dict[str, int]] = {}
         for uuid, seen in self._seen.items():
-            own = {self._attempts[key].shim: held for key, held in seen.account.used.items() if key in self._attempts}
+            own: Counter[int] = Counter()
+            for key, held in seen.account.used.items():
+                own[self._attempts[key].shim if key in self._attempts else 0] += held
             for shim, bytes_ in {**seen.account.other_use, **own}.items():
                 if bytes_:
                     found.setdefault(shim, {})[uuid] = bytes_

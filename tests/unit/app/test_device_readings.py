@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +14,11 @@ from scheduler.app.observe.device_readings import (
     RECENT,
     VISIBLE,
     ReadingsWriter,
+    of_leases,
     readings_of,
     readings_of_all,
-    with_use,
-    without_ended,
 )
+from scheduler.core.leases import Lease
 from scheduler.core.model import DeviceBudget, UnmanagedUse
 from scheduler.core.reporting.device_readings import DeviceReadings
 from scheduler.runtime.clock import since_boot
@@ -99,7 +100,9 @@ def test_machine_uses_the_readings_of_a_run_that_sees_all_devices(
 
 def test_lease_gets_the_use_of_its_shim() -> None:
     lease = replace(b.hold("6GiB", "1GiB"), shim=98)
-    assert with_use([lease], USED)[0].used == {**lease.used, "GPU-0": 2 * GIB}
+    (budget, *_), (found,) = of_leases(DeviceReadings(since_boot(), [GPU], USED), [lease])
+    assert found.used == {**lease.used, "GPU-0": 2 * GIB}
+    assert budget.free == GPU.free
 
 
 def test_unknown_format_is_refused() -> None:
@@ -113,8 +116,9 @@ def test_budget_without_samples_survives_as_well() -> None:
     assert (again.free, again.busy, again.watts, again.unmanaged, again.cap) == (5, None, None, (), None)
 
 
-def test_memory_of_an_attempt_that_has_just_ended_is_free_and_not_used_by_others() -> None:
-    readings = DeviceReadings(1.0, [GPU], USED)
-    living = replace(b.hold("6GiB", "1GiB"), shim=98)
-    assert without_ended(readings, [living])[0].free == GPU.free
-    assert without_ended(readings, [])[0].free == GPU.free + 2 * GIB
+@pytest.mark.parametrize("leases", [[], [replace(b.hold("6GiB", "1GiB"), shim=98, since=time.time() + 60)]])
+def test_memory_of_an_attempt_that_has_just_ended_is_free_and_not_used_by_others(leases: list[Lease]) -> None:
+    """Its shim may work on for an attempt that began after the measurement."""
+    (budget, *_), found = of_leases(DeviceReadings(since_boot(), [GPU], USED), leases)
+    assert budget.free == GPU.free + 2 * GIB
+    assert all("GPU-0" not in one.used for one in found)
