@@ -8,6 +8,7 @@ and light. Needs tmux, Chromium and a C compiler. `--seconds N` says how long a 
 from __future__ import annotations
 
 import argparse
+import csv
 import html
 import os
 import subprocess
@@ -135,6 +136,18 @@ def write_sweep(folder: Path) -> None:
     (folder / "sweep.csv").write_text(text, encoding="utf-8")
 
 
+def write_hard(folder: Path) -> None:
+    """Write a list with long names, failures, nothing to measure, and names that are not for terminals and pages."""
+    names = (
+        "a-very-long-experiment-name-with-no-blank-in-it-" + "x" * 60, "模型 训练 batch=32", "<b>bold</b> & \"quoted\"",
+        "\x1b[31mred\x1b[0m", "fails at once", "fails later", "short", "another task of the usual length",
+    )  # fmt: skip
+    ends = {"fails at once": "exit 3", "fails later": "sleep 5; echo Killed by me; exit 1"}
+    rows = [(name, f"sh -c '{ends.get(name, 'echo working; sleep 20')}'") for name in names]
+    with (folder / "hard.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("Name", "Command"), *rows])
+
+
 def capture_terminals(terminals: Terminals, out: Path, chromium: Browser) -> None:
     """Take pictures of the list, of a task's page, of the help, and of the machine."""
     for size in SIZES:
@@ -164,6 +177,15 @@ def save(chromium: Browser, text: str, columns: int, path: Path) -> None:
         page.unlink()
 
 
+def capture_hard(terminals: Terminals, out: Path, chromium: Browser) -> None:
+    """Take pictures of a run with long names, failures and no metrics, while it runs."""
+    for size in SIZES:
+        terminals.open(f"hard-{size[0]}", size, "top")
+    time.sleep(8)
+    for size in SIZES:
+        save(chromium, terminals.shown(f"hard-{size[0]}"), size[0], out / f"live-{size[0]}x{size[1]}-hard")
+
+
 def capture_page(chromium: Browser, address: str, out: Path, what: str, opens: str) -> None:
     """Take pictures of a page at all widths, and with a task that is open."""
     for dark in (True, False):
@@ -174,9 +196,10 @@ def capture_page(chromium: Browser, address: str, out: Path, what: str, opens: s
             chromium.driver.save_screenshot(str(out / f"{what}-{width}-{end}-top.png"))
             chromium.shot(out / f"{what}-{width}-{end}.png")
             chromium.resize(width, 900)
-            chromium.click(opens)
+            if not chromium.tells("document.querySelector(arguments[0])?.click() ?? true", opens):
+                continue
             time.sleep(1.5)
-            chromium.driver.execute_script("arguments[0].scrollIntoView()", chromium.find(opens))
+            chromium.driver.execute_script("document.querySelector('tr.open')?.scrollIntoView({block: 'center'})")
             chromium.driver.save_screenshot(str(out / f"{what}-{width}-{end}-open.png"))
 
 
@@ -202,6 +225,7 @@ def take(folder: Path, out: Path, seconds: float, chromium: Browser) -> None:
     verb = [sys.executable, "-m", "scheduler"]
     run = [*verb, "run", "sweep.csv", "-d", "--settle", "1s", "--cpus", "0.05"]
     terminals = Terminals(folder, env)
+    opens = "#tasks tbody tr:last-of-type td"
     try:
         line = "python train.py --lr {lr} --bs {bs} --width {width}"
         subprocess.run([*run, "--", *line.split()], cwd=folder, env=env, check=True)
@@ -210,13 +234,18 @@ def take(folder: Path, out: Path, seconds: float, chromium: Browser) -> None:
         web = subprocess.Popen([*verb, "top", "--web"], cwd=folder, env=env, stdout=subprocess.PIPE, text=True)
         assert web.stdout is not None
         address = next(line.split()[1] for line in web.stdout if line.startswith("open"))
-        capture_page(chromium, address, out, "page-running", "tbody tr:nth-child(2) td")
-        subprocess.run([*verb, "wait"], cwd=folder, env=env, check=False)
-        capture_page(chromium, address, out, "page-ended", "tbody tr:nth-child(2) td")
+        capture_page(chromium, address, out, "page-running", opens)
+        subprocess.run([*verb, "wait", "r1"], cwd=folder, env=env, check=False)
+        capture_page(chromium, address, out, "page-ended", opens)
+        write_hard(folder)
+        hard = [*verb, "run", "hard.csv", "-d", "--devices", "host", "-j", "5", "--cpus", "0.1"]
+        subprocess.run(hard, cwd=folder, env=env, check=True)
+        capture_hard(terminals, out, chromium)
+        capture_page(chromium, address.replace("#", "?run=2#"), out, "page-hard", opens)
         web.terminate()
         report = out / "report.html"
-        subprocess.run([*verb, "report", "-o", str(report)], cwd=folder, env=env, check=True)
-        capture_page(chromium, report.as_uri(), out, "report", "tbody tr:nth-child(2) td")
+        subprocess.run([*verb, "report", "r1", "-o", str(report)], cwd=folder, env=env, check=True)
+        capture_page(chromium, report.as_uri(), out, "report", opens)
     finally:
         subprocess.run([*verb, "stop", "--now"], cwd=folder, env=env, check=False, capture_output=True)
         terminals.close()

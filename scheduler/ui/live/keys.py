@@ -43,14 +43,14 @@ LIST_KEYS = (
     KeyHelp("Home End  g G", "select the first or the last task"),
     KeyHelp("Enter", "open the task's page: parameters, curve, memory, why, log"),
     KeyHelp("Esc", "go back: close the page, drop the filter, drop the selection"),
-    KeyHelp("/", "filter: show only tasks whose id, state, name or parameters contain all the words"),
+    KeyHelp("/", "show only tasks with these words in id, state, name, parameters"),
     KeyHelp("s S", "sort by the next column; S turns the order around"),
     KeyHelp("c", "cancel the task, after y"),
     KeyHelp("r", "retry the task: queue it again"),
     KeyHelp("h", "hold the waiting task, or release the held one"),
     KeyHelp("p", "change the priority of the waiting task (smaller first)"),
     KeyHelp("+ -", "one task more or less at once (-j of the run)"),
-    KeyHelp("m", "turn the mouse off or on; while it is off, the terminal itself selects text"),
+    KeyHelp("m", "mouse off or on; while it is off, the terminal selects text"),
     KeyHelp("mouse", "click selects, a second click opens, the wheel scrolls"),
     KeyHelp("?", "show or hide this help"),
     KeyHelp("q", "leave the view; the run continues"),
@@ -59,16 +59,16 @@ MACHINE_KEYS = (
     KeyHelp("↑ ↓  j k", "select the previous or the next run or task"),
     KeyHelp("PgUp PgDn", "select one screen further"),
     KeyHelp("Home End  g G", "select the first or the last"),
-    KeyHelp("Enter", "open the run, or the task's page in it; there all keys of a run's view work"),
+    KeyHelp("Enter", "open the run, or the task's page; all keys of a run work there"),
     KeyHelp("Esc", "go back to the machine; drop the selection"),
-    KeyHelp("mouse", "click selects, a second click opens, the wheel moves the selection"),
+    KeyHelp("mouse", "click selects, a second click opens, the wheel moves it"),
     KeyHelp("?", "show or hide this help"),
     KeyHelp("q", "leave the view"),
 )
 """The keys of `top --all`."""
 SIGNAL_KEYS = (
-    KeyHelp("Ctrl-C", "in run: finish what runs, start nothing new; twice: stop it. In top: leave the view"),
-    KeyHelp("Ctrl-\\", "in run: end the scheduler and leave its tasks running"),
+    KeyHelp("Ctrl-C", "run: finish what runs, start nothing new; twice: stop. top: leave"),
+    KeyHelp("Ctrl-\\", "run: end the scheduler and leave its tasks running"),
     KeyHelp("Ctrl-Z", "pause the view and give the shell back; fg continues"),
 )
 """Keys that the terminal turns into signals."""

@@ -15,7 +15,7 @@ from scheduler.ui.live.plot import labelled
 from scheduler.ui.live.ports import TaskDetails
 from scheduler.ui.live.task_list import TaskRow
 from scheduler.ui.terminal.panels import Line, Piece, epochs_of, short_size
-from scheduler.ui.text import clean, columns, fit
+from scheduler.ui.text import clean, clock, columns, fit
 from scheduler.units import GIB, count, duration
 
 LEAST_LOG = 5
@@ -48,8 +48,16 @@ def _title(row: TaskRow, width: int) -> list[Line]:
     if row.live is not None:
         state += f" {duration(row.live.seconds)}"
         state += f", attempt {row.live.attempt}" if row.live.attempt > 1 else ""
+    elif row.attempt is not None:
+        state += _end(row.attempt)
     title = fit(f"task {row.task}  {row.words.name}", width - columns(state) - 2, pad=True)
     return [((title, "bold"), (f"  {state}", "bold green" if row.live else "bold"))]
+
+
+def _end(attempt: AttemptHistory) -> str:
+    """Return how and when an attempt ended."""
+    code = f" (exit {attempt.code})" if attempt.code else f" (signal {attempt.signal})" if attempt.signal else ""
+    return f"{code} after {duration(attempt.seconds)}" + (f", {clock(attempt.ended)}" if attempt.ended else "")
 
 
 def _facts(row: TaskRow, details: TaskDetails, width: int) -> list[Line]:

@@ -99,7 +99,10 @@ class Table:
             text, style = self._cells[column.name][at]
             line.append((self._placed(text, column), style))
         filled = _filled(line, width)
-        return ((("".join(text for text, _ in filled)), "reverse"),) if selected else filled
+        if not selected:
+            return filled
+        shapes = {at for at, column in enumerate(self._shown) if column.name.startswith(SHAPE)}  # dots stay readable
+        return tuple((text, style if at in shapes else "reverse") for at, (text, style) in enumerate(filled))
 
     def _placed(self, text: str, column: Column) -> str:
         """Return the text of a cell with the gap after it; the last column has none."""

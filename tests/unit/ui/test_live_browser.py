@@ -154,12 +154,16 @@ class TestList:
         assert not any(row.startswith("best ") for row in run.rows())
 
     def test_column_that_still_fits_is_shown_beside_wider_ones_that_do_not(self) -> None:
-        header = next(row for row in Watched().rows(width=72) if row.startswith("task"))
-        assert "peak/reserved" in header
-        assert "loss" in header
+        header = next(row for row in Watched().rows(width=54) if row.startswith("task"))
+        assert header.split() == ["task", "state", "lr", "device", "time", "left", "loss"]
 
 
 class TestPage:
+    def test_page_of_an_ended_task_says_how_it_ended(self) -> None:
+        run = Watched()
+        run.type(b"/2 failed", ENTER, DOWN, ENTER)
+        assert any(row.startswith("task 2") and "failed (exit 3) after 5.0s, " in row for row in run.rows())
+
     def test_page_shows_curves_why_and_the_log_which_scrolls(self) -> None:
         record = MetricRecord()
         record.take([("loss", 1.0 / step, float(step)) for step in range(1, 20)])
