@@ -1,7 +1,7 @@
 """A recording of the live view as an animated SVG: `python scripts/recording.py docs/recording.svg`.
 
-It really runs a list of 24 tasks on two stand-in GPUs (tests/support/standin), in tmux, and takes a picture of the
-terminal every second. Needs tmux and a C compiler.
+It really runs a sweep of 24 tasks on two stand-in GPUs (tests/support/standin), in tmux, asks for the best one, and
+takes a picture of the terminal every second. Needs tmux and a C compiler.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rich.console import Console
 from rich.text import Text
 
-from tests.support.standin.box import TRAIN, Box
+from scripts.demo import colour_name, write_sweep
+from tests.support.standin.box import Box
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS, ROWS = 100, 27
 WIDTH, HEIGHT = 8.4, 18
-FRAMES, PAUSE = 40, 1.0
+FRAMES, PAUSE = 50, 1.0
+VALUES = {"lr": ("0.3", "0.1", "0.03", "0.01", "0.003", "0.001"), "bs": ("32", "64", "128", "256")}
 COLOURS = {
     "black": "#45475a", "red": "#f38ba8", "green": "#a6e3a1", "yellow": "#f9e2af", "blue": "#89b4fa",
     "magenta": "#cba6f7", "cyan": "#94e2d5", "white": "#cdd6f4", "default": "#cdd6f4",
@@ -32,29 +34,19 @@ COLOURS = {
 BACKGROUND = "#1e1e2e"
 
 
-def write_list(folder: Path) -> None:
-    """Write a sweep of 24 trainings of different sizes."""
-    rows = [
-        (
-            f".,-1,{TRAIN} --bs {bs} --lr {lr} --peak {peak} --rise 0.5 --busy 0.35 --seconds {seconds}",
-            f"bs={bs} lr={lr}",
-        )
-        for lr in ("0.1", "0.03", "0.01", "0.003", "0.001", "0.0003")
-        for bs, peak, seconds in ((32, "2.1GiB", 7), (64, "3.9GiB", 8), (128, "7.4GiB", 10), (256, "11.8GiB", 11))
-    ]
-    text = "\n".join(f"{row},10,train {name}" for row, name in rows)
-    (folder / "jobs.csv").write_text("Directory,Executable,Filename,Epochs,Name\n" + text + "\n", encoding="utf-8")
-
-
 def record(folder: Path) -> list[str]:
     """Run the list in tmux and return what the terminal showed, frame by frame, with its colours."""
     box = Box(folder / "gpus", gpus=2)
-    write_list(folder)
-    environ = {**os.environ, **box.env, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}
+    write_sweep(folder, VALUES)
+    environ = {**os.environ, **box.env, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "TASK_SECONDS": "8"}
     environ |= {"SCHEDULER_STATE": str(folder / "state"), "SCHEDULER_LEASES": str(folder / "leases")}
     environ.pop("TMUX", None)
     tmux = ["tmux", "-L", f"recording-{os.getpid()}"]
-    command = f"{sys.executable} -m scheduler run jobs.csv --settle 1s; sleep 60"
+    scheduler = f"{sys.executable} -m scheduler"
+    training = "python train.py --lr {lr} --bs {bs}"
+    command = (
+        f"{scheduler} run sweep.csv --settle 1s --cpus 0.1 -- {training}; {scheduler} results --best val_loss; sleep 60"
+    )
     size = ["-x", str(COLUMNS), "-y", str(ROWS)]
     subprocess.run([*tmux, "new-session", "-d", *size, command], cwd=folder, env=environ, check=True)
     frames = []
@@ -74,12 +66,12 @@ def drawn(frame: str) -> str:
     """Return one frame as SVG text, a line for each row and a tspan for each colour."""
     console = Console(width=COLUMNS, color_system="truecolor", legacy_windows=False)
     rows = []
-    for number, line in enumerate(frame.splitlines()[:ROWS]):
+    for number, line in enumerate(Text.from_ansi(frame).split()[:ROWS]):  # colours may last longer than a line
         spans, column = [], 0
-        for segment in Text.from_ansi(line).render(console):
+        for segment in line.render(console):
             words, style = segment.text.rstrip("\n"), segment.style
             if words.strip():
-                colour = _colour(style.color.name if style and style.color else "default")
+                colour = COLOURS[colour_name(style)]
                 weight = ' font-weight="bold"' if style and style.bold else ""
                 x = 12 + column * WIDTH
                 length = len(words) * WIDTH
@@ -90,10 +82,6 @@ def drawn(frame: str) -> str:
         if spans:
             rows.append(f'<text y="{24 + number * HEIGHT}">{"".join(spans)}</text>')
     return "".join(rows)
-
-
-def _colour(name: str) -> str:
-    return name if name.startswith("#") else COLOURS.get(name.removeprefix("bright_"), COLOURS["default"])
 
 
 def animated(frames: list[str]) -> str:

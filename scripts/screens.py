@@ -22,42 +22,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rich.console import Console
 from rich.text import Text
 
+from scripts.demo import TRAINING, VALUES, colour_name, write_sweep
 from tests.support.chromium import Browser, browser
-from tests.support.standin.box import HERE, Box
+from tests.support.standin.box import Box
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = ((80, 24), (120, 40), (200, 50))
+OPENS = "#tasks tbody tr:last-of-type td"
+"""The cell that opens the last task of the table."""
 WIDTHS = (360, 1280, 1920)
-VALUES = {
-    "lr": ("1", "0.3", "0.1", "0.03", "0.01", "0.003", "0.001", "0.0003", "0.0001"),
-    "bs": ("32", "64", "128", "256", "512"),
-    "width": ("64", "128", "256", "512", "1024", "2048"),
-}
-TRAIN = f"""\
-import math, os, random, sys, threading, time
-sys.path.insert(0, {str(HERE)!r})
-import client, train
-said = train.options(sys.argv[1:])
-lr, bs, width = (float(said[name]) for name in ("lr", "bs", "width"))
-seconds, epochs = float(os.environ["TASK_SECONDS"]) * (0.6 + bs / 700), 12
-peak = f"{{1.2 + bs / 128 + width / 1024:.2f}}GiB"
-chance = random.Random(f"{{lr}} {{bs}} {{width}}")
-def tell():
-    best = 0.32 + 0.11 * abs(math.log10(lr / 0.02)) ** 1.5 + 0.05 * abs(math.log2(width / 512)) + bs / 4000
-    for epoch in range(1, epochs + 1):
-        time.sleep(seconds / epochs)
-        loss = best + 2 * math.exp(-epoch * (0.25 + 3 * min(lr, 0.1))) + chance.gauss(0, 0.02)
-        if lr == 1 and width >= 512 and epoch > 3:
-            loss = math.nan
-        print(f"epoch {{epoch}}/{{epochs}} val_loss={{loss:.4f}} val_acc={{max(0.1, 1 - loss / 3):.4f}}", flush=True)
-        if loss != loss and epoch > 6:
-            print("ValueError: the loss is not finite", flush=True)
-            os._exit(1)
-threading.Thread(target=tell, daemon=True).start()
-busy = str(0.05 + bs / 2500)
-sys.exit(train.main(f"--peak {{peak}} --seconds {{seconds + 0.3}} --busy {{busy}} --rise 0.5 --epochs 0".split()))
-"""
-NAMES = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 DARK = {
     "background": "#1e1e2e", "default": "#cdd6f4", "dim": "#7f849c", "black": "#45475a", "red": "#f38ba8",
     "green": "#a6e3a1", "yellow": "#f9e2af", "blue": "#89b4fa", "magenta": "#cba6f7", "cyan": "#94e2d5",
@@ -108,8 +81,7 @@ def picture(text: str, width: int, colours: dict[str, str]) -> str:
         spans = []
         for segment in line.render(console):
             style = segment.style
-            number = style.color.number if style and style.color else None
-            name = "default" if number is None else NAMES[number % 8]
+            name = colour_name(style)
             colour = colours.get("dim" if style and style.dim and name == "default" else name, colours["default"])
             css = f"color:{colour}" + (";font-weight:bold" if style and style.bold else "")
             if style and style.reverse:
@@ -125,15 +97,6 @@ def picture(text: str, width: int, colours: dict[str, str]) -> str:
 def cells(text: str) -> str:
     """Return a text in which every character that is not ASCII has the width of a column."""
     return "".join(html.escape(c) if c.isascii() else f"<i>{c}</i>" for c in text)
-
-
-def write_sweep(folder: Path) -> None:
-    """Write the script, and the list of all combinations in an order that is not the one of the table."""
-    (folder / "train.py").write_text(TRAIN, encoding="utf-8")
-    rows = [(lr, bs, width) for lr in VALUES["lr"] for bs in VALUES["bs"] for width in VALUES["width"]]
-    rows = [rows[at * 97 % len(rows)] for at in range(len(rows))]
-    text = "lr,bs,width\n" + "".join(f"{','.join(row)}\n" for row in rows)
-    (folder / "sweep.csv").write_text(text, encoding="utf-8")
 
 
 def write_hard(folder: Path) -> None:
@@ -186,7 +149,7 @@ def capture_hard(terminals: Terminals, out: Path, chromium: Browser) -> None:
         save(chromium, terminals.shown(f"hard-{size[0]}"), size[0], out / f"live-{size[0]}x{size[1]}-hard")
 
 
-def capture_page(chromium: Browser, address: str, out: Path, what: str, opens: str) -> None:
+def capture_page(chromium: Browser, address: str, out: Path, what: str) -> None:
     """Take pictures of a page at all widths, and with a task that is open."""
     for dark in (True, False):
         for width in WIDTHS:
@@ -196,7 +159,7 @@ def capture_page(chromium: Browser, address: str, out: Path, what: str, opens: s
             chromium.driver.save_screenshot(str(out / f"{what}-{width}-{end}-top.png"))
             chromium.shot(out / f"{what}-{width}-{end}.png")
             chromium.resize(width, 900)
-            if not chromium.tells("document.querySelector(arguments[0])?.click() ?? true", opens):
+            if not chromium.tells("document.querySelector(arguments[0])?.click() ?? true", OPENS):
                 continue
             time.sleep(1.5)
             chromium.driver.execute_script("document.querySelector('tr.open')?.scrollIntoView({block: 'center'})")
@@ -219,37 +182,52 @@ def take(folder: Path, out: Path, seconds: float, chromium: Browser) -> None:
     """Take all pictures of a run in a folder."""
     box = Box(folder / "gpus", gpus=4)
     (folder / "leases").mkdir(mode=0o700)
-    write_sweep(folder)
+    write_sweep(folder, VALUES)
+    write_hard(folder)
     env = {**os.environ, **box.env, "PYTHONPATH": str(ROOT), "TASK_SECONDS": str(seconds)}
     env |= {"SCHEDULER_STATE": str(folder / "state"), "SCHEDULER_LEASES": str(folder / "leases")}
-    verb = [sys.executable, "-m", "scheduler"]
-    run = [*verb, "run", "sweep.csv", "-d", "--settle", "1s", "--cpus", "0.05"]
     terminals = Terminals(folder, env)
-    opens = "#tasks tbody tr:last-of-type td"
+    verb = Verb(folder, env)
+    web = None
     try:
-        line = "python train.py --lr {lr} --bs {bs} --width {width}"
-        subprocess.run([*run, "--", *line.split()], cwd=folder, env=env, check=True)
+        verb("run", "sweep.csv", "-d", "--settle", "1s", "--cpus", "0.05", "--", *TRAINING.split())
         time.sleep(20)
         capture_terminals(terminals, out, chromium)
-        web = subprocess.Popen([*verb, "top", "--web"], cwd=folder, env=env, stdout=subprocess.PIPE, text=True)
-        assert web.stdout is not None
-        address = next(line.split()[1] for line in web.stdout if line.startswith("open"))
-        capture_page(chromium, address, out, "page-running", opens)
-        subprocess.run([*verb, "wait", "r1"], cwd=folder, env=env, check=False)
-        capture_page(chromium, address, out, "page-ended", opens)
-        write_hard(folder)
-        hard = [*verb, "run", "hard.csv", "-d", "--devices", "host", "-j", "5", "--cpus", "0.1"]
-        subprocess.run(hard, cwd=folder, env=env, check=True)
+        web, address = verb.serve()
+        capture_page(chromium, address, out, "page-running")
+        verb("wait", "r1")
+        capture_page(chromium, address, out, "page-ended")
+        verb("run", "hard.csv", "-d", "--devices", "host", "-j", "5", "--cpus", "0.1")
         capture_hard(terminals, out, chromium)
-        capture_page(chromium, address.replace("#", "?run=2#"), out, "page-hard", opens)
-        web.terminate()
-        report = out / "report.html"
-        subprocess.run([*verb, "report", "r1", "-o", str(report)], cwd=folder, env=env, check=True)
-        capture_page(chromium, report.as_uri(), out, "report", opens)
+        capture_page(chromium, address.replace("#", "?run=2#"), out, "page-hard")
+        verb("report", "r1", "-o", str(out / "report.html"))
+        capture_page(chromium, (out / "report.html").as_uri(), out, "report")
     finally:
-        subprocess.run([*verb, "stop", "--now"], cwd=folder, env=env, check=False, capture_output=True)
+        if web is not None:
+            web.terminate()
+        verb("stop", "--now")
         terminals.close()
         box.close()
+
+
+class Verb:
+    """The verbs of the product in a folder of their own."""
+
+    argv = (sys.executable, "-m", "scheduler")
+
+    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+        self._folder, self._env = folder, env
+
+    def serve(self) -> tuple[subprocess.Popen[str], str]:
+        """Serve the page of the latest run; return its process and its address."""
+        argv = [*self.argv, "top", "--web"]
+        web = subprocess.Popen(argv, cwd=self._folder, env=self._env, stdout=subprocess.PIPE, text=True)
+        assert web.stdout is not None
+        return web, next(line.split()[1] for line in web.stdout if line.startswith("open"))
+
+    def __call__(self, *arguments: str) -> None:
+        """Run a verb to its end."""
+        subprocess.run([*self.argv, *arguments], cwd=self._folder, env=self._env, check=False)
 
 
 if __name__ == "__main__":
