@@ -30,7 +30,9 @@ class ObservedState:
 
     budgets: Sequence[DeviceBudget] = ()
     used: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
-    """The bytes that each living attempt uses now, by device."""
+    """The bytes that each attempt used when the devices were measured. What attempts used that have ended since then
+    counts as free.
+    """
     epochs: Mapping[Key, float] = field(default_factory=dict)
     """The number of completed epochs of each living attempt."""
     leases: Sequence[Lease] = ()
@@ -276,6 +278,8 @@ def bar(budget: DeviceBudget, living: Sequence[TaskState], seen: ObservedState, 
     key, total = device.key, device.total if budget.cap is None else budget.cap
     placed = [task for task in living if task.placement is not None and key in task.placement.reservation]
     ours = yet = 0
+    alive = {(task.id, task.attempts) for task in living}
+    ended = sum(by_device.get(key, 0) for attempt, by_device in seen.used.items() if attempt not in alive)
     for task in placed:
         assert task.placement is not None
         used = seen.used.get((task.id, task.attempts), {}).get(key, 0)
@@ -285,7 +289,7 @@ def bar(budget: DeviceBudget, living: Sequence[TaskState], seen: ObservedState, 
     for lease in seen.leases:
         theirs += lease.used.get(key, 0)
         yet += max(0, lease.reserved.get(key, 0) - lease.used.get(key, 0))
-    taken = ours + theirs if budget.cap is not None else max(ours + theirs, device.total - budget.free)
+    taken = ours + theirs if budget.cap is not None else max(ours + theirs, device.total - budget.free - ended)
     ours = min(ours, total)
     others = max(0, min(taken, total) - ours)
     reserved = max(0, min(yet, total - ours - others))

@@ -20,6 +20,8 @@ from scheduler.ui.terminal.sink import LineSink
 
 PERIOD = 0.5
 """The least number of seconds between two redraws without a key."""
+MEASURED = 1.5
+"""Seconds after the end of an attempt until the measured use of the devices is without it."""
 KEY_PERIOD = 0.06
 """Seconds after which an escape character that was typed is taken for the key Esc."""
 Paint = Callable[[ObservedState], LiveStatus]
@@ -64,6 +66,8 @@ class LiveView:
         self._paint = paint
         self._recent = RecentLines()
         self._used: dict[Key, Mapping[str, int]] = {}
+        self._ended: deque[tuple[float, Key]] = deque()
+        """The attempts that have ended lately, with their times."""
         self._epochs: dict[Key, float] = {}
         self._totals: dict[Key, float] = {}
         self._metrics: dict[Key, Mapping[str, Sequence[float | None]]] = {}
@@ -78,9 +82,10 @@ class LiveView:
         """Show an event that was recorded and applied."""
         self._plain.show(event, at)
         if isinstance(event, Exited):
-            memories: tuple[dict[Key, Any], ...] = (self._used, self._epochs, self._totals, self._metrics)
+            memories: tuple[dict[Key, Any], ...] = (self._epochs, self._totals, self._metrics)
             for memory in memories:
                 memory.pop((event.task, event.attempt), None)
+            self._ended.append((time.monotonic(), (event.task, event.attempt)))
 
     def say(self, sentence: str) -> None:
         """Print a sentence about the run."""
@@ -129,6 +134,8 @@ class LiveView:
         self._screen.draw(self._lines)
 
     def _lines(self, width: int, height: int) -> list[Line]:
+        while self._ended and self._ended[0][0] < time.monotonic() - MEASURED:
+            self._used.pop(self._ended.popleft()[1], None)
         seen = ObservedState(used=self._used, epochs=self._epochs, totals=self._totals, metrics=self._metrics)
         status = self._paint(seen)
         return self._frame.lines(status, width, height, self._recent.lines, self._waits)

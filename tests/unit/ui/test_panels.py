@@ -249,3 +249,12 @@ def test_batches_show_priorities_only_where_they_differ() -> None:
     assert "waiting 5  batch 1: 3  batch 2: 2" in text(panels.queue_lines(equal, 100))
     ranked = QueueSummary([WaitingBatch(1, 3, {0: 2, 7: 1}), WaitingBatch(2, 2, {0: 2})], 2, 5)
     assert "batch 1: 3 (prio 0: 2, prio 7: 1)  batch 2: 2 (prio 0: 2)" in text(panels.queue_lines(ranked, 100))
+
+
+def test_memory_of_a_task_that_has_ended_since_the_measurement_is_not_used_by_others() -> None:
+    brain, history = mixed_run()
+    measured = b.gpu(0, free="10GiB")
+    used = {(1, 1): {"GPU-0": 3 * GIB}, (4, 1): {"GPU-0": 5 * GIB}}
+    (bar,) = StatusBuilder(12, "", brain, history, named, {}).paint(ObservedState([measured], used), 100.0).bars
+    assert bar.ours == 3 * GIB
+    assert bar.others == measured.device.total - measured.free - 8 * GIB
