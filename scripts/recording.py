@@ -44,9 +44,8 @@ def record(folder: Path) -> list[str]:
     tmux = ["tmux", "-L", f"recording-{os.getpid()}"]
     scheduler = f"{sys.executable} -m scheduler"
     training = "python train.py --lr {lr} --bs {bs}"
-    command = (
-        f"{scheduler} run sweep.csv --settle 1s --cpus 0.1 -- {training}; {scheduler} results --best val_loss; sleep 60"
-    )
+    run, asked = f"{scheduler} run sweep.csv --settle 1s --cpus 0.1 -- {training}", "results --best val_loss"
+    command = f"{run}; echo; echo '$ scheduler {asked}'; {scheduler} {asked}; sleep 60"
     size = ["-x", str(COLUMNS), "-y", str(ROWS)]
     subprocess.run([*tmux, "new-session", "-d", *size, command], cwd=folder, env=environ, check=True)
     frames = []

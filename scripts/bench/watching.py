@@ -1,4 +1,4 @@
-"""What watching a run costs: `python scripts/bench/watching.py [--running 50] [--seconds 40]`.
+"""The cost of watching a run: `python scripts/bench/watching.py [--running 50] [--seconds 40]`.
 
 Tasks that write a metric a second run at once, on the host. Printed: the share of a core that its own processes
 use (the scheduler, its fork server and its samplers, without shims and tasks) with the live view, with plain lines, and

@@ -21,8 +21,8 @@ SHORT = 30
 """The height below which no blank lines separate the parts."""
 BEST = "best    "
 """The word before the best task so far."""
-LEAST_ROWS = 4
-"""Rows of the table that are kept free of what stands above it."""
+MOST_NEWS = 12
+"""The number of last lines that are shown if the table leaves the room."""
 LIST_HINTS = ("? keys", "↑↓ select", "Enter open", "/ filter", "s sort", "c cancel", "r retry", "h hold", "p priority",
               "+ - at once")  # fmt: skip
 PAGE_HINTS = ("Esc back", "↑↓ scroll the log", "c cancel", "r retry", "h hold", "p priority", "? keys")
@@ -176,7 +176,7 @@ class RunScreen:
     def _news(height: int, above: int, tasks: int) -> int:
         """Return how many of the last lines are shown: a few if the table does not need the room."""
         room = height - above - 2
-        return max(0, min(panels.RECENT, max(room - tasks - 1, room // 4 if room >= 16 else 0)))
+        return max(0, min(MOST_NEWS, max(room - tasks - 1, min(panels.RECENT, room // 4) if room >= 16 else 0)))
 
     def _table(self, ids: Sequence[int], living: dict[int, LiveTask], width: int, room: int) -> list[Line]:
         browser = self.browser

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,9 +56,16 @@ def lines(
     if 0 < totals.tasks <= MOST_ROWS:
         result += [*_row_table(list(rows()), facts), ""]
     result += _failures(rows, sum(totals.states.get(state, 0) for state in _FAILED))
-    result += [*total_lines(totals, run), *_unfinished(totals, run)]
-    result += [f"best   {facts.best}"] if facts.best else []
+    said = [*total_lines(totals, run), *_unfinished(totals, run), *([f"best   {facts.best}"] if facts.best else [])]
+    result += [part for line in said for part in _wrapped(line, facts.width)]
     return [*result, f"hint:   {facts.untaken}"] if facts.untaken else result
+
+
+def _wrapped(line: str, width: int | None) -> list[str]:
+    """Return a line as several that fit into the width, below its words."""
+    if width is None or len(line) <= width:
+        return [line]
+    return textwrap.wrap(line, max(width, 40), subsequent_indent=" " * 7, break_on_hyphens=False)
 
 
 def _unfinished(totals: RunTotals, run: int) -> list[str]:

@@ -230,7 +230,7 @@ class TestTop:
             terminal.press("q")
             assert terminal.wait() == 0
             assert terminal.modes == USUAL
-            assert terminal.said.rstrip().endswith("\x1b[?1049l")
+            wait_until(lambda: terminal.said.rstrip().endswith("\x1b[?1049l"))
             (home.root / "go").touch()
             assert run.wait(60) == 1
         assert home.states() == ["failed", "succeeded", "succeeded", "cancelled"]
@@ -252,7 +252,7 @@ class TestTop:
             terminal.press(ESC)
             terminal.shows("Enter open the run")
             terminal.press("?")
-            terminal.shows("open the run, or the task's page in it")
+            terminal.shows("open the run, or the task's page")
             terminal.press("x")
             terminal.shows("r1  jobs.csv")
             terminal.press("q")

@@ -113,3 +113,10 @@ def test_closing_table_cuts_names_in_their_middle_to_the_width(width: int) -> No
     assert name.startswith("aaaa")
     assert "…" in name
     assert name.endswith("b.py")
+
+
+def test_closing_lines_break_between_words_at_the_width_of_the_terminal() -> None:
+    lines = closing.lines(totals(succeeded=50), list, 7, ClosingFacts(width=60))
+    assert max(map(len, lines)) <= 60
+    assert "       took 1m00s, 1.20 to 1.25 times as fast as one task at" in lines
+    assert "       a time (by epochs without others beside them), 50% of" in lines

@@ -178,7 +178,7 @@ function columnsOf(rows) {
     ]),
     { id: "epochs", out: 5, label: "epochs", num: true, sort: false, off: !seen("epochs", rows, t => t.epochs != null || t.live?.epochs != null), text: t => t.live?.epochs != null ? epochs(t.live.epochs, t.live.of_epochs) : epochs(t.epochs, t.of_epochs) },
     { id: "ran_s", label: living ? "time" : "ran", num: true, text: t => t.live ? time(t.live.seconds + tick()) : time(t.ran_s) },
-    { id: "left", label: "left", num: true, sort: false, off: !living, text: t => t.live?.left == null ? "" : time(Math.max(0, t.live.left - tick())) },
+    { id: "left", label: "left", num: true, sort: false, off: !living || !seen("left", rows, t => t.live?.left != null), text: t => t.live?.left == null ? "" : time(Math.max(0, t.live.left - tick())) },
     { id: "ended", out: 7, label: "ended", num: true, off: living || group === "waiting", text: t => ALIVE.includes(t.state) ? "" : clock(t.ended) },
     { id: "expected", label: "expected", sort: false, off: group !== "waiting", text: t => t.expected || "" },
     { id: "peak_bytes", label: "peak / reserved", num: true, cls: "mem", draw: (td, t) => memoryCell(td, t.live?.peak ?? t.peak_bytes, t.live?.reserved ?? t.reserved_bytes) },

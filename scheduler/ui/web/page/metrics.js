@@ -219,7 +219,7 @@ class Metrics {
     const svg = document.createElementNS(SVG, "svg"), height = tall * ys.length + foot; svg.setAttribute("width", width); svg.setAttribute("height", height); svg.setAttribute("role", "img");
     svg.setAttribute("aria-label", `${mean ? "Mean" : "Best"} ${this.metric.name} for each ${this.run.parameters[a]} and ${this.run.parameters[b]}`);
     const put_ = (name, attributes, text) => { const made = document.createElementNS(SVG, name); for (const [k, v] of Object.entries(attributes)) made.setAttribute(k, v); if (text != null) made.textContent = text; svg.append(made); return made; };
-    const best = Math[this.low ? "min" : "max"](...values), digits = Math.floor((wide - 6) / 6.4);
+    const best = Math[this.low ? "min" : "max"](...values), digits = Math.floor((wide - 6) / 6.4), said_ = v => this.fitting(v, digits), labels = values.every(v => { const text = said_(v); return text && Math.abs(Number(text) - v) <= (high - low) / 25; });  // all cells have their value, or none
     ys.forEach((v, j) => put_("text", { x: left - 7, y: tall * (j + .5) + 4, "text-anchor": "end", class: "axis" }, String(v).slice(0, 12)));
     let end = -9; xs.forEach((v, i) => { const text = String(v).slice(0, 10), x = left + wide * (i + .5), half = text.length * 3.3; if (x - half > end + 4) { put_("text", { x, y: height - 7, "text-anchor": "middle", class: "axis" }, text); end = x + half; } });
     ys.forEach((y, j) => xs.forEach((x, i) => {
@@ -229,7 +229,7 @@ class Metrics {
       const rect = put_("rect", { ...at, fill: css(rgb), class: (v === best ? "best " : "") + (on ? "" : "dim") });
       rect.addEventListener("pointermove", e => tip(e, `${this.run.parameters[a]} ${x}, ${this.run.parameters[b]} ${y}\n${mean ? "mean" : "best"} ${this.metric.name} ${short(v)} of ${many(list.length, "task")}\nbest: task ${list[0].task}, ${short(text)}`));
       rect.addEventListener("pointerleave", e => tip(e, "")); rect.addEventListener("click", () => this.pair(a, x, b, y));
-      const said = this.fitting(v, digits); if (said) put_("text", { x: at.x + at.width / 2, y: at.y + at.height / 2 + 4, "text-anchor": "middle", fill: readable(rgb), class: "inside" + (on ? "" : " dim") }, said);
+      const said = labels && said_(v); if (said) put_("text", { x: at.x + at.width / 2, y: at.y + at.height / 2 + 4, "text-anchor": "middle", fill: readable(rgb), class: "inside" + (on ? "" : " dim") }, said);
     }));
     box.append(svg); this.scale(low, high);
     $("h-heat").textContent = `${mean ? "Mean" : "Best"} ${this.metric.name} by ${this.run.parameters[a]} and ${this.run.parameters[b]}`;
