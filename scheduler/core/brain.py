@@ -141,9 +141,11 @@ class Brain(RunState):
 
     def _preempted(self, event: Preempted) -> None:
         for number in event.tasks:
+            if number not in self.task_table:
+                continue  # it belongs to another run, whose scheduler asks it
             task = self._living(number, self._touch(number).attempts, f"preempted by {event.by}")
             task.asked, task.making_way_for = Action.SAVE, event.by
-        if self.task_table.state(event.by) is State.WAITING:
+        if event.by in self.task_table and self.task_table.state(event.by) is State.WAITING:
             self.wait_queue.lift(event.by)
 
     def _depended(self, event: Depended) -> None:

@@ -8,6 +8,30 @@ from scheduler.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
+class RoomOffer:
+    """Whether an attempt saves and makes room for a more urgent task of its user, also of another run."""
+
+    priority: int | None = None
+    """Its priority, if it may be asked to; None: it may not."""
+    asked_by: int | None = None
+    """The task for which it was asked to; None: it was not."""
+
+
+NO_OFFER = RoomOffer()
+
+
+@dataclass(frozen=True, slots=True)
+class RoomCall:
+    """A request to other runs of the same user: their attempts should save and make room for an urgent task."""
+
+    by: int
+    """The urgent task."""
+    priority: int
+    attempts: tuple[tuple[str, int, int], ...]
+    """The run, the task and the number of each attempt."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """One live lease: the contents of its file, and the memory that its task uses."""
 
@@ -37,6 +61,7 @@ class Lease:
     """Distinguishes its shim from a later process with that pid, or one in a container; empty: not given."""
     port: int = 0
     """The network port that is kept for it; 0: none."""
+    offer: RoomOffer = NO_OFFER
     used: Mapping[str, int] = field(default_factory=dict)
     """Bytes that its process tree uses now; its file does not contain them. If the use cannot be measured it counts
     as none: that wastes memory, but never overcommits it.

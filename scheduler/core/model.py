@@ -11,7 +11,7 @@ from scheduler.core.site_policy import NO_CAPS, Caps
 from scheduler.values import dataclass, field
 
 if TYPE_CHECKING:
-    from scheduler.core.leases import Lease
+    from scheduler.core.leases import Lease, RoomCall
     from scheduler.core.placement.refusal import Refusal
 
 HOST = "host"
@@ -320,6 +320,10 @@ class WaitTicket:
     last: float = 0.0
     """The time at which its run last started something, in seconds since the epoch; 0: not since its scheduler
     began."""
+    urgent: bool = False
+    """True if less urgent tasks of its user make room for it, so that it comes before all other tasks of that user."""
+    call: RoomCall | None = None
+    """The request to other runs of its user to make room; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)

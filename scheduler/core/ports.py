@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scheduler.core.events import Event, Exited, Observed, Started, Submitted
-from scheduler.core.leases import NO_UNNAMED, HeldLease, Lease, UnnamedShim
+from scheduler.core.leases import NO_OFFER, NO_UNNAMED, HeldLease, Lease, RoomCall, RoomOffer, UnnamedShim
 from scheduler.core.model import Device, DeviceBudget, Job, Placement, Purpose, Terms, Waiter, WaitTicket, Warn
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.reporting.published_forecast import PublishedForecast
@@ -294,7 +294,10 @@ class LeaseRegistry(Protocol):
     def deciding(self) -> AbstractContextManager[LeaseTransaction]:
         """Hold the mutex of the whole machine; keep it short. Raise LeaseError, naming the holder, after 5 seconds."""
 
-    def rewrite(self, placement: Placement, shim: int) -> bool:
+    def calls(self) -> Sequence[RoomCall]:
+        """Return the requests of this user's other runs to make room; take no mutex."""
+
+    def rewrite(self, placement: Placement, shim: int, offer: RoomOffer = NO_OFFER) -> bool:
         """Bring the lease of a living attempt up to date; return False if it has none any more."""
 
     def troubles(self) -> Sequence[str]:
@@ -330,6 +333,10 @@ class LeaseRegistry(Protocol):
     @property
     def uid(self) -> int:
         """The user id of this run."""
+
+    @property
+    def run(self) -> str:
+        """The name of this run in its leases and tickets."""
 
 
 class RunStore(Protocol):

@@ -11,8 +11,9 @@ from scheduler.core.attempts.early_abort import FailureTally
 from scheduler.core.attempts.pruning_table import PruningTable
 from scheduler.core.config import BATCHES, SchedulingConfig
 from scheduler.core.events import Exited, Halted
+from scheduler.core.leases import NO_OFFER, RoomOffer
 from scheduler.core.lifecycle import TaskState
-from scheduler.core.model import HOST, EstimateSource, Placement, Purpose, State, Terms
+from scheduler.core.model import HOST, NO_TASK, EstimateSource, Placement, Purpose, State, Terms
 from scheduler.core.placement.capacity import CapacityView
 from scheduler.core.placement.request import ResourceRequest
 from scheduler.core.placement.request_cache import RequestCache
@@ -30,7 +31,7 @@ class TermsSummary:
     """A summary of the terms of a run, brought up to date when terms are added."""
 
     def __init__(self) -> None:
-        self.without_gpus = self.preempt = False
+        self.without_gpus = self.preempt = self.resumable = False
         self._number = 0
 
     def look(self, terms: Sequence[Terms]) -> TermsSummary:
@@ -39,6 +40,7 @@ class TermsSummary:
             new = terms[self._number :] if len(terms) > self._number else terms
             self.without_gpus = self.without_gpus or any(one.gpus == 0 for one in new)
             self.preempt = self.preempt or any(one.preempt for one in new)
+            self.resumable = self.resumable or any(one.resumable for one in new)
             self._number = len(terms)
         return self
 
@@ -215,9 +217,26 @@ class RunState:
         """True if some tasks may ask others to make room."""
         return self.rules.preempt or self._summary.look(self.terms).preempt
 
+    @property
+    def some_resumable(self) -> bool:
+        """True if some tasks may save and make room for others."""
+        return self._summary.look(self.terms).resumable
+
     def may_preempt(self, terms: int) -> bool:
         """Tell whether tasks with these terms may ask others to make room."""
         return self.rules.preempt or self.terms[terms].preempt
+
+    def may_save(self, task: TaskState) -> bool:
+        """Tell whether a living task may be asked to save and make room for a more urgent one."""
+        free = task.began and not task.asked and task.preemptions < self.rules.max_preemptions
+        is_run = task.placement is not None and task.placement.purpose is Purpose.RUN
+        return free and is_run and self.terms[task.terms].resumable
+
+    def room_offer(self, task: TaskState) -> RoomOffer:
+        """Return what other runs of this user may ask of a living task."""
+        if task.making_way_for != NO_TASK:
+            return RoomOffer(asked_by=task.making_way_for)
+        return RoomOffer(self.terms[task.terms].priority) if self.may_save(task) else NO_OFFER
 
     def preempt_after(self, terms: int) -> float:
         """Return the seconds for which a task with these terms waits before it asks."""

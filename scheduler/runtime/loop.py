@@ -20,6 +20,7 @@ from scheduler.core.control.request_kinds import CONTROLS, ENDINGS, NOW, RunRequ
 from scheduler.core.control.start_clock import StartClock
 from scheduler.core.events import (
     Asked,
+    Changed,
     Event,
     Exited,
     Learned,
@@ -300,7 +301,10 @@ class Loop:
                 self._publisher.resized(event)
             case Pruned():
                 self._stop(event.task)
+            case Changed():
+                self._publisher.changed(event.tasks)
             case Preempted() | Asked(what=Action.STOP | Action.CANCEL | Action.SAVE):
+                self._publisher.changed(event.tasks)
                 for number in event.tasks:
                     self._stop(number)
 
@@ -406,6 +410,7 @@ class Loop:
             self.ports.view.say(sentence)
         self._notices.say_uncounted(self.ports.leases.troubles())
         self._publisher.look()  # an attempt that has ended uses nothing any more
+        self._make_room_for_others()
         self._follow_dependencies()
         shut = self._clock.shut() if self.brain.waiting and not self.brain.draining else None
         self._clock.show(shut)
@@ -416,6 +421,13 @@ class Loop:
         self._notices.say_held()
         self._notices.say_pauses(self.ports.world.now())
         self._forget()
+
+    def _make_room_for_others(self) -> None:
+        """Ask tasks of this run to save for urgent tasks of the user's other runs."""
+        if self._preemption.is_to_listen(self.ports.world.now()):
+            for preempted in self._preemption.answered(self.ports.leases.calls(), self.ports.leases.run):
+                self._settle([preempted])
+                self._clock.say_room_for_others(preempted)
 
     def _place(self) -> None:
         look_ahead(self.brain, self.ports.run_store.kind)
@@ -454,8 +466,10 @@ class Loop:
             decision = self.brain.decide(machine)
             taken = self._take(transaction, decision.placements)
             after = users_with_more(machine, self.brain.placements(), decision) if machine.waiters else frozenset()
-            transaction.wait(self._turns.after(machine.now, decision, machine.waiters, others, after))
-            return decision, taken, None if taken else self._preemption.wanted(machine)
+            preempted = None if taken else self._preemption.wanted(machine)
+            ticket = self._turns.after(machine.now, decision, machine.waiters, others, after)
+            transaction.wait(self._preemption.ticket(ticket))
+            return decision, taken, preempted
 
     def _take(self, transaction: LeaseTransaction, placements: Sequence[Placement]) -> list[HeldLease]:
         """Take the leases of as many placements as possible; the others wait for the next decision."""

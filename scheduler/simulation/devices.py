@@ -104,8 +104,12 @@ class SimulatedWatcher:
             self._alarm = self._next
             self._machine.wake_at(self._alarm)
 
-    def used_by(self, shim: int, _whose: str = "") -> Mapping[str, int]:
-        """Return the bytes that another scheduler's task uses."""
+    def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
+        """Return the bytes that another scheduler's task uses; `whose` is the name of its lease."""
+        lease = self._machine.leases.get(whose)
+        simulated = lease is not None and shim not in self._machine.others
+        if lease is not None and simulated and (lease.task, lease.attempt) in self._machine.running:
+            return dict(self._machine.running[lease.task, lease.attempt].used)
         return self._machine.others.get(shim, {}) if shim in self._other_shims else {}
 
     def troubles(self) -> list[str]:

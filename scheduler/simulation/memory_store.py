@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from scheduler.core.events import Changed, Event, Observed, Submitted
-from scheduler.core.leases import HeldLease, Lease
+from scheduler.core.leases import NO_OFFER, HeldLease, Lease, RoomCall, RoomOffer
 from scheduler.core.model import HOST, Job, Placement, Spec, State, Terms, Waiter, WaitTicket
 from scheduler.core.ports import Arrivals, Key
 from scheduler.core.profiling import task_class
@@ -60,6 +60,11 @@ class MemoryLeaseRegistry:
         """The user of the run."""
         return self._uid
 
+    @property
+    def run(self) -> str:
+        """The name of the run."""
+        return self._run
+
     def waiters(self) -> list[Waiter]:
         """Return every other run that waits."""
         return [waiter for run, waiter in self._machine.waiters.items() if run != self._run]
@@ -70,6 +75,11 @@ class MemoryLeaseRegistry:
         if ticket is not None:
             name = f"ticket.{self._uid}.{self._run}"
             self._machine.waiters[self._run] = Waiter(name, self._uid, self._run, ticket)
+
+    def calls(self) -> list[RoomCall]:
+        """Return the requests of this user's other runs to make room."""
+        every = [waiter for waiter in self.waiters() if waiter.uid == self._uid]
+        return [waiter.ticket.call for waiter in every if waiter.ticket.call is not None]
 
     def leave(self) -> None:
         """Withdraw what this run waits for."""
@@ -82,13 +92,13 @@ class MemoryLeaseRegistry:
         """Return no site policy, because a simulated machine has no administrator."""
         return SitePolicy()
 
-    def rewrite(self, placement: Placement, shim: int) -> bool:
+    def rewrite(self, placement: Placement, shim: int, offer: RoomOffer = NO_OFFER) -> bool:
         """Bring a lease up to date; return False if there is none."""
         name = self._name(placement.task, placement.attempt)
         if name not in self._machine.leases:
             return False
         with self.deciding():
-            self._machine.leases[name] = self._lease(name, placement, shim)
+            self._machine.leases[name] = self._lease(name, placement, shim, offer)
         return True
 
     def drop(self, task: int, attempt: int) -> None:
@@ -121,7 +131,7 @@ class MemoryLeaseRegistry:
     def _name(self, task: int, attempt: int) -> str:
         return f"{self._uid}.{self._run}.{task}.{attempt}"
 
-    def _lease(self, name: str, placement: Placement, shim: int) -> Lease:
+    def _lease(self, name: str, placement: Placement, shim: int, offer: RoomOffer = NO_OFFER) -> Lease:
         who = (name, self._uid, self._run, placement.task, placement.attempt)
         before = self._machine.leases.get(name)
         return Lease(
@@ -131,6 +141,7 @@ class MemoryLeaseRegistry:
             load=placement.load,
             alone=placement.alone,
             since=before.since if before is not None else self._machine.now,
+            offer=offer,
         )
 
 

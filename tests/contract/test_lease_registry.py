@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.leases import HeldLease
+from scheduler.core.leases import NO_OFFER, HeldLease, RoomCall, RoomOffer
 from scheduler.core.model import HOST, Device, EstimateSource, Placement, Purpose, Waiter, WaitTicket
 from scheduler.core.ports import LeaseRegistry
 from scheduler.errors import LeaseError
@@ -245,6 +245,28 @@ def show(registry: LeaseRegistry, shown: WaitTicket | None) -> None:
 def waiters(registry: LeaseRegistry) -> list[Waiter]:
     with registry.deciding() as transaction:
         return transaction.waiters()
+
+
+class TestRoom:
+    def test_others_see_whether_an_attempt_may_make_room_and_for_which_task_it_does(
+        self, take: Take, registry: LeaseRegistry, other: LeaseRegistry
+    ) -> None:
+        take(placement())
+        for offer in (NO_OFFER, RoomOffer(priority=-3), RoomOffer(asked_by=12)):
+            assert registry.rewrite(placement(), os.getpid(), offer)
+            with other.deciding() as transaction:
+                (lease,) = transaction.others()
+            assert lease.offer == offer
+
+    def test_other_runs_of_the_user_hear_a_call_until_it_is_withdrawn(
+        self, registry: LeaseRegistry, other: LeaseRegistry
+    ) -> None:
+        call = RoomCall(3, -5, ((OTHER, 7, 1), ("9-cc", 8, 2)))
+        show(registry, ticket(urgent=True, call=call))
+        assert (list(other.calls()), list(registry.calls())) == ([call], [])
+        assert waiters(other)[0].ticket.urgent
+        show(registry, ticket())
+        assert list(other.calls()) == []
 
 
 class TestTickets:

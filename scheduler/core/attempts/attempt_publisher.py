@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from scheduler.core import leases
 from scheduler.core.attempts.launch_spec import LaunchBuilder
@@ -57,6 +57,10 @@ class AttemptPublisher:
         self._stale.add(event.task)
         self._moved.add(event.task)
 
+    def changed(self, tasks: Iterable[int]) -> None:
+        """Note tasks whose priority has changed, or which were asked to end."""
+        self._stale.update(number for number in tasks if (task := self._brain.task(number)) is not None and task.began)
+
     def ended(self, key: Key) -> None:
         """Note the end of an attempt."""
         self._unlooked |= self._watched.pop(key, None) is not None
@@ -106,7 +110,8 @@ class AttemptPublisher:
             number = next(iter(self._stale))
             task = self._brain.task(number)
             if task is not None and task.placement is not None:
-                self._registry.rewrite(task.placement, self._shims.get((number, task.attempts), 0))
+                shim = self._shims.get((number, task.attempts), 0)
+                self._registry.rewrite(task.placement, shim, self._brain.room_offer(task))
             self._stale.discard(number)
 
     def restore(self, now: float) -> str:

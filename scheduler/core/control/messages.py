@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from scheduler.core.causes import DependencyStep
 from scheduler.core.control.wait_reason import DeviceState, RequestedResources, WaitReason
@@ -162,6 +162,14 @@ def skipped_sentences(events: Iterable[Depended], state: Callable[[int], State])
 
 def makes_room(event: Preempted, since: float, now: float) -> str:
     """Return the sentence for the moment when tasks are asked to make room."""
-    one = len(event.tasks) == 1
-    who = f"{'task' if one else 'tasks'} {ranges(event.tasks)} {'is' if one else 'are'}"
+    who = _asked_to_save(event.tasks)
     return f"task {event.by} has waited for {duration(now - since)}: {who} asked to save and make room for it"
+
+
+def makes_room_for_other(event: Preempted) -> str:
+    """Return the sentence for the moment when tasks are asked to make room for a task of another run."""
+    return f"{_asked_to_save(event.tasks)} asked to save and make room for the more urgent task {event.by}"
+
+
+def _asked_to_save(tasks: Sequence[int]) -> str:
+    return f"{'task' if len(tasks) == 1 else 'tasks'} {ranges(tasks)} {'is' if len(tasks) == 1 else 'are'}"

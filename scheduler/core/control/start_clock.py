@@ -8,7 +8,7 @@ from math import inf
 
 from scheduler.core.brain import Brain
 from scheduler.core.causes import DependencyStep
-from scheduler.core.control.messages import makes_room, skipped_sentences
+from scheduler.core.control.messages import makes_room, makes_room_for_other, skipped_sentences
 from scheduler.core.events import Depended, Preempted
 from scheduler.core.local_time import moment
 from scheduler.core.placement.preemption import Preemption
@@ -62,6 +62,10 @@ class StartClock:
     def say_room(self, event: Preempted) -> None:
         """Report which tasks are asked to make room."""
         self._view.say(makes_room(event, self._brain.waiting_since(event.by), self._world.now()))
+
+    def say_room_for_others(self, event: Preempted) -> None:
+        """Report which tasks are asked to make room for a task of another run."""
+        self._view.say(makes_room_for_other(event))
 
     def say(self, events: Sequence[Depended]) -> None:
         """Report which tasks begin at a later time, and which are skipped for the end of another one."""

@@ -1,7 +1,8 @@
 """Making room for what is urgent: which resumable tasks are asked to save, so that a more urgent one can start.
 
-Only tasks of the same run are asked, so never those of another user: they hold room that the urgent task would get, are
-less urgent, and can continue later. The latest started goes first, since it loses least.
+Only tasks of the same user are asked: they hold room that the urgent task would get, are less urgent, and can continue
+later. The latest started goes first, since it loses least. Tasks of the user's other runs are asked through the wait
+ticket of the urgent task; their own schedulers read it and stop them.
 """
 
 from __future__ import annotations
@@ -13,21 +14,38 @@ from math import inf
 from scheduler.core.brain import Brain
 from scheduler.core.config import BATCHES
 from scheduler.core.events import Preempted
+from scheduler.core.leases import Lease, RoomCall
 from scheduler.core.lifecycle import TaskState
-from scheduler.core.model import DeviceBudget, Machine, Purpose
+from scheduler.core.model import DeviceBudget, Machine, WaitTicket
 from scheduler.core.placement.queue_pass import QueuePass
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.placement.scheduling_pass import SchedulingPass
 from scheduler.core.placement.slot_pass import SlotPass
 from scheduler.core.queue.quota import QuotaUse
-from scheduler.values import replace
+from scheduler.values import dataclass, replace
 
 EVERY = 1.0
-"""Seconds between two looks while urgent tasks wait for room."""
+"""Seconds between two looks while urgent tasks wait for room, and between two looks at the calls of other runs."""
+PATIENCE = 10.0
+"""Seconds for which another run may leave a call unanswered; then its attempts are not asked again."""
+MOST_CALLED = 16
+"""The largest number of attempts of other runs that one call names; more are asked once these have saved."""
 MOST_GROUPS = 5000
 """The largest number of groups of waiting tasks that are searched for urgent ones."""
 MOST_URGENT = 8
 """The largest number of urgent tasks for which room is sought in one look."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoomHolder:
+    """A living attempt that may be asked to save: of this run, or known by its lease only."""
+
+    task: int
+    priority: int
+    since: float
+    """The time at which it began."""
+    own: TaskState | None = None
+    lease: Lease | None = None
 
 
 class Preemption:
@@ -35,7 +53,12 @@ class Preemption:
 
     def __init__(self, brain: Brain) -> None:
         self._brain = brain
-        self._again = -inf
+        self._again = self._listened_at = -inf
+        self._call: RoomCall | None = None
+        """The call to other runs that is published; it lasts until they have answered it."""
+        self._called_at = 0.0
+        self._deaf: set[tuple[str, int, int]] = set()
+        """The attempts of other runs that did not answer."""
         self.due = inf
         """The time at which the next task will have waited for long enough; inf if none waits."""
 
@@ -45,31 +68,100 @@ class Preemption:
         self.due = inf
         if not brain.some_preempt or brain.rules.policy == BATCHES:
             return None
-        pool = sorted(filter(self._may_save, brain.living()), key=lambda task: (-task.started_at, -task.id))
-        if not pool:
+        holders = self._holders(machine)
+        if not holders and self._call is None:
             return None
         if machine.now < self._again:
             self.due = self._again
             return None
-        urgent = list(self._urgent(machine.now, pool))
-        if urgent:
+        urgent = list(self._urgent(machine.now, holders))
+        if urgent or self._call is not None:
             self._again = machine.now + EVERY
-        if any(task.making_way_for in brain.wait_queue.lifted for task in brain.living()):
+        if self._is_on_its_way(machine):
             return None  # one after the other: the last one's room is not free yet
         for number in urgent[:MOST_URGENT]:
-            if asked := self._enough(number, pool, machine):
-                return Preempted(number, tuple(sorted(task.id for task in asked)))
+            if asked := self._enough(number, holders, machine):
+                self._call_others(number, asked, machine.now)
+                return Preempted(number, tuple(sorted(holder.task for holder in asked)))
         return None
 
-    def _may_save(self, task: TaskState) -> bool:
-        rules, placement = self._brain.rules, task.placement
-        free = task.began and not task.asked and task.preemptions < rules.max_preemptions
-        is_run = placement is not None and placement.purpose is Purpose.RUN
-        return free and is_run and self._brain.terms[task.terms].resumable
+    def ticket(self, ticket: WaitTicket | None) -> WaitTicket | None:
+        """Return the run's wait ticket with what it asks of the user's other runs."""
+        if ticket is None or ticket.task not in self._brain.wait_queue.lifted:
+            return ticket
+        return replace(ticket, urgent=True, call=self._call)
 
-    def _urgent(self, now: float, pool: Sequence[TaskState]) -> Iterator[int]:
+    def is_to_listen(self, now: float) -> bool:
+        """Tell whether it is time to read what urgent tasks of other runs ask of this one."""
+        brain = self._brain
+        if brain.draining or not brain.some_resumable or 0.0 <= now - self._listened_at < EVERY:
+            return False
+        self._listened_at = now
+        return any(map(brain.may_save, brain.living()))
+
+    def answered(self, calls: Sequence[RoomCall], run: str) -> list[Preempted]:
+        """Return which tasks of this run, whose name is `run`, save for urgent tasks of other runs."""
+        brain, found, taken = self._brain, [], set[int]()
+        for call in calls:
+            if call.by in brain.task_table:
+                continue  # a number of another directory of runs
+            mine = [(task, attempt) for name, task, attempt in call.attempts if name == run]
+            tasks = [task for task, attempt in mine if task not in taken and self._obeys(task, attempt, call)]
+            if tasks:
+                taken.update(tasks)
+                found.append(Preempted(call.by, tuple(sorted(tasks))))
+        return found
+
+    def _obeys(self, number: int, attempt: int, call: RoomCall) -> bool:
+        task = self._brain.task(number)
+        if task is None or task.attempts != attempt or task.placement is None:
+            return False
+        return self._brain.may_save(task) and self._priority(task) > call.priority
+
+    # ---- which may be asked ----
+
+    def _holders(self, machine: Machine) -> list[RoomHolder]:
+        """Return the attempts that may be asked, the latest started first."""
+        brain = self._brain
+        found = [
+            RoomHolder(task.id, self._priority(task), task.started_at, own=task)
+            for task in brain.living()
+            if brain.may_save(task)
+        ]
+        found += [
+            RoomHolder(lease.task, lease.offer.priority, lease.since, lease=lease)
+            for lease in machine.leases
+            if lease.offer.priority is not None and lease.uid == machine.uid and self._is_known(lease)
+        ]
+        return sorted(found, key=lambda holder: (-holder.since, -holder.task))
+
+    def _is_known(self, lease: Lease) -> bool:
+        """Tell whether a lease's task may be named: its number is of no task of this run, and its run answers."""
+        return lease.task not in self._brain.task_table and _key(lease) not in self._deaf
+
+    def _call_others(self, number: int, asked: Sequence[RoomHolder], now: float) -> None:
+        leases = [holder.lease for holder in asked if holder.lease is not None][:MOST_CALLED]
+        if leases:
+            priority = self._brain.terms_of(number).priority
+            self._call, self._called_at = RoomCall(number, priority, tuple(map(_key, leases))), now
+
+    def _is_on_its_way(self, machine: Machine) -> bool:
+        """Tell whether tasks are making room for an urgent one, or are still to answer its call."""
+        lifted = self._brain.wait_queue.lifted
+        if any(task.making_way_for in lifted for task in self._brain.living()):
+            return True
+        mine = [lease for lease in machine.leases if lease.uid == machine.uid]
+        if self._call is not None and self._call.by in lifted:
+            silent = {_key(lease) for lease in mine if lease.offer.asked_by is None} & {*self._call.attempts}
+            if silent and 0.0 <= machine.now - self._called_at < PATIENCE:
+                return True
+            self._deaf |= silent
+        self._call = None
+        return any(lease.offer.asked_by in lifted for lease in mine)
+
+    def _urgent(self, now: float, holders: Sequence[RoomHolder]) -> Iterator[int]:
         """Yield the tasks that have waited for too long and are more urgent than a running one, best-ranked first."""
-        brain, worst = self._brain, max(self._priority(task) for task in pool)
+        brain, worst = self._brain, max((holder.priority for holder in holders), default=-inf)
         found = []
         for (terms, _, _), group in islice(brain.wait_queue.grouped(), MOST_GROUPS):
             head = group.peek()
@@ -85,10 +177,14 @@ class Preemption:
     def _priority(self, task: TaskState) -> int:
         return self._brain.terms[task.terms].priority
 
-    def _enough(self, number: int, pool: Sequence[TaskState], machine: Machine) -> list[TaskState]:
-        """Return as few tasks as possible without which a task would start; none if that is no help, or not needed."""
+    # ---- which are enough ----
+
+    def _enough(self, number: int, holders: Sequence[RoomHolder], machine: Machine) -> list[RoomHolder]:
+        """Return as few attempts as possible without which a task would start; none if that is no help, or not
+        needed.
+        """
         priority = self._brain.terms_of(number).priority
-        less_urgent = [task for task in pool if self._priority(task) > priority]
+        less_urgent = [holder for holder in holders if holder.priority > priority]
         if not less_urgent or self._starts(number, [], machine) or not self._starts(number, less_urgent, machine):
             return []
         low, high = 1, len(less_urgent)
@@ -96,34 +192,44 @@ class Preemption:
             middle = (low + high) // 2
             low, high = (low, middle) if self._starts(number, less_urgent[:middle], machine) else (middle + 1, high)
         asked = less_urgent[:high]
-        for task in reversed(asked[:]):  # the latest started stay asked where several would do
-            rest = [one for one in asked if one is not task]
+        for holder in reversed(asked[:]):  # the latest started stay asked where several would do
+            rest = [one for one in asked if one is not holder]
             if rest and self._starts(number, rest, machine):
                 asked = rest
         return asked
 
-    def _starts(self, number: int, gone: Sequence[TaskState], machine: Machine) -> bool:
-        """Tell whether a task would start if these others were gone, and no other task waited."""
-        there, after = self._brain.without(gone), _without(machine, gone)
+    def _starts(self, number: int, gone: Sequence[RoomHolder], machine: Machine) -> bool:
+        """Tell whether a task would start if these attempts were gone, and no other task of this user waited."""
+        own = [holder.own for holder in gone if holder.own is not None]
+        leases = [holder.lease for holder in gone if holder.lease is not None]
+        there, after = self._brain.without(own), _without(machine, own, leases)
         capacity = there.capacity.look(after)
         tried: QueuePass = SlotPass(there, after) if capacity.has_slots else SchedulingPass(there, after)
         if after.caps.some:
             tried.allowed = QuotaUse(after, there.placements())
-        if tried.left + len(gone) <= 0:
+        if tried.left + len(own) <= 0:
             return False
+        if tried.queue is not None:
+            tried.queue.urgent = {number}
         tried.give_way(number)
         return not isinstance(tried.ask(number), Refusal)
 
 
-def _without(machine: Machine, gone: Sequence[TaskState]) -> Machine:
-    """Return the machine after some tasks have given back what they use."""
-    keys = {(task.id, task.attempts) for task in gone}
+def _key(lease: Lease) -> tuple[str, int, int]:
+    return lease.run, lease.task, lease.attempt
+
+
+def _without(machine: Machine, own: Sequence[TaskState], leases: Sequence[Lease]) -> Machine:
+    """Return the machine after some attempts have given back what they use."""
+    keys, names = {(task.id, task.attempts) for task in own}, {lease.name for lease in leases}
     used = {key: by_device for key, by_device in machine.used.items() if key not in keys}
     back: dict[str, int] = {}
-    for key in keys:
-        for device, bytes_ in machine.used.get(key, {}).items():
+    for by_device in (*(machine.used.get(key, {}) for key in keys), *(lease.used for lease in leases)):
+        for device, bytes_ in by_device.items():
             back[device] = back.get(device, 0) + bytes_
-    return replace(machine, used=used, budgets=tuple(_with_more(budget, back) for budget in machine.budgets))
+    left = tuple(lease for lease in machine.leases if lease.name not in names)
+    budgets = tuple(_with_more(budget, back) for budget in machine.budgets)
+    return replace(machine, used=used, budgets=budgets, leases=left)
 
 
 def _with_more(budget: DeviceBudget, back: Mapping[str, int]) -> DeviceBudget:

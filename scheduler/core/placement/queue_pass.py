@@ -33,6 +33,8 @@ class QueuePass(ABC):
         """The limit on starts after failed starts; None: no limit."""
         self.queue = Contenders(machine, brain.placements(), brain.rules, slots=slots) if machine.waiters else None
         """The other waiting schedulers; None: there are none."""
+        if self.queue is not None:
+            self.queue.urgent = brain.wait_queue.lifted
         self.learning = LearningHold(brain, watches=not slots and self.rules.slots is None)
         self.ranks: list[Rank] = []
         """The ranks of the tasks that this pass has placed."""

@@ -8,7 +8,7 @@ was bypassed too often: then its devices are drained for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.leases import Lease
@@ -60,6 +60,8 @@ class Contenders:
         self, machine: Machine, own: Iterable[Placement], rules: SchedulingConfig, *, slots: bool = False
     ) -> None:
         """Take the view of one pass; `slots`: the run fills slots, which ignore memory."""
+        self.urgent: Collection[int] = ()
+        """The tasks of this run for which others make room."""
         self._fitting: list[str] = []
         self._draining: list[str] = []
         self._me = machine.uid
@@ -87,6 +89,8 @@ class Contenders:
     def give_way(self, task: int, rooms: Mapping[str, DeviceCapacity], host: DeviceCapacity | None) -> bool:
         """Keep capacity for all waiters that come before a task, each once in a pass; return whether there are any."""
         turn = self._turn if task == self._turn.task else Turn()
+        if task in self.urgent:
+            turn = replace(turn, closed=True)
         before = [waiter for waiter in self._waiters if self._is_before(waiter, turn)]
         for waiter in sorted(before, key=self._rank):
             self._waiters.remove(waiter)
@@ -98,7 +102,11 @@ class Contenders:
         return self._rank(waiter) < mine
 
     def _rank(self, waiter: Waiter) -> Rank:
-        return _rank(waiter.ticket.closed, self._usage(waiter.uid, waiter.ticket), waiter.ticket.waited)
+        return _rank(self._is_next(waiter), self._usage(waiter.uid, waiter.ticket), waiter.ticket.waited)
+
+    def _is_next(self, waiter: Waiter) -> bool:
+        """Tell whether a waiter comes before all that were not bypassed too often; an urgent one of this user does."""
+        return waiter.ticket.closed or (waiter.ticket.urgent and waiter.uid == self._me)
 
     def _usage(self, uid: int, ticket: WaitTicket) -> UsageRank:
         held, newest = _usage(uid, ticket, self._leases, self._own if uid == self._me else ())
@@ -116,7 +124,7 @@ class Contenders:
             self._fitting.append(waiter.name)
             if not waiter.passed_up:
                 self._reserve(tried, rooms, _called(waiter))
-        elif ticket.closed:
+        elif self._is_next(waiter):
             self._drain(waiter, need, here, host)
 
     def _drain(

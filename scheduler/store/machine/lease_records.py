@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from scheduler.core.leases import Lease
+from scheduler.core.leases import NO_OFFER, Lease, RoomOffer
 from scheduler.core.model import Placement
 from scheduler.runtime.shim import pack_block, start_time
 from scheduler.runtime.users import user_name_soon
@@ -31,7 +31,9 @@ def stem(uid: int, run: str) -> str:
     return f"{uid}.{run}."
 
 
-def to_block(placement: Placement, shim: int, boot: str, lasting: Mapping[str, Any]) -> bytes:
+def to_block(
+    placement: Placement, shim: int, boot: str, lasting: Mapping[str, Any], offer: RoomOffer = NO_OFFER
+) -> bytes:
     """Return the record of a placement's lease, with the `lasting` fields from its creation."""
     fields = {
         **lasting,
@@ -43,6 +45,7 @@ def to_block(placement: Placement, shim: int, boot: str, lasting: Mapping[str, A
         "bytes": dict(placement.reservation),
         "load": placement.load,
         "port": placement.port,
+        "offer": [offer.priority, offer.asked_by],
     }
     return pack_block(fields)
 
@@ -75,6 +78,7 @@ class LeaseKind(RecordKind[Lease]):
             since=amount(said.get("since", 0.0)),
             expected=amount(said.get("expected", 0.0)),
             port=int(said.get("port", 0)),
+            offer=_offer(said),
         )
 
     def nonsense(self, name: re.Match[str]) -> Lease:
@@ -100,6 +104,12 @@ def living(directory: Path) -> list[Lease]:
     different times.
     """
     return read_all(directory, LEASES)
+
+
+def _offer(said: Mapping[str, Any]) -> RoomOffer:
+    """Return what a record says about making room; a record without it makes none."""
+    priority, asked_by = said.get("offer", (None, None))
+    return RoomOffer(*(None if number is None else int(number) for number in (priority, asked_by)))
 
 
 def _identifiers(name: re.Match[str]) -> tuple[str, int, str, int, int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from scheduler.core.leases import HeldLease, Lease
+from scheduler.core.leases import NO_OFFER, HeldLease, Lease, RoomCall, RoomOffer
 from scheduler.core.model import Placement, Waiter, WaitTicket
 from scheduler.core.reporting.published_forecast import PublishedForecast
 from scheduler.core.site_policy import SitePolicy
@@ -31,7 +31,7 @@ from scheduler.store.machine.ports import free_port
 from scheduler.store.machine.published_forecasts import PublishedForecastFile
 from scheduler.store.machine.records import RecordDirectory
 from scheduler.store.machine.site_config import SiteConfigReader
-from scheduler.store.machine.wait_tickets import Tickets
+from scheduler.store.machine.wait_tickets import TICKETS, Tickets
 from scheduler.units import count
 from scheduler.values import replace
 
@@ -69,6 +69,7 @@ class FileLeaseRegistry:
     def __init__(self, directory: Path, run: str, boot: str) -> None:
         self.directory = directory
         self.uid = os.getuid()
+        self.run = run
         self.has_moved = False
         """True if the directory was removed or replaced since the leases were created."""
         self._path = str(directory)
@@ -196,6 +197,11 @@ class FileLeaseRegistry:
         """Return every other scheduler that waits for capacity."""
         return self._tickets.others(self._records)
 
+    def calls(self) -> list[RoomCall]:
+        """Return the requests of this user's other runs to make room, without the mutex."""
+        every = RecordDirectory(self._fd, -1).read(TICKETS, self._tickets.is_of_this_user)
+        return [waiter.ticket.call for waiter in every if waiter.ticket.call is not None]
+
     def wait(self, ticket: WaitTicket | None) -> None:
         """Publish what this run waits for; None: nothing."""
         self._tickets.show(self._records, ticket)
@@ -285,7 +291,7 @@ class FileLeaseRegistry:
             return f"the lease directory {self.directory} was removed or replaced: {made} in the new one"
         return f"{made}: the files were removed from {self.directory}{owned_by(self.directory)}"
 
-    def rewrite(self, placement: Placement, shim: int) -> bool:
+    def rewrite(self, placement: Placement, shim: int, offer: RoomOffer = NO_OFFER) -> bool:
         """Bring the file of a living lease up to date; return False if there is none any more."""
         one = self.own().get((placement.task, placement.attempt))
         if one is None:
@@ -298,7 +304,7 @@ class FileLeaseRegistry:
             with self.deciding():
                 before: Mapping[str, Any] = unpack_block(os.pread(fd, BLOCK, 0)) or {}
                 lasting = {"since": 0.0, "expected": 0.0, **{key: before[key] for key in LASTING if key in before}}
-                os.pwrite(fd, to_block(placement, shim, self._boot, lasting), 0)
+                os.pwrite(fd, to_block(placement, shim, self._boot, lasting, offer), 0)
         finally:
             os.close(fd)
         return True

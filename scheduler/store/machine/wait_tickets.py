@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from scheduler.core.leases import RoomCall
 from scheduler.core.model import Waiter, WaitTicket
 from scheduler.runtime.clock import since_boot
 from scheduler.runtime.shim import pack_block
 from scheduler.store.machine.records import RecordDirectory, RecordFile, RecordKind, amount, read_all, size
 from scheduler.values import replace
 
-VERSION = 2
+VERSION = 3
 
 
 def to_dict(ticket: WaitTicket, now: float) -> dict[str, Any]:
@@ -33,6 +34,8 @@ def to_dict(ticket: WaitTicket, now: float) -> dict[str, Any]:
         "closed": ticket.closed,
         "bare": ticket.bare,
         "last": round(ticket.last, 3),
+        "urgent": ticket.urgent,
+        "call": None if ticket.call is None else [ticket.call.by, ticket.call.priority, ticket.call.attempts],
         "since": now - ticket.waited,
         "looked": now,
     }
@@ -52,7 +55,14 @@ def from_dict(said: Mapping[str, Any], now: float) -> WaitTicket:
         closed=bool(said["closed"]),
         bare=tuple(size(bytes_) for bytes_ in said["bare"]),
         last=amount(said["last"]),
+        urgent=bool(said["urgent"]),
+        call=None if said["call"] is None else _call(*said["call"]),
     )
+
+
+def _call(by: Any, priority: Any, attempts: Any) -> RoomCall:
+    found = tuple((str(run), int(task), int(attempt)) for run, task, attempt in attempts)
+    return RoomCall(int(by), int(priority), found)
 
 
 class TicketKind(RecordKind[Waiter]):
@@ -109,6 +119,10 @@ class Tickets:
                 self._name, self._fd = records.make(self._stem, block)
             else:
                 os.pwrite(self._fd, block, 0)
+
+    def is_of_this_user(self, name: re.Match[str]) -> bool:
+        """Tell whether a name is that of a ticket of another run of this user."""
+        return int(name[1]) == self._uid and not name.string.startswith(self._stem)
 
     def leave(self, directory: int) -> None:
         """Remove the ticket, if there is one."""

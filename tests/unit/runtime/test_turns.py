@@ -39,13 +39,14 @@ class Run:
     def __init__(self, machine: SimulatedMachine, number: int, uid: int, specs: Sequence[Spec], **said: Any) -> None:
         self._machine = machine
         self.uid = uid
+        dice = random.Random(number)
+        behaves = said.pop("behaves", lambda: TaskBehaviour(round(dice.uniform(3.0, 5.0), 3)))
         self.book = MemoryRunStore(first=10_000 * number, num=max(1, len(specs)))
         self.brain = Brain(rules(**said), self.book.terms)
+        self.engine = SimulatedEngine(machine, lambda order: behaves())
         made.append(self.brain)
         for batch in self.book.accept(specs):
-            self.brain.apply(batch)
-        dice = random.Random(number)
-        self.engine = SimulatedEngine(machine, lambda order: TaskBehaviour(round(dice.uniform(3.0, 5.0), 3)))
+            self.brain.apply(batch, machine.now)
         self.watcher = SimulatedWatcher(machine)
         world = SimulatedWorld(machine, [self.engine, self.watcher])
         registry = MemoryLeaseRegistry(machine, str(number), uid)

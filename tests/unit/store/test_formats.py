@@ -13,6 +13,7 @@ import pytest
 
 from scheduler.app.run.options import RunOptions
 from scheduler.core.events import FORMATS
+from scheduler.core.leases import RoomCall
 from scheduler.core.model import HOST, EstimateSource, Placement, Purpose, Terms, WaitTicket
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest
 from scheduler.core.ports import Answer, Request
@@ -136,22 +137,25 @@ def test_leases_have_format_1(tmp_path: Path) -> None:
     assert said == {
         "expected": 9.0, "locker": os.getpid(), "namespace": os.stat("/proc/self/ns/pid").st_ino, "alone": True,
         "version": 1, "shim": 0, "shim_id": "", "boot": "a boot", "bytes": {HOST: GIB}, "load": {HOST: 1.5},
+        "offer": [None, None],
     }  # fmt: skip
     registry.close()
 
 
-def test_wait_tickets_have_format_2(tmp_path: Path) -> None:
+def test_wait_tickets_have_format_3(tmp_path: Path) -> None:
     registry = FileLeaseRegistry(tmp_path / "leases", "1-a", "a boot")
     ticket = WaitTicket(
-        3, ("GPU-a", HOST), (GIB, None), 5, 1.5, 0.5, alone=True, waited=9.0, closed=True, bare=(7,), last=1e9
-    )
+        3, ("GPU-a", HOST), (GIB, None), 5, 1.5, 0.5, alone=True, waited=9.0, closed=True, bare=(7,), last=1e9,
+        urgent=True, call=RoomCall(3, -1, (("2-b", 4, 1),)),
+    )  # fmt: skip
     with registry.deciding() as transaction:
         transaction.wait(ticket)
     said = record(tmp_path / "leases")
     assert said.pop("looked") - said.pop("since") == pytest.approx(9.0)
     assert said == {
-        "version": 2, "task": 3, "devices": ["GPU-a", HOST], "gpus": [GIB, None], "host": 5, "cores": 1.5,
+        "version": 3, "task": 3, "devices": ["GPU-a", HOST], "gpus": [GIB, None], "host": 5, "cores": 1.5,
         "busy": 0.5, "alone": True, "closed": True, "bare": [7], "last": 1e9,
+        "urgent": True, "call": [3, -1, [["2-b", 4, 1]]],
     }  # fmt: skip
     registry.close()
 

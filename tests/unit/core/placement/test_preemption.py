@@ -13,7 +13,7 @@ from scheduler.core.brain import Brain
 from scheduler.core.causes import Action
 from scheduler.core.events import Changed, Exited, Preempted
 from scheduler.core.model import Machine, Outcome, Placement, State, Terms
-from scheduler.core.placement.preemption import EVERY, Preemption
+from scheduler.core.placement.preemption import EVERY, Preemption, RoomHolder
 from scheduler.units import GIB
 from tests.support.builders import asked, brain, decide, exited, gpu, host, machine, place, started, submit, tasks, tell
 
@@ -202,7 +202,7 @@ def test_the_tasks_that_are_asked_are_less_urgent_resumable_and_all_needed(
         beside = [task.id for task in state.living()]
         assert not {*gone} & {*beside}
         search = Preemption(made)
-        return search._starts(last, [made.tasks[task] for task in gone], there(gpus=3))
+        return search._starts(last, [RoomHolder(task, 0, 0.0, made.tasks[task]) for task in gone], there(gpus=3))
 
     assert starts(wanted.tasks)
     assert not any(starts(tuple(one for one in wanted.tasks if one != task)) for task in wanted.tasks)
