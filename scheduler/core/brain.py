@@ -140,9 +140,7 @@ class Brain(RunState):
                 self.capacity.follow(self.rules)
 
     def _preempted(self, event: Preempted) -> None:
-        for number in event.tasks:
-            if number not in self.task_table:
-                continue  # it belongs to another run, whose scheduler asks it
+        for number in [task for task in event.tasks if task in self.task_table]:  # other runs ask the others
             task = self._living(number, self._touch(number).attempts, f"preempted by {event.by}")
             task.asked, task.making_way_for = Action.SAVE, event.by
         if event.by in self.task_table and self.task_table.state(event.by) is State.WAITING:

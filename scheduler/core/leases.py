@@ -9,7 +9,7 @@ from scheduler.values import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class RoomOffer:
-    """Whether an attempt saves and makes room for a more urgent task of its user, also of another run."""
+    """The readiness of an attempt to save and make room for a more urgent task of its user, also of another run."""
 
     priority: int | None = None
     """Its priority, if it may be asked to; None: it may not."""

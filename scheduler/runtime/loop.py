@@ -20,7 +20,6 @@ from scheduler.core.control.request_kinds import CONTROLS, ENDINGS, NOW, RunRequ
 from scheduler.core.control.start_clock import StartClock
 from scheduler.core.events import (
     Asked,
-    Changed,
     Event,
     Exited,
     Learned,
@@ -301,10 +300,7 @@ class Loop:
                 self._publisher.resized(event)
             case Pruned():
                 self._stop(event.task)
-            case Changed():
-                self._publisher.changed(event.tasks)
             case Preempted() | Asked(what=Action.STOP | Action.CANCEL | Action.SAVE):
-                self._publisher.changed(event.tasks)
                 for number in event.tasks:
                     self._stop(number)
 
@@ -328,10 +324,8 @@ class Loop:
 
     def _ended(self, event: Exited) -> None:
         key = (event.task, event.attempt)
-        if event.outcome in WITHOUT_RECORD:
-            self.ports.leases.drop(*key)
-        else:
-            self.ports.leases.forget(*key)
+        leases = self.ports.leases
+        (leases.drop if event.outcome in WITHOUT_RECORD else leases.forget)(*key)
         self._ended_attempts.append(key)
         self._tracker.forget(key)
         self._publisher.ended(key)
@@ -410,7 +404,7 @@ class Loop:
             self.ports.view.say(sentence)
         self._notices.say_uncounted(self.ports.leases.troubles())
         self._publisher.look()  # an attempt that has ended uses nothing any more
-        self._make_room_for_others()
+        self._settle(self._clock.called(self.ports.leases))
         self._follow_dependencies()
         shut = self._clock.shut() if self.brain.waiting and not self.brain.draining else None
         self._clock.show(shut)
@@ -421,13 +415,6 @@ class Loop:
         self._notices.say_held()
         self._notices.say_pauses(self.ports.world.now())
         self._forget()
-
-    def _make_room_for_others(self) -> None:
-        """Ask tasks of this run to save for urgent tasks of the user's other runs."""
-        if self._preemption.is_to_listen(self.ports.world.now()):
-            for preempted in self._preemption.answered(self.ports.leases.calls(), self.ports.leases.run):
-                self._settle([preempted])
-                self._clock.say_room_for_others(preempted)
 
     def _place(self) -> None:
         look_ahead(self.brain, self.ports.run_store.kind)
@@ -467,8 +454,8 @@ class Loop:
             taken = self._take(transaction, decision.placements)
             after = users_with_more(machine, self.brain.placements(), decision) if machine.waiters else frozenset()
             preempted = None if taken else self._preemption.wanted(machine)
-            ticket = self._turns.after(machine.now, decision, machine.waiters, others, after)
-            transaction.wait(self._preemption.ticket(ticket))
+            waits = self._turns.after(machine.now, decision, machine.waiters, others, after)
+            transaction.wait(self._preemption.ticket(waits))
             return decision, taken, preempted
 
     def _take(self, transaction: LeaseTransaction, placements: Sequence[Placement]) -> list[HeldLease]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from scheduler.core import leases
 from scheduler.core.attempts.launch_spec import LaunchBuilder
 from scheduler.core.brain import Brain
 from scheduler.core.events import Resized, Started
-from scheduler.core.leases import Lease, UnnamedShim
+from scheduler.core.leases import NO_OFFER, Lease, RoomOffer, UnnamedShim
 from scheduler.core.model import Placement
 from scheduler.core.ports import Engine, Key, LeaseRegistry, Watched, Watcher
 
@@ -41,6 +41,8 @@ class AttemptPublisher:
         self._unnamed: set[int] = set()
         self._named_at = 0.0
         """Tasks whose lease lacks only the pid of the shim, and the time when leases were last written."""
+        self._offers: dict[Key, RoomOffer] = {}
+        """The offers that are written in leases, except for empty ones."""
         self._missing: frozenset[Key] = frozenset()
         self._checked_at = 0.0
         """Attempts that had no lease at the last check, and the time of that check."""
@@ -57,15 +59,12 @@ class AttemptPublisher:
         self._stale.add(event.task)
         self._moved.add(event.task)
 
-    def changed(self, tasks: Iterable[int]) -> None:
-        """Note tasks whose priority has changed, or which were asked to end."""
-        self._stale.update(number for number in tasks if (task := self._brain.task(number)) is not None and task.began)
-
     def ended(self, key: Key) -> None:
         """Note the end of an attempt."""
         self._unlooked |= self._watched.pop(key, None) is not None
         self._unlooked |= self._adopted.pop(key, None) is not None
         self._shims.pop(key, None)
+        self._offers.pop(key, None)
 
     def adopt(self, key: Key, placement: Placement) -> None:
         """Note an attempt that an earlier scheduler started: its processes are managed before its shim is known."""
@@ -106,6 +105,8 @@ class AttemptPublisher:
             self._named_at = now
             self._stale |= self._unnamed
             self._unnamed.clear()
+        if self._brain.some_resumable:
+            self._note_offers()
         while self._stale:
             number = next(iter(self._stale))
             task = self._brain.task(number)
@@ -113,6 +114,14 @@ class AttemptPublisher:
                 shim = self._shims.get((number, task.attempts), 0)
                 self._registry.rewrite(task.placement, shim, self._brain.room_offer(task))
             self._stale.discard(number)
+
+    def _note_offers(self) -> None:
+        """Note the attempts of which other runs may now ask something else than their leases say."""
+        for task in self._brain.living():
+            key, offer = (task.id, task.attempts), self._brain.room_offer(task)
+            if self._offers.get(key, NO_OFFER) != offer:
+                self._offers[key] = offer
+                self._stale.add(task.id)
 
     def restore(self, now: float) -> str:
         """Create lost leases of living attempts again; return a sentence about them, or nothing.

@@ -13,7 +13,7 @@ from scheduler.core.events import Depended, Preempted
 from scheduler.core.local_time import moment
 from scheduler.core.placement.preemption import Preemption
 from scheduler.core.placement.refusal import Refusal
-from scheduler.core.ports import View, World
+from scheduler.core.ports import LeaseRegistry, View, World
 from scheduler.core.queue.start_gate import GateState, StartGate
 from scheduler.units import count
 from scheduler.values import replace
@@ -63,9 +63,14 @@ class StartClock:
         """Report which tasks are asked to make room."""
         self._view.say(makes_room(event, self._brain.waiting_since(event.by), self._world.now()))
 
-    def say_room_for_others(self, event: Preempted) -> None:
-        """Report which tasks are asked to make room for a task of another run."""
-        self._view.say(makes_room_for_other(event))
+    def called(self, leases: LeaseRegistry) -> list[Preempted]:
+        """Return which tasks of this run save for urgent tasks of the user's other runs, and report it."""
+        if not self._preemption.is_to_listen(self._world.now()):
+            return []
+        answers = self._preemption.answered(leases.calls(), leases.run)
+        for answer in answers:
+            self._view.say(makes_room_for_other(answer))
+        return answers
 
     def say(self, events: Sequence[Depended]) -> None:
         """Report which tasks begin at a later time, and which are skipped for the end of another one."""
