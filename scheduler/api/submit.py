@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from scheduler.api.run import defaults_by_column, task_list
@@ -109,6 +110,10 @@ class SubmittedTasks:
                 "continues it"
             )
         start_apart(places(settings), self.queue, settings)
+
+    def directory(self, task: int) -> Path:
+        """Return the directory of a task's own files, which it knows as SCHEDULER_TASK_DIR."""
+        return Path(places(self._settings()).run(self.run).task(task))
 
     def cancel(self, *ids: int) -> None:
         """Cancel tasks for good, without ids all of them: running ones are stopped, waiting ones never start.

@@ -7,6 +7,7 @@ from pathlib import PurePath
 
 from scheduler.core.model import Spec
 from scheduler.core.profiling.family.arguments import labels, plain_name, slots
+from scheduler.core.tasks.placeholders import takes
 
 MOST_VARYING = 16
 """The number of parameters of a list that are told apart."""
@@ -56,14 +57,14 @@ def _of_python(words: Sequence[str]) -> tuple[str, Sequence[str]]:
 def parameters(spec: Spec, words: Sequence[str], line: str = "") -> dict[str, str]:
     """Return the parameters of a row by name: its own columns, then the named arguments of its command's `words`.
 
-    A column that contains the whole command line is no parameter.
+    A column that contains the whole command line is no parameter, nor is an argument with the placeholder `{id}`.
     """
     found = {name: value.strip() for name, value in spec.own if value != line}
     taken = {plain_name(name).lower() for name in found}
     _, arguments = script_of(words)
     for name, value in slots(arguments):
         plain = plain_name(name)
-        if name.isdigit() or not plain or plain.lower() in taken:
+        if name.isdigit() or not plain or plain.lower() in taken or takes(value, "id"):
             continue
         taken.add(plain.lower())
         found[plain] = value or _SET

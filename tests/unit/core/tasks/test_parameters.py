@@ -29,6 +29,12 @@ def test_parameters_are_own_columns_and_named_arguments() -> None:
     assert command.row_parameters(row) == {"Seed": "3", "LR": "0.1", "no_cache": "yes", "batch_size": "8"}
 
 
+def test_argument_with_the_id_of_its_task_is_no_parameter() -> None:
+    assert command.row_parameters(spec("python t.py --lr=0.1 --out=runs/{id} --tag={{id}}")) == {
+        "lr": "0.1", "tag": "{{id}}",
+    }  # fmt: skip
+
+
 def test_command_line_for_a_shell_has_its_parameters_as_well() -> None:
     assert command.row_parameters(spec("""/bin/sh -c 'python t.py --lr 0.1 > log'""")) == {"lr": "0.1"}
     assert command.row_parameters(spec("""bash -lc 'CUDA=0 python t.py --lr 0.1 >log 2>&1'""")) == {"lr": "0.1"}
