@@ -16,7 +16,7 @@ from scheduler.core.model import LIVING, State
 from scheduler.errors import UsageError
 from scheduler.store.run.catalog import RunInfo
 from scheduler.ui.export import tables
-from scheduler.ui.text import scheduler_ended
+from scheduler.ui.text import requests_recorded, scheduler_ended
 from scheduler.ui.verbs import eta
 from scheduler.units import count
 
@@ -108,6 +108,8 @@ def _write(run: ListedRun, columns: Sequence[str]) -> None:
     sys.stdout.write(f"run {number}  {run.info.what}{f'  {left}' if left else ''}\n")
     if run.dead:
         sys.stdout.write(scheduler_ended(number) + "\n")
+    if run.recorded:
+        sys.stdout.write(requests_recorded(number, run.recorded) + "\n")
     rows = [_with_time(row) for row in run.rows]
     shown = columns or tables.shown_columns(rows, run.varies, run.metrics, expected=run.forecast is not None)
     width = terminal_width() if not columns and sys.stdout.isatty() else None

@@ -10,6 +10,8 @@ from functools import lru_cache
 
 from scheduler.patterns import lazy_pattern
 
+MOST_RECORDED = 5
+"""The largest number of recorded requests that one sentence names."""
 SHORTEST_WORD = 8
 """The least width of a word that is cut in its middle."""
 _CSI = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
@@ -159,3 +161,10 @@ def scheduler_ended(run: int, state: str = "") -> str:
         f"its scheduler has ended: scheduler resume r{run}{where} continues it, "
         f"scheduler stop r{run}{where} --abandon gives it up"
     )
+
+
+def requests_recorded(run: int, recorded: Sequence[str]) -> str:
+    """Return the sentence about requests to a run that has no scheduler at the moment."""
+    more = f" and {len(recorded) - MOST_RECORDED} more" if len(recorded) > MOST_RECORDED else ""
+    them = "it" if len(recorded) == 1 else "them"
+    return f"recorded: {', '.join(recorded[:MOST_RECORDED])}{more}; scheduler resume r{run} carries {them} out"

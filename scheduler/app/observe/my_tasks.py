@@ -9,6 +9,7 @@ from typing import Any
 from scheduler.app.observe import run_facts
 from scheduler.app.observe.run_reader import RunReader
 from scheduler.app.observe.status_snapshot import pause_of
+from scheduler.core.control.request_kinds import RunRequest
 from scheduler.core.metrics.ranking import known_column, metrics_of, sorted_by
 from scheduler.core.model import LIVING, UNFINISHED, State
 from scheduler.core.reporting.forecast import Forecast
@@ -16,7 +17,9 @@ from scheduler.errors import SchedulerError
 from scheduler.runtime.settings import Settings
 from scheduler.store.run.catalog import RunCatalog, RunInfo
 from scheduler.store.run.journal_reader import JournalReader
+from scheduler.store.run.requests import pending
 from scheduler.ui.verbs.eta import of_pause, with_expected
+from scheduler.units import ranges
 from scheduler.values import dataclass, replace
 
 
@@ -49,6 +52,8 @@ class ListedRun:
     """The metrics of the listed tasks, the most important ones first."""
     pause: str = ""
     """That its living scheduler starts nothing, and until when; empty if it is not paused."""
+    recorded: Sequence[str] = ()
+    """The requests that its next scheduler will carry out, such as `retry 17`."""
 
 
 def my_runs(settings: Settings, options: ListOptions) -> Iterator[ListedRun]:
@@ -56,7 +61,7 @@ def my_runs(settings: Settings, options: ListOptions) -> Iterator[ListedRun]:
     for info, journal in RunCatalog(run_facts.places(settings)).all_open():
         try:
             facts = run_facts.facts_in(info, journal)
-            if facts["over"] and facts["ended"] < options.since:
+            if facts["over"] and facts["ended"] < options.since and not recorded_requests(info):
                 continue
             listed = listed_run(info, options, journal)
         except SchedulerError:
@@ -76,9 +81,18 @@ def listed_run(info: RunInfo, options: ListOptions, journal: JournalReader | Non
         metrics = metrics_of(rows, reader.metric_names)
         facts, dead, varies = reader.run_facts(), reader.dead, reader.varies
         pause = of_pause(pause_of(reader.brain), time.time()) if info.alive else ""
-        return ListedRun(info, facts, forecast, rows, left_out, dead, varies, metrics, pause)
+        recorded = () if info.alive else recorded_requests(info)
+        return ListedRun(info, facts, forecast, rows, left_out, dead, varies, metrics, pause, recorded)
     finally:
         reader.close()
+
+
+def recorded_requests(info: RunInfo) -> Sequence[str]:
+    """Return the requests that wait for the next scheduler of a run, in words."""
+    words = [
+        (" ".join(one.said) if one.what == RunRequest.LIMIT else one.what, one.tasks) for one in pending(info.places)
+    ]
+    return [f"{what} {ranges(tasks)}".rstrip() for what, tasks in words]
 
 
 def sorted_runs(runs: Sequence[ListedRun], column: str, *, down: bool, limit: int | None) -> list[ListedRun]:

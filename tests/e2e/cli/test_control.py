@@ -298,6 +298,9 @@ class TestDeadRun:
         home.commands("sh -c 'test -e mended'", "true")
         home.call("run", "jobs.csv", code=1)
         assert self.recorded(home, "retry") == ["task 0: queued again (was failed)"]
+        pending = "recorded: retry 0; scheduler resume r1 carries it out"
+        assert pending in home.call("list", "r1").stdout.splitlines()
+        assert pending in home.call("list").stdout.splitlines()
         assert home.states() == ["failed", "succeeded"]
         assert home.ask("retry", "0", code=1) == [
             "task 0: is waiting: only a task that ended without success can be retried"
