@@ -89,10 +89,10 @@ def listed_run(info: RunInfo, options: ListOptions, journal: JournalReader | Non
 
 def recorded_requests(info: RunInfo) -> Sequence[str]:
     """Return the requests that wait for the next scheduler of a run, in words."""
-    words = [
-        (" ".join(one.said) if one.what == RunRequest.LIMIT else one.what, one.tasks) for one in pending(info.places)
+    return [
+        " ".join(one.said) if one.what == RunRequest.LIMIT else f"{one.what} {ranges(one.tasks) or f'r{info.number}'}"
+        for one in pending(info.places)
     ]
-    return [f"{what} {ranges(tasks)}".rstrip() for what, tasks in words]
 
 
 def sorted_runs(runs: Sequence[ListedRun], column: str, *, down: bool, limit: int | None) -> list[ListedRun]:

@@ -298,7 +298,7 @@ class TestDeadRun:
         home.commands("sh -c 'test -e mended'", "true")
         home.call("run", "jobs.csv", code=1)
         assert self.recorded(home, "retry") == ["task 0: queued again (was failed)"]
-        pending = "recorded: retry 0; scheduler resume r1 carries it out"
+        pending = "recorded: retry r1; scheduler resume r1 carries it out"
         assert pending in home.call("list", "r1").stdout.splitlines()
         assert pending in home.call("list").stdout.splitlines()
         assert home.states() == ["failed", "succeeded"]
