@@ -120,6 +120,7 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     keep_best: str = "",
     mps: bool | str = False,
     mps_fence: bool = True,
+    launcher_args: bool = True,
     verbose: bool = False,
 ) -> Finished:
     """Run a CSV file or a list of Tasks to its end, as `scheduler run` does; raise only if the run cannot start.
@@ -127,13 +128,15 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     A failed task is not an exception: look at `.succeeded` or `.frame`. `defaults` holds texts by column for rows that
     leave it empty. A file whose earlier run has not ended is refused, unless `new`; `skip_done` skips rows that
     succeeded in an earlier run of it. `stop_when` ("val_loss > 2 after 3, val_loss is nan") and `keep_best` ("1/3 by
-    val_acc at 3,9,27") stop tasks early by their metrics. `mps` is True, "auto" or "join". Signals are handled as on
+    val_acc at 3,9,27") stop tasks early by their metrics. `mps` is True, "auto" or "join". Without `launcher_args`,
+    commands of accelerate and deepspeed stay as they are. Signals are handled as on
     the command line, on the main thread only, without a running event loop. The call blocks: use `asyncio.to_thread` in
     a coroutine.
     """
     texts = {"order": order, "python": python, "my_columns": my_columns, "stop_when": stop_when, "keep_best": keep_best}
     flags = {name: text or None for name, text in texts.items()}
     flags |= {"num": None if num is None else str(num), "buffer": buffer, "max_load": str(max_load)}
+    flags |= {} if launcher_args else {"launcher_args": "no"}
     settings = read_settings({**flags, "state": state})
     check_counts(jobs_at_once=jobs_at_once, slots=slots, max_per_device=max_per_device, max_failures=max_failures)
     is_file = isinstance(jobs, (str, os.PathLike))

@@ -81,6 +81,7 @@ DEVICE_SETTINGS = ("buffer", "max_load", "max_gpu_load", "unmanaged", "unmanaged
 LEARNING_SETTINGS = ("profile", "profile_epochs", "profile_id", "settle", "margin", "memory_args", "ignore_args")
 RUN_SETTINGS = (
     "num", "order", "python", "log_max", "metrics", "stop_when", "keep_best", "my_columns", "window",
+    "launcher_args",
     *DEVICE_SETTINGS, *LEARNING_SETTINGS,
 )  # fmt: skip
 
@@ -97,6 +98,18 @@ def add_settings(group: argparse._ActionsContainer, *names: str, **helps: str) -
     for name in names:
         flag = SETTINGS[name]
         group.add_argument(f"--{name.replace('_', '-')}", metavar=flag.metavar, help=helps.get(name, flag.help))
+
+
+def add_launcher_args(group: argparse._ActionsContainer) -> None:
+    """Add `--no-launcher-args`."""
+    group.add_argument(
+        "--no-launcher-args",
+        dest="launcher_args",
+        action="store_const",
+        const="no",
+        help="leave commands of accelerate and deepspeed as they are; else they get a port, and device options that "
+        "contradict the task's GPUs are refused",
+    )
 
 
 def add_early_stop(group: argparse._ActionsContainer) -> None:

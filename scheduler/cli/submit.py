@@ -21,7 +21,7 @@ from scheduler.units import ranges
 if TYPE_CHECKING:
     from scheduler.store.run.run_store import Cells
 
-SETTINGS = ("python", "my_columns")
+SETTINGS = ("python", "my_columns", "launcher_args")
 LISTS = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson")
 """The ends of the names of files that are lists of tasks."""
 NAMES = {"stdin": "standard input", "": "the grid"}
@@ -47,7 +47,8 @@ def parser() -> Parser:
     )
     made.add_argument("--stdin", action="store_true", help="each line of standard input is a shell command")
     made.add_argument("--queue", default=USUAL, metavar="NAME", help=f"name of the queue (default {USUAL})")
-    flags.add_settings(made, *SETTINGS)
+    flags.add_settings(made, *SETTINGS[:2])
+    flags.add_launcher_args(made)
     made.json()
     fields = made.add_argument_group("task fields (for a list: defaults for rows without a value of their own)")
     flags.add_task_fields(fields, leave_out=("ThreadPercentage",))  # it has an effect only under MPS

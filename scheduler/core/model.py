@@ -224,6 +224,8 @@ class Job:
     """The shell that it starts from; None: the run's."""
     results: Callable[[str], str | None] | None = None
     """Returns the values of placeholders that the results of its parents fill, once these have ended."""
+    adapts: bool = True
+    """True if launchers in its command get the options that they lack."""
 
 
 @dataclass(frozen=True, slots=True)

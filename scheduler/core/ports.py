@@ -214,8 +214,11 @@ class Devices(Protocol):
     def snapshot(self) -> tuple[DeviceBudget, ...]:
         """Return what each device has free now. Do not block for long, because the lease mutex is held."""
 
-    def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
-        """Return the environment of a task with this placement; None removes a variable."""
+    def environment_for(self, placement: Placement, *, numbers: bool = False) -> Mapping[str, str | None]:
+        """Return the environment of a task with this placement; None removes a variable.
+
+        `numbers`: its program understands GPUs only as numbers.
+        """
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
         """Return the numbers that CUDA inside the task gives to the GPUs of its placement."""

@@ -12,7 +12,7 @@ from scheduler.core.ports import Key, Watched, Watcher
 from scheduler.devices.gpu.nvml_devices import NvmlDevices
 from scheduler.devices.host.host_memory import HostDevices
 from scheduler.devices.mps.sharing import MpsSharing
-from scheduler.devices.task_env import ALL, gpu_environment
+from scheduler.devices.task_env import ALL, INDEX, UUID, gpu_environment
 
 SHARERS = 2
 """The number of tasks per GPU among which the cores are divided."""
@@ -53,13 +53,14 @@ class DevicePool:
         """Return what each device has free."""
         return (*(self.gpus.snapshot() if self.gpus else ()), *self.host.snapshot())
 
-    def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
+    def environment_for(self, placement: Placement, *, numbers: bool = False) -> Mapping[str, str | None]:
         """Return the variables for the task's GPUs, against preallocation, and for threads by its share of the
         cores.
         """
         mine = list(placement.sees)
         ordinals = [self._ordinals.get(uuid, 0) for uuid in mine]
-        variables = gpu_environment(mine, self._visible, ordinals, self._environ)
+        visible = INDEX if numbers and self._visible == UUID else self._visible
+        variables = gpu_environment(mine, visible, ordinals, self._environ)
         if not placement.gpus:
             return {**self.host.environment_for(placement), **variables}
         return {**self.host.threads(self._share(len(mine))), **variables}

@@ -86,7 +86,7 @@ class SlotPool(DevicePool):
         """The number of GPUs of the largest slot."""
         return max(len(device.cards or ()) for device in self._slots)
 
-    def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
+    def environment_for(self, placement: Placement, *, numbers: bool = False) -> Mapping[str, str | None]:
         """Return the variable with the slot's name, unchanged; all other variables stay as the user has set them."""
         return {CUDA: self._names[placement.slot], ORDER: "PCI_BUS_ID"}
 

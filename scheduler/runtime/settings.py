@@ -42,6 +42,8 @@ class Settings:
     unmanaged_calm: float = 120.0
     max_gpu_load: float = 2.0
     visible: str = "uuid"
+    launcher_args: str = "yes"
+    """yes: launchers get the options that their commands lack, such as a port; no: commands stay as they are."""
     my_columns: str = ""
     queue_idle: float = 600.0
     window: str = ""
@@ -73,6 +75,7 @@ class Settings:
     """A sentence about why the machine's file is ignored; empty if it is not."""
 
 
+YES = "yes"
 MOST = 10**12
 """The largest number for a setting that counts something."""
 
@@ -217,6 +220,7 @@ READERS: dict[str, Any] = {
     "unmanaged_calm": units.parse_duration,
     "max_gpu_load": _share,
     "visible": _one_of("uuid", "index", "all"),
+    "launcher_args": _one_of("yes", "no"),
     "my_columns": str,
     "queue_idle": units.parse_duration,
     "window": _window,

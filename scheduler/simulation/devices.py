@@ -47,7 +47,7 @@ class SimulatedDevices:
             self._snapshot = tuple(self._budgets)
         return self._snapshot
 
-    def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
+    def environment_for(self, placement: Placement, *, numbers: bool = False) -> Mapping[str, str | None]:
         """Return the variables with the GPUs that an attempt may use."""
         return {"CUDA_VISIBLE_DEVICES": ",".join(placement.sees)}
 

@@ -61,6 +61,14 @@ SETTINGS = {
         "Maximum summed GPU utilisation of co-located tasks; 2.0 means 200 %.",
     ),
     "visible": ("uuid, index, all", "uuid", "How CUDA_VISIBLE_DEVICES names the GPUs of a task."),
+    "launcher_args": (
+        "yes, no",
+        "yes",
+        (
+            "Whether commands of accelerate, deepspeed and torchrun that name no port get that of their attempt, and "
+            "device options that contradict the task's GPUs are refused; `no` is the flag `--no-launcher-args`."
+        ),
+    ),
     "window": (
         "times",
         "–",

@@ -14,7 +14,7 @@ from scheduler.core.control.request_kinds import RunRequest
 from scheduler.core.model import State
 from scheduler.core.ports import Request
 from scheduler.core.reporting.memory_timeline import AttemptTrack, MemoryTimeline, Step
-from scheduler.core.tasks import command
+from scheduler.core.tasks import command, launchers
 from scheduler.core.tasks.fields import RowForm, unpack_cells
 from scheduler.core.tasks.redaction import shown, without_secrets
 from scheduler.errors import SchedulerError
@@ -83,7 +83,8 @@ class TaskReader:
             timeline = MemoryTimeline()
             for recorded in journal.task_events(task):
                 timeline.take(recorded.event, recorded.at)
-            line = self._command(journal, task)
+            port = timeline.tracks[-1].attempt.port if timeline.tracks else 0
+            line = self._command(journal, task, port)
             labels = json.loads(self._info.meta.get("labels", "{}"))
         attempts = [track.attempt for track in timeline.tracks]
         last = timeline.tracks[-1] if timeline.tracks else None
@@ -94,11 +95,12 @@ class TaskReader:
         lines, trouble = _tail(Path(log), places.root) if log else ((), "")
         return TaskDetails(task, line, self._reason(task), attempts, memory, metrics, log, lines, trouble)
 
-    def _command(self, journal: JournalReader, task: int) -> str:
+    def _command(self, journal: JournalReader, task: int, port: int) -> str:
         row = journal.row(task)
         form = RowForm.unpack(journal.forms()[row.form])
         spec = form.spec(unpack_cells(row.text), row.row)
-        return shown(command.argv(spec, task, spec.terms.epochs, self._info.meta["python"], form.append))
+        argv = command.argv(spec, task, spec.terms.epochs, self._info.meta["python"], form.append)
+        return shown(launchers.as_started(argv, spec, form, port))
 
     def _reason(self, task: int) -> str:
         """Return why a task waits, as its scheduler says it; empty for one that runs or has ended."""

@@ -18,7 +18,7 @@ from scheduler.core.metrics.record import MetricRecord
 from scheduler.core.model import NO_TASK, UNFINISHED, Device, DeviceBudget, Job, RankOrder, State, Terms
 from scheduler.core.reporting import columns
 from scheduler.core.reporting.run_history import RunHistory, RunTotals, totals
-from scheduler.core.tasks import command
+from scheduler.core.tasks import command, launchers
 from scheduler.core.tasks.after import parent_word
 from scheduler.core.tasks.fields import RowForm, unpack_cells, unpack_terms
 from scheduler.core.tasks.redaction import masked, shown
@@ -199,6 +199,7 @@ class RunReader:
                 spec, command.name(spec, varies=form.varies, secrets=secrets), command.key(spec, row.nth), form.append
             )
             argv = command.argv(spec, task, spec.terms.epochs, self.info.meta["python"], form.append)
+            argv = launchers.as_started(argv, spec, form, self._port(task))
             made = columns.row(
                 task, batch, job, self.brain.state(task), self.history.tasks.get(task), shown(argv, secrets=secrets),
                 self._log(task),
@@ -247,6 +248,11 @@ class RunReader:
         """Return the labels of the run's devices by their keys."""
         labels: dict[str, str] = json.loads(self.info.meta.get("labels", "{}"))
         return labels
+
+    def _port(self, task: int) -> int:
+        """Return the port of a task's newest attempt; 0 if it has not started."""
+        found = self.history.tasks.get(task)
+        return found.attempts[-1].port if found is not None and found.attempts else 0
 
     def _log(self, task: int) -> str:
         found = self.history.tasks.get(task)

@@ -14,7 +14,7 @@ from scheduler.core.tasks.fields import RowForm
 from scheduler.errors import InputError, StateError, UsageError
 from scheduler.runtime.paths import RunPaths, StatePaths, find_places
 from scheduler.runtime.python_envs import Python
-from scheduler.runtime.settings import Settings
+from scheduler.runtime.settings import YES, Settings
 from scheduler.store.machine.locked_files import is_locked
 from scheduler.store.queue.queue_link import find_queue
 from scheduler.store.queue.submission import Submission
@@ -68,6 +68,7 @@ def submit(
                 continue
             digest = keep_shell(queue.shells, shell, python)
             own = RowForm(form.columns, form.defaults, form.append, form.template, digest, form.now)
+            own.adapts = settings.launcher_args == YES
             answer = _ask(queue, Request(RunRequest.SUBMIT, (), Submission(token, own, sent, secrets).to_dict()), name)
             if answer is not None:
                 return AcceptedSubmission(queue.number, _accepted(answer), tuple(hints))

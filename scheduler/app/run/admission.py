@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from scheduler.app.run.devices import SLOTS
 from scheduler.app.run.options import RunOptions
 from scheduler.core.config import BATCHES, SchedulingConfig
-from scheduler.core.model import DeviceBudget, Profiling, Terms
+from scheduler.core.model import DeviceBudget, Profiling, Spec, Terms
 from scheduler.core.placement import fit
 from scheduler.core.placement.device_capacity import is_called
 from scheduler.core.placement.request import declared, gpus_of
 from scheduler.core.site_policy import Caps
+from scheduler.core.tasks import command
 from scheduler.core.tasks.fields import BY_COLUMN, RowForm
+from scheduler.core.tasks.launchers import CHOOSING, LauncherCalls
 from scheduler.errors import InputError, UsageError
 from scheduler.runtime.settings import Settings
 from scheduler.store.machine import site_config
 from scheduler.units import count, size
 
+Cells = tuple[int, list[str], Terms, int]
+"""A row: its number, its cells, its terms, and the number of earlier rows with that command."""
+Screen = Callable[[RowForm, Iterable[Sequence[Cells]]], Iterable[Sequence[Cells]]]
 Check = Callable[[Terms, int | None], None]
 """A check of a row's terms; it raises InputError with file and row."""
 UNUSED = ("max_load", "max_gpu_load", "margin", "settle", "memory_args", "ignore_args", "profile_id", "order")
@@ -41,6 +46,43 @@ def checker(what: str, budgets: Sequence[DeviceBudget], rules: SchedulingConfig,
             raise _of_a_flag(exc, form) from exc
 
     return check
+
+
+def launcher_screen(what: str, usual: int, budgets: Sequence[DeviceBudget]) -> Screen:
+    """Return a function that passes on the batches of a list, and refuses launchers that choose GPUs by themselves.
+
+    `usual` is the number of GPUs of a task that does not declare it. In a run without GPUs, or with slots, nothing is
+    refused.
+    """
+    devices = [budget.device for budget in budgets]
+    if not any(device.is_gpu for device in devices) or any(device.is_slot for device in devices):
+        return lambda form, batches: batches
+
+    def screened(form: RowForm, batches: Iterable[Sequence[Cells]]) -> Iterator[Sequence[Cells]]:
+        every = _may_choose([*form.template, *form.defaults.values()])
+        for batch in batches:
+            for row, cells, terms, _ in batch:
+                gpus = usual if terms.gpus is None else terms.gpus
+                if gpus and form.adapts and (every or _may_choose(cells)):
+                    _check_launcher(what, form.spec(cells, row), gpus)
+            yield batch
+
+    return screened
+
+
+def _may_choose(texts: Sequence[str]) -> bool:
+    return any(name in text for text in texts for name in CHOOSING)
+
+
+def _check_launcher(what: str, spec: Spec, gpus: int) -> None:
+    """Refuse a command whose launcher would use other GPUs than those of its task."""
+    try:
+        said = LauncherCalls(command.argv(spec, 0, spec.terms.epochs, "")).fault(gpus)
+    except LookupError:  # a placeholder that only the result of a parent fills
+        return
+    if said:
+        column = "Command" if spec.command else "Filename"
+        raise InputError(what, f"{said} (--no-launcher-args leaves it)", spec.row, column)
 
 
 def _of_a_flag(exc: InputError, form: RowForm | None) -> InputError:

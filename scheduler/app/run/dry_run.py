@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from scheduler.app.observe.run_facts import places
 from scheduler.app.queue.parent_runs import ParentRuns
-from scheduler.app.run.admission import Check, check_sequential, checker
+from scheduler.app.run.admission import Check, Screen, check_sequential, checker, launcher_screen
 from scheduler.app.run.devices import check_slots, find_devices
 from scheduler.app.run.options import RunOptions, ranked, rules
 from scheduler.app.run.previous_runs import PreviousRuns, RerunOptions
@@ -31,7 +31,7 @@ from scheduler.core.tasks.after import whole_run
 from scheduler.core.tasks.list_dependencies import ListDependencies
 from scheduler.errors import SameList
 from scheduler.runtime import clock
-from scheduler.runtime.settings import Settings
+from scheduler.runtime.settings import YES, Settings
 from scheduler.ui.terminal import opening
 from scheduler.ui.verbs import dry_run
 from scheduler.units import count
@@ -83,7 +83,9 @@ def plan(
     known = finder.profiles.known() if finder is not None else {}
     brain = Brain(rules(options, settings, mps=mps), knowledge=profile_index(known, settings))
     check = checker(listing.what, budgets, brain.rules, listing.form)
-    jobs = _submit(listing, brain, settings.num, previous, check, ParentRuns(settings))
+    listing.form.adapts = settings.launcher_args == YES
+    screen = launcher_screen(listing.what, pool.usual, budgets)
+    jobs = _submit(listing, brain, settings.num, previous, check, screen, ParentRuns(settings))
     for event in previous.events(1):
         brain.apply(event)
     due = brain.dependencies.due(clock.wall())
@@ -122,12 +124,12 @@ def _find_devices(options: RunOptions, settings: Settings) -> tuple[DevicePool, 
 
 
 def _submit(
-    listing: TaskList, brain: Brain, num: int, previous: PreviousRuns, check: Check, others: ParentRuns
+    listing: TaskList, brain: Brain, num: int, previous: PreviousRuns, check: Check, screen: Screen, others: ParentRuns
 ) -> dict[int, Job]:
     """Check all rows and apply them to the Brain; return the first MOST_JOBS tasks by id."""
     jobs, first, numbers = dict[int, Job](), 1, dict[Terms, int]()
     dependencies = ListDependencies(listing.form)
-    split = dependencies.noting(previous.noting(batches(listing.rows, num), listing.form))
+    split = dependencies.noting(previous.noting(screen(listing.form, batches(listing.rows, num)), listing.form))
     for batch, rows in enumerate(split, 1):
         numbered = []
         for offset, (row, cells, terms, nth) in enumerate(rows):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from scheduler.app.observe.run_facts import places
 from scheduler.app.queue.parent_runs import ParentRuns
-from scheduler.app.run.admission import checker
+from scheduler.app.run.admission import checker, launcher_screen
 from scheduler.app.run.devices import find_devices
 from scheduler.app.run.options import ResumeOptions, RunOptions, rules
 from scheduler.app.run.run_loop import open_leases
@@ -89,7 +89,9 @@ def _check_more_rows(session: RunSession) -> None:
     store.earlier.others = ParentRuns(session.settings, session.number)
     store.earlier.others.follow(session.brain.dependencies)
     store.what = session.meta["file"]
-    store.check = checker(store.what, session.devices.snapshot(), session.brain.rules)
+    budgets = session.devices.snapshot()
+    store.check = checker(store.what, budgets, session.brain.rules)
+    store.screen = launcher_screen(store.what, session.devices.usual, budgets)
 
 
 def _find_devices(options: RunOptions, settings: Settings, shell: ShellContext) -> DevicePool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from scheduler.app.observe.run_facts import places
 from scheduler.app.queue.parent_runs import ParentRuns
-from scheduler.app.run.admission import check_sequential, checker
+from scheduler.app.run.admission import check_sequential, checker, launcher_screen
 from scheduler.app.run.devices import check_slots, find_devices
 from scheduler.app.run.options import RunOptions, ranked, rules
 from scheduler.app.run.previous_runs import PreviousRuns, RerunOptions
@@ -32,7 +32,7 @@ from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.runtime import clock
 from scheduler.runtime.paths import RUN_CODE, RunPaths, StatePaths
 from scheduler.runtime.python_envs import Programs
-from scheduler.runtime.settings import READERS, Settings
+from scheduler.runtime.settings import READERS, YES, Settings
 from scheduler.runtime.shim import boot_id, hostname, machine_id
 from scheduler.runtime.threads import BoundedCalls
 from scheduler.store.profiles import ProfileStore
@@ -60,6 +60,7 @@ def begin(
     ended.
     """
     settings = ranked(settings, listing.form.known)
+    listing.form.adapts = settings.launcher_args == YES
     check_slots(options)
     check_sequential(options, settings)
     previous = previous_runs_of(listing, options, settings, rerun or RerunOptions())
@@ -99,6 +100,7 @@ def _accept(
     }
     previous.look_back()
     check = checker(listing.what, budgets, rules(options, settings, mps=mps), listing.form)
+    store.check, store.screen = check, launcher_screen(listing.what, pool.usual, budgets)
 
     def final_facts(tasks: int) -> dict[str, str]:  # the session has the same facts as the journal
         facts.update(mark=listing.mark, accepted=str(clock.now()), tasks=str(tasks))
@@ -120,7 +122,6 @@ def _accept(
     brain = make_brain(store, options, settings, shell, pool)
     _apply(brain, (*submitted, *(previous.events(submitted[0].first) if submitted else ())))
     store.source = CsvFollower(listing.file, listing.file.mark) if listing.file is not None else listing.source
-    store.check = check
     session = RunSession(store, brain, pool, options, settings, facts, shell)
     session.notes_on_earlier.extend(previous.words())
     return session

@@ -12,6 +12,7 @@ from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, Job, Placement, Purpose, Warn
 from scheduler.core.ports import Devices, GpuSharing, Launch, MpsLaunch, Watched
 from scheduler.core.tasks import command
+from scheduler.core.tasks.launchers import LauncherCalls
 from scheduler.values import dataclass, replace
 
 _FAILING = ("/bin/sh", "-c", 'echo "scheduler: $1" >&2; exit 78', "scheduler")
@@ -97,13 +98,16 @@ class LaunchBuilder:
             argv = (*_FAILING, str(exc.args[0]))
         if job.append == command.ONE_SHOT:
             argv = command.numbered(argv, self._indices(placement))
+        calls = LauncherCalls(argv)
+        if job.adapts and placement.port:
+            argv = calls.adapted(str(placement.port), len(placement.sees))
         return Launch(
             placement.task,
             placement.attempt,
             placement.purpose,
             argv,
             self._where(job.spec.directory),
-            self._environment(placement, job, attended),
+            self._environment(placement, job, attended, calls),
             terms.timeout if timed else None,
             terms.grace,
             int(Signals.SIGTERM) if isinstance(asked, Warn) else asked,
@@ -134,7 +138,9 @@ class LaunchBuilder:
             return job.spec.stderr
         return str(self._around.places.task_errors(placement.task, placement.attempt))
 
-    def _environment(self, placement: Placement, job: Job, attended: MpsLaunch) -> dict[str, str | None]:
+    def _environment(
+        self, placement: Placement, job: Job, attended: MpsLaunch, calls: LauncherCalls
+    ) -> dict[str, str | None]:
         """Return the task's environment: the documented variables, then those of the devices, of its Python and of
         its row.
         """
@@ -158,10 +164,11 @@ class LaunchBuilder:
         }
         if placement.purpose is Purpose.PROBE and "WANDB_MODE" not in self._around.environ:
             told["WANDB_MODE"] = "disabled"
-        told.update(self._devices.environment_for(placement))
+        told.update(self._devices.environment_for(placement, numbers=calls.reads_numbers))
         if job.append == command.ONE_SHOT and placement.sees:
             told["GPU"] = ",".join(f"cuda{number}" for number in self._devices.cuda_numbers(placement))
-        told.update(self._ports(placement, job))
+        if not calls.crosses_machines:
+            told.update(self._ports(placement, job))
         told.update(attended.environ)
         told.update(job.environ)
         told.update(job.spec.env)

@@ -56,6 +56,8 @@ class AttemptHistory:
     """Why its metrics stopped it early; empty if they did not."""
     sees: tuple[str, ...] = ()
     """The GPUs that its program sees, on the host too."""
+    port: int = 0
+    """The network port that was kept for it; 0: none."""
     neighbours: int = 0
     """The largest number of other attempts of this run that shared a device with it at one time."""
 
@@ -198,6 +200,7 @@ class RunSummary:
         devices = shown_in(event.reservation)
         attempt = AttemptHistory(event.attempt, event.purpose, devices, event.reservation, str(event.source), at)
         attempt.percentage, attempt.fence, attempt.sees = event.percentage, event.fence, event.sees
+        attempt.port = event.port
         if len(self.living) == 1:
             next(iter(self.living.values())).had_company = True
         attempt.had_company = bool(self.living)

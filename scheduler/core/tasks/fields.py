@@ -287,6 +287,8 @@ class RowForm:
         """The digest of the shell that the rows were submitted from; empty: the run's."""
         self.varies: tuple[str, ...] = ()
         """The parameters that vary in the list, once it was accepted."""
+        self.adapts = True
+        """True if launchers get the options that their commands lack (see `launchers`)."""
         self.known = {
             BY_COLUMN[name.lower()].column: index
             for index, name in enumerate(self.columns)
@@ -331,7 +333,9 @@ class RowForm:
         """Return the form for rows that are read at this time of the wall clock."""
         if BEGIN not in self.known:
             return self
-        return RowForm(self.columns, self.defaults, self.append, self.template, self.shell, now)
+        form = RowForm(self.columns, self.defaults, self.append, self.template, self.shell, now)
+        form.adapts = self.adapts
+        return form
 
     def terms(self, cells: Sequence[str]) -> Terms:
         """Return the scheduling terms of one row; equal cells yield one object and are parsed only once."""
@@ -413,7 +417,8 @@ class RowForm:
         """Return the form as text for a journal."""
         data = {"columns": self.columns, "defaults": self.defaults, "append": self.append}
         more = {"template": self.template, "shell": self.shell, "varies": self.varies, "now": self.now}
-        return json.dumps({**data, **{name: said for name, said in more.items() if said}})
+        adapts = {} if self.adapts else {"adapts": False}
+        return json.dumps({**data, **{name: said for name, said in more.items() if said}, **adapts})
 
     @classmethod
     def unpack(cls, text: str) -> RowForm:
@@ -422,6 +427,7 @@ class RowForm:
         more = (data.get("template", ()), data.get("shell", ""), data.get("now"))
         made = cls(data["columns"], data["defaults"], data["append"], *more)
         made.varies = tuple(data.get("varies", ()))
+        made.adapts = data.get("adapts", True)
         return made
 
 

@@ -206,7 +206,7 @@ class NvmlDevices:
             return ""
         return f"has not been seen for {age:.0f} s" if seen.look else "has not been seen yet"
 
-    def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
+    def environment_for(self, placement: Placement, *, numbers: bool = False) -> Mapping[str, str | None]:
         """Return the task's variables for its GPUs, which they name unambiguously."""
         uuids = [key for key in placement.reservation if key != HOST]
         return {"CUDA_VISIBLE_DEVICES": ",".join(uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

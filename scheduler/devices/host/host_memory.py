@@ -98,7 +98,7 @@ class HostDevices:
         if job is not None and self._slurm is not None:
             yield job.where(int(self._slurm.value))
 
-    def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
+    def environment_for(self, placement: Placement, *, numbers: bool = False) -> Mapping[str, str | None]:
         """Return the variables of numeric libraries: as many threads as the task has cores, unless its user sets
         them.
         """

@@ -126,6 +126,8 @@ class SqliteRunStore:
         self.earlier = EarlierTasks(journal, lambda: self._forms)
         self.check: Callable[[Terms, int], None] = lambda terms, row: None
         """The check that refuses terms which this machine can never satisfy."""
+        self.screen: Callable[[RowForm, Iterable[Sequence[Cells]]], Iterable[Sequence[Cells]]] = lambda form, rows: rows
+        """Passes on the batches of a list, and refuses rows whose commands contradict their terms."""
         self._counter = counter
         self._hold = hold
         hold.remember()
@@ -287,7 +289,8 @@ class SqliteRunStore:
     ) -> ListDependencies:
         """Store the rows and the new terms of a list, and return the dependencies of the rows."""
         known, forms, dependencies = len(self.terms), len(self._forms), ListDependencies(form)
-        rows, number, sample = dependencies.noting(batches), self._form_number(form), ParameterSample()
+        number, sample = self._form_number(form), ParameterSample()
+        rows = dependencies.noting(self.screen(form, batches))
         self.journal.put_rows(self._rows(rows, first, number, check, submitted, sample))
         if number >= forms:
             form.varies = varying(sample.rows)
@@ -404,7 +407,7 @@ class SqliteRunStore:
         spec, variables = launched(said, programs)
         return Job(
             spec, command.name(said, varies=form.varies), command.key(said, row.nth), form.append, variables, shell,
-            self.earlier.results_for(task),
+            self.earlier.results_for(task), form.adapts,
         ), programs  # fmt: skip
 
     def number_of(self, terms: Terms) -> int:

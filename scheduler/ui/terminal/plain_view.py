@@ -13,6 +13,7 @@ from scheduler.core.events import Event, Exited, Learned, Refused, Resized, Star
 from scheduler.core.model import HOST, UNFINISHED, EstimateSource, Job, Outcome, Placement, State, gpus_in, shown_in
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.reporting.run_history import RunSummary
+from scheduler.core.tasks.launchers import calls_of
 from scheduler.runtime.paths import tilde
 from scheduler.ui.terminal.sink import LineSink
 from scheduler.ui.text import short
@@ -154,7 +155,8 @@ class PlainView:
         reserved = (
             f"reserved {size(max((event.reservation[key] for key in gpus or event.reservation), default=0))} ({source})"
         )
-        return self._words(word, event.task, f"prio {job.spec.terms.priority}  {devices}  {reserved}{again}")
+        changes = _changes(job, event)
+        return self._words(word, event.task, f"prio {job.spec.terms.priority}  {devices}  {reserved}{again}{changes}")
 
     def _exited(self, event: Exited) -> str:
         attempt = self.history.ended_attempt
@@ -192,3 +194,9 @@ def ending(event: Exited) -> str:
     if event.signal is not None:
         return f"signal {event.signal}"
     return f"exit {event.code}" if event.code is not None else str(event.outcome)
+
+
+def _changes(job: Job, event: Placement) -> str:
+    """Return what the attempt's launcher gets in addition to its command."""
+    changes = calls_of(job).changes(str(event.port), len(event.sees)) if event.port else ""
+    return f"  launcher gets {changes}" if changes else ""

@@ -54,8 +54,9 @@ class Gpus:
         self.looks += 1
         return [Device("GPU-a", "GPU 4", 24 * GIB, 1.0, 4), Device("GPU-b", "GPU 1", 24 * GIB, 1.0, 1)]
 
-    def environment_for(self, placement: Placement) -> dict[str, str]:
-        return {"CUDA_VISIBLE_DEVICES": ",".join(placement.sees), "ORDER": "devices"}
+    def environment_for(self, placement: Placement, *, numbers: bool = False) -> dict[str, str]:
+        named = [str(number) for number in self.cuda_numbers(placement)] if numbers else placement.sees
+        return {"CUDA_VISIBLE_DEVICES": ",".join(named), "ORDER": "devices"}
 
     def cuda_numbers(self, placement: Placement) -> list[int]:
         return [{"GPU-a": 0, "GPU-b": 1}[key] for key in placement.sees]

@@ -1,0 +1,122 @@
+"""Launchers in whole runs: the command that they get, where it is shown, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.gpu_home import GpuHome, Row
+from tests.support.standin.box import NO_COMPILER
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not shutil.which("cc"), reason=NO_COMPILER)]
+
+Machine = Callable[..., GpuHome]
+LAUNCHER = f"""#!{sys.executable} -S
+import json, os, sys
+with open(os.path.join(os.environ["SCHEDULER_TASK_DIR"], "called"), "w") as file:
+    json.dump([sys.argv[1:], dict(os.environ)], file)
+"""
+"""A program in place of a launcher, which notes its words and its environment."""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """Yield a function that makes a machine with GPUs, and with launchers on PATH."""
+    made: list[GpuHome] = []
+
+    def make(**how: Any) -> GpuHome:
+        home = GpuHome(tmp_path, **how)
+        made.append(home)
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        for name in ("accelerate", "deepspeed", "torchrun"):
+            (folder / name).write_text(LAUNCHER)
+            (folder / name).chmod(0o755)
+        home.env["PATH"] = f"{folder}:{home.env['PATH']}"
+        return home
+
+    yield make
+    for home in made:
+        home.end()
+
+
+def called(home: GpuHome, task: int, run: int = 1) -> tuple[list[str], dict[str, str]]:
+    """Return the words and the environment of a launcher."""
+    words, environ = json.loads((home.state / f"runs/{run}/tasks/{task}/called").read_text())
+    return words, environ
+
+
+def row(line: str, **columns: object) -> Row:
+    return {"Command": line, "Memory": "1GiB", "HostMemory": "100MiB", **columns}
+
+
+TWO = ("accelerate launch train.py --lr 1", "deepspeed --num_gpus 2 train.py")
+
+
+def test_launchers_get_their_port_and_their_gpus_and_views_show_it(machine: Machine) -> None:
+    home = machine(gpus=2)
+    home.jobs(*[row(line, GPUs=2) for line in TWO], row("torchrun train.py", GPUs=1))
+    tasks = sorted({one.task for one in home.run()})
+    (first, accelerates), (second, deepspeeds), (_, runs) = (called(home, task) for task in tasks)
+    ports = [environ["MASTER_PORT"] for environ in (accelerates, deepspeeds, runs)]
+    assert first == ["launch", "--main_process_port", ports[0], "train.py", "--lr", "1"]
+    assert second == ["--master_port", ports[1], "train.py"]
+    assert deepspeeds["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert accelerates["CUDA_VISIBLE_DEVICES"] == ",".join(home.box.uuids)
+    assert runs["PET_MASTER_PORT"] == ports[2]
+    assert f"launcher gets --main_process_port {ports[0]}" in home.log()
+    assert f"launcher gets --master_port {ports[1]}, without --num_gpus 2" in home.log()
+    rows = json.loads(home.call("list", "r1", "--json").stdout)["tasks"]
+    assert [one["command"] for one in rows][:2] == [
+        f"accelerate launch --main_process_port {ports[0]} train.py --lr 1",
+        f"deepspeed --master_port {ports[1]} train.py",
+    ]
+
+
+def test_no_launcher_args_leaves_commands_as_they_are_with_the_same_keys(machine: Machine) -> None:
+    home = machine(gpus=2)
+    home.jobs(*[row(line, GPUs=2) for line in TWO])
+    home.run()
+    before = json.loads(home.call("results", "r1", "--json").stdout)["tasks"]
+    home.call("run", "jobs.csv", "--no-launcher-args")
+    after = json.loads(home.call("results", "r2", "--json").stdout)["tasks"]
+    assert [one["command"] for one in after] == list(TWO)
+    assert [called(home, one["id"], 2)[0] for one in after] == [line.split()[1:] for line in TWO]
+    assert [one["key"] for one in after] == [one["key"] for one in before]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("deepspeed --num_gpus 2 train.py", "deepspeed --num_gpus 2 takes the first 2 GPUs of the machine"),
+        ("deepspeed --include localhost:1 train.py", "deepspeed --include localhost:1 chooses GPUs by itself"),
+        ("accelerate launch --gpu_ids 1 train.py", "accelerate launch --gpu_ids 1 chooses GPUs by itself"),
+    ],
+)
+def test_a_launcher_that_chooses_gpus_by_itself_is_refused_with_row_and_column(
+    machine: Machine, line: str, said: str
+) -> None:
+    home = machine(gpus=2)
+    home.jobs(row("torchrun train.py"), row(line))
+    refused = home.call("run", "jobs.csv", code=2).stderr
+    assert "jobs.csv, row 3, column Command: " + said in refused
+    assert refused.count("\n") == 1
+    assert home.call("run", "jobs.csv", "--dry-run", code=2).stderr == refused
+    home.call("run", "jobs.csv", "--no-launcher-args")
+
+
+def test_a_submitted_launcher_gets_its_port_unless_it_is_left_alone(machine: Machine) -> None:
+    home = machine(gpus=2)
+    for flags in ((), ("--no-launcher-args",)):
+        home.call("exec", *flags, "--memory", "1GiB", "--", "accelerate", "launch", "train.py")
+    (first, environ), (second, _) = (called(home, task) for task in (0, 1))
+    assert first == ["launch", "--main_process_port", environ["MASTER_PORT"], "train.py"]
+    assert second == ["launch", "train.py"]
+    refused = home.call("submit", "--", "deepspeed", "--num_gpus", "2", "train.py", code=2).stderr
+    assert "deepspeed --num_gpus 2 takes the first 2 GPUs of the machine, and the task has 1" in refused
