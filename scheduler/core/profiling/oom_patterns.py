@@ -47,8 +47,9 @@ _WORKER_KILLED = lazy_pattern(
 _STICKY = lazy_pattern(
     r"\ban illegal memory access was encountered|\bdevice-side assert triggered|\bunspecified launch failure"
     r"|\bCUDA_ERROR_ILLEGAL_ADDRESS\b|\bcudaErrorIllegalAddress\b|\bmisaligned address\b"
+    r"|\b[Uu]nsupported system page size\b"
 )
-"""Errors after which every CUDA call fails, including allocations."""
+"""Errors after which every CUDA call or every allocation fails."""
 
 _MAY_BE = lazy_pattern(
     r"\bCU(?:BLAS|DNN|SOLVER|SPARSE|FFT)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)\b"
@@ -84,6 +85,7 @@ _ON_GPU = lazy_pattern(
     r"|\bOOM when allocating tensor|\bDst tensor|KV cache|cache blocks|mem-fraction|memory object|CL_MEM_OBJECT"
     r"|\bexecutable batch size|\(allocated so far|^out of memory (?:while trying to allocate|on)"
     r"|\bout of memory to allocate \d|\bMPS\b|graphics|\bfor (?:the |this |your )?(?:device|card|accelerator)s?\b"
+    r"|^OutOfMemoryError\s+Traceback\b"  # Python's own has another name
     r"|\bAscend|\bGE module\b|\bmem_dynamic_allocator|\bpooled_storage_manager",
     re.IGNORECASE,
 )
@@ -92,9 +94,13 @@ _ON_GPU = lazy_pattern(
 _AMOUNT = r"(\d[\d,]*(?:\.\d*)?) ?(bytes|[KMGT]?i?B|[KMGT])(?![A-Za-z])"
 _ASKED = lazy_pattern(
     r"(?:\b[Tt]r(?:ied|ying) to allocate|\bOut of memory allocating|\bout of memory to allocate|\ballocating"
-    r"|\bFailed to allocate request for|\bUnable to allocate|\bmemory allocation of|\bannot allocate|\brequested"
+    r"|\bFailed to allocate request for|\bUnable to allocate|\bmemory allocation of|annot allocate|\brequested"
     r"|\b(?:cudaM|CUDA c|fail to allocate m)\w+)\s+" + _AMOUNT
 )
+_WANTED = lazy_pattern(
+    rf"(?:alloc|request|reserv|requir)\w*\b(?:[ :=(]\w*){{0,4}}?[ :=(]{{1,3}}{_AMOUNT}", re.IGNORECASE
+)
+"""A size that was requested."""
 _OF_SIZE = lazy_pattern(r"\b(?:of )?size (\d{4,})\b")
 """A size without a unit, which is in bytes."""
 _FREE = lazy_pattern(
@@ -143,11 +149,14 @@ def what_ran_out(output: str) -> OomMatch | None:
             return None
         if words.FIRST_TRY.search(lines[number]) and any(line.strip() for line in lines[number + 1 :]):
             continue
+        if _warns_of_what_is_left_out(lines[number : number + 2]):
+            continue
         if _says_so(lines[number]) or _says_so_with(lines[number], lines[number + 1 : number + 2]):
             if is_another_error(lines[number + 1 :]) or _STICKY.search("\n".join(lines[:number])):
                 return None
             ran = _ran(lines[number : number + _LONG], lines[max(0, number - _AROUND) : number])
-            return ran if ran.asked < _SENSELESS else None
+            around = " ".join(lines[max(0, number - _LONG + 1) : number + _LONG])
+            return None if max(ran.asked, _most_wanted(around)) >= _SENSELESS else ran
     return None
 
 
@@ -191,6 +200,14 @@ def _goes_on(line: str) -> bool:
 def _tries_again(line: str, following: str = "") -> bool:
     """Tell whether a line reports that memory ran out, and it or the next one that the program does without it."""
     return any(words.TRIES_AGAIN.search(text) for text in (line, following)) and _has_the_words(line)
+
+
+def _warns_of_what_is_left_out(lines: list[str]) -> bool:
+    return (
+        words.WARNS.search(lines[0]) is not None
+        and words.LEAVES_OUT.search(lines[-1]) is not None
+        and _has_the_words(lines[-1])
+    )
 
 
 def _says_so(line: str) -> bool:
@@ -261,6 +278,10 @@ def _asked(message: str) -> int:
         return _bytes(said[1], said[2])
     size = _OF_SIZE.search(message)
     return int(size[1]) if size else 0
+
+
+def _most_wanted(text: str) -> int:
+    return max((_bytes(amount[1], amount[2]) for amount in _WANTED.finditer(text)), default=0)
 
 
 def _bytes(number: str, unit: str) -> int:

@@ -14,8 +14,8 @@ from scheduler.patterns import lazy_pattern
 
 OF_MEMORY = (
     "memory", "alloc", "oom", "exhausted", "ram", "errno", "nomem", "no_mem", "shm", "tensor", "batch size", "kv",
-    "torch_", "worker", "heap", "mem ", "memalign", "mumps", "curesult", "cuda error", "hip error", "paging file",
-    "gpu", "too large", "too big", "storage", "reserve", "workspace", "enough room",
+    "torch_", "worker", "heap", "mem ", "memalign", "mumps", "curesult", "hip error", "paging file",
+    "gpu", "cuda", "too large", "too big", "storage", "reserve", "workspace", "enough room",
     " gb", "gib", " mb", "mib", "bytes", "buffer",
 )  # fmt: skip
 OF_FAILURE = (
@@ -157,10 +157,11 @@ REFUSED: Sequence[str] = (
 """A refused allocation, in the words of any program."""
 
 CODES: Sequence[str] = (
-    r"\b[A-Z_]{2,40}_ALLOC(?:ATION|ATOR)?_(?:FAIL(?:ED|URE)|ERR(?:OR)?)\b|\b(?:cuda|hip)ErrorMemoryAllocation\b",
+    r"\b[A-Z_]{2,40}_ALLOC(?:ATION|ATOR)?_(?:FAIL(?:ED|URE)|ERR(?:OR)?)\b|\b(?:cuda|hip)ErrorMemoryAlloc\w*",
     r"\b(?:CL_)?MEM_OBJECT_ALLOC",
     r"\brocblas_status_memory_error\b|\b(?:[A-Z]+_)*E?NO_?MEM(?:ORY)?\b|\[Errno 12\]|\b(?:os )?err(?:no|or)\W{1,3}12\b",
     r"\b(?:CUresult|(?:CUDA|HIP)(?: driver| runtime)? error)(?: error| code)?\W{1,3}(?:result=|code )?2\b(?![.\d])",
+    r"(?i:\b(?:cuda|hip)(?: \w+){0,2} fail(?:ed|ure)(?: with)?(?: error)?(?: code| status)?)\W{1,3}2\b(?![.\d])",
     r"(?:^|[\s.|\]])_?\w{0,30}MemoryError(?::|\s*$)",
 )
 """Codes and names of errors that mean a lack of memory."""
@@ -209,7 +210,9 @@ MEANS_ELSE = lazy_pattern(
     r"|^(?!.{0,400}(?:\binvoked oom|\bkilled process)).{0,400}\boom[ _-]?(?:score|adj)"
     r"|\boom[ _-]?kill(?:er)?[ _-]?disable|\bmetaspace\b|\bdirect buffer memory\b|\bfallocate\b|\bexceeds \d+% of\b"
     r"|\bsoft limit\b|\bdisk (?:space|quota)\b|\b(?:free|on) (?:the )?disk\b|\bmemory required by task\b"
-    r"|\b(?:possible|potential)(?: \w+)? causes\b",  # it guesses
+    r"|\b(?:possible|potential)(?: \w+)? causes\b"  # it guesses
+    r"|\balloc\w* (?:(?:an?|the|static|new|free|any|pod|network) )*(?:ip|ipv[46]|mac|tcp|udp|ports?|subnets?"
+    r"|pod ?cidrs?|address(?:es)?(?! space))\b",  # of a network
     re.IGNORECASE,
 )
 """Lines that contain such words but mean something else."""
@@ -219,6 +222,8 @@ FIRST_TRY = lazy_pattern(
 """A refusal after which TensorFlow tries again with less: it counts only if nothing follows."""
 LEAVES_OUT = lazy_pattern(r"\bskipp(?:ing|ed)\b|\bcontinuing\b", re.IGNORECASE)
 """Words by which a program tells that it leaves something out for lack of memory."""
+WARNS = lazy_pattern(r"\[W\]|\bWARN(?:ING)?\b")
+"""The level of a line that is no error."""
 TRIES_AGAIN = lazy_pattern(
     r"\bretrying\b|\bwill (?:re|keep )?try(?:ing)?\b|\bfall(?:ing|s)? ?back\b|\btrying again\b"
     r"|\b(?:attempting|trying) to (?:free|recover|continue|reclaim)\b"
@@ -229,7 +234,7 @@ TRIES_AGAIN = lazy_pattern(
 """Words by which it tells that it does without what it was refused."""
 ADVICE = lazy_pattern(
     r"\b(?:avoid\w*|prevent\w*|if|may|might|in case|risk|potential\w*|possib\w+|handl\w+|catch\w*|until"
-    r"|unless|when|whether|likely|against)\b[^.:;]{0,80}$",
+    r"|unless|when|whether|likely|against|usually|often|typically|normally|sometimes)\b[^.:;]{0,80}$",
     re.IGNORECASE,
 )
 """Words before it in its sentence that make it advice and not a report."""
