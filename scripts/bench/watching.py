@@ -59,14 +59,18 @@ def share(folder: Path, running: int, seconds: float, command: str, *, view: boo
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     out = terminal if view else subprocess.DEVNULL
     run = subprocess.Popen(argv, cwd=folder, env=env, stdin=terminal if view else None, stdout=out, stderr=out)
-    threading.Thread(target=_drain, args=(reader,), daemon=True).start()
+    written = bytearray()
+    threading.Thread(target=_drain, args=(reader, written), daemon=True).start()
     try:
         while _running(folder) < running:
             time.sleep(0.5)
         time.sleep(WARM)
-        before, began = own_seconds(run.pid), time.monotonic()
+        drawn, before, began = len(written), own_seconds(run.pid), time.monotonic()
         time.sleep(seconds)
-        return (own_seconds(run.pid) - before) / (time.monotonic() - began)
+        used = (own_seconds(run.pid) - before) / (time.monotonic() - began)
+        if view and len(written) - drawn < 100 * seconds:
+            raise RuntimeError(f"the live view drew only {len(written) - drawn} bytes")
+        return used
     finally:
         subprocess.run([scheduler(), "stop", "--now"], cwd=folder, env=env, check=False, capture_output=True)
         run.wait(60)
@@ -77,10 +81,10 @@ def _running(folder: Path) -> int:
     return sum(1 for _ in folder.glob("state/runs/1/tasks/*/1.log"))
 
 
-def _drain(reader: int) -> None:
+def _drain(reader: int, written: bytearray) -> None:
     try:
-        while os.read(reader, 65536):
-            pass
+        while data := os.read(reader, 65536):
+            written += data
     except OSError:
         return
 

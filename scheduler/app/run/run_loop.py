@@ -353,7 +353,8 @@ def _of_metrics(reader: RunReader, tasks: int) -> ClosingFacts:
     if not names:
         return ClosingFacts(varies)
     best = ranking.rank(found, names[0])
-    said = answer(best, varies[:MOST_PARAMETERS]) if best.best is not None and len(found) > 1 else ""
+    several = sum(row["best"] is not None for row in best.rows) > 1
+    said = answer(best, varies[:MOST_PARAMETERS]) if several else ""
     return ClosingFacts(varies, names, {row["id"]: row for row, _ in found}, said)
 
 

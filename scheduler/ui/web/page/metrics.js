@@ -21,7 +21,8 @@ function prepare(canvas, tall) {
 function scaleOf(values) {
   const all = inOrder(values), numbers = all.map(Number), low = numbers[0], high = numbers.at(-1);
   if (!numeric(all) || all.length < 2) return { all, log: false, numeric: false, at: v => all.length > 1 ? all.indexOf(v) / (all.length - 1) : .5 };
-  const log = low > 0 && high / low > 20;
+  // Logarithmic where the middle value is nearer to the geometric mean of the ends than to their arithmetic mean.
+  const middle = numbers[numbers.length >> 1], far = mean => Math.abs(Math.log(middle / mean)), log = low > 0 && high / low >= 8 && far(Math.sqrt(low * high)) < far((low + high) / 2);
   return { all, log, numeric: true, at: v => log ? Math.log(v / low) / Math.log(high / low) : (v - low) / (high - low) };
 }
 
