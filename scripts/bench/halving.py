@@ -1,12 +1,12 @@
 """The gain and the loss of stopping trials early, in simulation: a random search of 243 trials of 81 epochs.
 
-    python scripts/bench/halving.py [--trials 243] [--epochs 81] [--gpus 4] [--seeds 5] [--slowest 30] [--diverge 0.05]
+    python scripts/bench/halving.py [--trials 243] [--epochs 81] [--gpus 4] [--seeds 5] [--crossing 0]
 
-Each trial has a validation loss that falls towards a limit of its own, at a pace of its own, with noise: the trials
-that are ahead after three epochs are not always the best ones at the end. Some diverge. For each way to stop trials
-early, a line tells the hours of GPU time and how long the search took, both in shares of training all to their end, how
-many trials were trained to their end, and which place the best of these has among all trials, with its loss beside the
-best one's.
+Each trial has a validation loss that falls towards a limit of its own, at a pace of its own, with noise. With
+--crossing, slow trials reach better limits, so that the trials that are ahead after three epochs are not the best ones
+at the end. Some diverge. For each way to stop trials early, a line tells the hours of GPU time and how long the search
+took, both in shares of training all to their end, how many trials were trained to their end, and which place the best
+of these has among all trials, with its loss beside the best one's.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> None:
     """Simulate each way for each seed, and print the means."""
     args = _arguments()
     base: list[Result] = []
-    for name, (stop_when, keep) in WAYS.items():
+    for name, (stop_when, keep) in ((name, WAYS[name]) for name in args.ways):
         found = [simulate(args, seed, stop_when, keep) for seed in range(1, args.seeds + 1)]
         base = base or found
         hours = [one.hours / whole.hours for one, whole in zip(found, base, strict=True)]
@@ -91,6 +91,9 @@ def _arguments() -> argparse.Namespace:
     made.add_argument("--gpus", type=int, default=4)
     made.add_argument("--seeds", type=int, default=5)
     made.add_argument("--slowest", type=float, default=30.0, help="the pace of the slowest trials, in epochs")
+    crossing = "from 0 to 1: how much slow trials are better at the end, so that curves cross"
+    made.add_argument("--crossing", type=float, default=0.0, help=crossing)
+    made.add_argument("--ways", nargs="+", default=[*WAYS], choices=[*WAYS], help="how trials are stopped")
     made.add_argument("--diverge", type=float, default=0.05, help="the share of trials whose loss becomes nan")
     return made.parse_args()
 
@@ -115,8 +118,9 @@ def _lowest(losses: Sequence[float]) -> float:
 
 def _trial(args: argparse.Namespace, seed: int, number: int) -> GivenTask:
     dice = SeededRandom(seed, "trial", number)
-    limit = 0.2 + 1.3 * dice.between("limit", 0, 1) ** 0.7
     pace = dice.scale("pace", 2, args.slowest)
+    early = 1 - math.log(pace / 2) / math.log(args.slowest / 2)
+    limit = 0.2 + 1.3 * ((1 - args.crossing) * dice.between("limit", 0, 1) + args.crossing * early) ** 0.7
     losses = []
     for epoch in range(1, args.epochs + 1):
         noise = sum(dice.between(f"noise {epoch} {part}", -0.02, 0.02) for part in range(3))
