@@ -86,8 +86,8 @@ RUN_SETTINGS = (
 )  # fmt: skip
 
 DEVICES = (
-    "GPUs as nvidia-smi numbers them (0,2-3), UUIDs, all, or host; each may have a budget: 0:10GiB,host:12GiB "
-    "(default: every GPU that this shell may use, with the host's RAM)"
+    "GPUs as nvidia-smi numbers them (0,2-3), MIG instances (0.1), UUIDs, all, or host; each may have a budget: "
+    "0:10GiB,host:12GiB (default: every GPU that this shell may use, with the host's RAM)"
 )
 SLOTS = "; or slots for one task each, under any names: 'slots:0;0;1,2'"
 LARGEST = 10**12

@@ -240,10 +240,12 @@ class Device:
     load_capacity: float
     """The total with which its load is compared: the cores of the host, or 1.0 for a GPU."""
     index: int = -1
-    """The number of the GPU in nvidia-smi; -1: not a GPU."""
+    """The number of the GPU, or of the GPU of a MIG instance, in nvidia-smi; -1: not a GPU."""
     model: str = ""
     single: bool = False
     """True if the driver admits one process at a time (compute mode EXCLUSIVE_PROCESS)."""
+    part: int = -1
+    """The number of the MIG instance on its GPU; -1: not an instance."""
     cards: tuple[str, ...] | None = None
     """For a slot, the keys of its GPUs, empty if they are unknown; None: not a slot."""
 
@@ -251,6 +253,16 @@ class Device:
     def is_slot(self) -> bool:
         """True for a place that the user has named, which takes one task whatever it needs."""
         return self.cards is not None
+
+    @property
+    def is_instance(self) -> bool:
+        """True for a MIG instance: a process sees one of them only."""
+        return self.part >= 0
+
+    @property
+    def number(self) -> str:
+        """The number of a GPU as users write it: `0`, or `0.1` for a MIG instance."""
+        return f"{self.index}.{self.part}" if self.is_instance else str(self.index)
 
     @property
     def is_gpu(self) -> bool:

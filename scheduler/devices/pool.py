@@ -12,7 +12,7 @@ from scheduler.core.ports import Key, Watched, Watcher
 from scheduler.devices.gpu.nvml_devices import NvmlDevices
 from scheduler.devices.host.host_memory import HostDevices
 from scheduler.devices.mps.sharing import MpsSharing
-from scheduler.devices.task_env import ALL, INDEX, UUID, gpu_environment
+from scheduler.devices.task_env import ALL, INDEX, INSTANCE, UUID, gpu_environment
 
 SHARERS = 2
 """The number of tasks per GPU among which the cores are divided."""
@@ -60,6 +60,8 @@ class DevicePool:
         mine = list(placement.sees)
         ordinals = [self._ordinals.get(uuid, 0) for uuid in mine]
         visible = INDEX if numbers and self._visible == UUID else self._visible
+        if any(uuid.startswith(INSTANCE) for uuid in mine):
+            visible = UUID
         variables = gpu_environment(mine, visible, ordinals, self._environ)
         if not placement.gpus:
             return {**self.host.environment_for(placement), **variables}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from scheduler.core.model import HOST
-from scheduler.devices.gpu.allocation import AllowedGpus, labels, starting_with
+from scheduler.devices.gpu.allocation import AllowedGpus, divided, labels, starting_with, whole
 from scheduler.devices.gpu.inventory import InstalledGpu
 from scheduler.errors import UsageError
 from scheduler.patterns import lazy_pattern
@@ -15,6 +15,7 @@ from scheduler.values import dataclass
 
 ALL, AUTO = "all", "auto"
 _NUMBERS = lazy_pattern(r"(\d+)(?:-(\d+))?", re.ASCII)
+_INSTANCE = lazy_pattern(r"\d+\.\d+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +41,22 @@ class ChosenDevices:
 
 def choose(spec: str, allowed: AllowedGpus, node: Sequence[InstalledGpu]) -> ChosenDevices:
     """Read `--devices`: items `all`, `auto`, `host`, numbers as in nvidia-smi, ranges, UUIDs or their beginnings.
+    `0.1` is the MIG instance 1 of GPU 0, and `0` all instances of a GPU in MIG mode.
 
     Each item may have a budget (`0:10GiB`); of two for the same device the later counts. `auto`, the default, is every
     allowed GPU, even if there is none. The caller checks whether a budget leaves anything beside the buffer. Raise
     UsageError.
     """
     caps: dict[str, int | None] = {}
-    beyond: dict[int, InstalledGpu] = {}
+    beyond: dict[str, InstalledGpu] = {}
     for item in (spec.strip() or AUTO).split(","):
         which, cap = _budget(spec, item.strip())
         for key, gpu in _meant(spec, which, allowed, node):
             caps[key] = caps.get(key) if cap is None else cap
             if gpu is not None and gpu not in allowed.gpus:
-                beyond[gpu.index] = gpu
+                beyond[gpu.uuid] = gpu
     if beyond:
-        raise UsageError(_too_much(spec, allowed, [beyond[index] for index in sorted(beyond)]))
+        raise UsageError(_too_much(spec, allowed, sorted(beyond.values(), key=lambda gpu: (gpu.index, gpu.part))))
     shares = tuple(GpuBudget(gpu, caps[gpu.uuid]) for gpu in allowed.gpus if gpu.uuid in caps)
     return ChosenDevices(shares, caps.get(HOST))
 
@@ -81,21 +83,27 @@ def _meant(
         if not found and which == ALL:
             raise UsageError(f"--devices {spec}: {_may_use(allowed) if node else 'there is no GPU here'}")
     else:
-        found = _by_number(spec, which, node) if which[:1].isdecimal() else [_by_uuid(spec, which, node)]
+        named = _by_number(spec, which, node) if which[:1].isdecimal() else [_by_uuid(spec, which, node)]
+        found = divided(named, node) or named
     yield from ((gpu.uuid, gpu) for gpu in found)
 
 
 def _by_number(spec: str, which: str, node: Sequence[InstalledGpu]) -> list[InstalledGpu]:
+    if _INSTANCE.fullmatch(which):
+        instances = [gpu for gpu in node if gpu.word == which]
+        if not instances:
+            raise UsageError(_unknown(spec, which, node))
+        return instances
     match = _NUMBERS.fullmatch(which)
     numbers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
-    by_index = {gpu.index: gpu for gpu in node}
+    by_index = {gpu.index: gpu for gpu in whole(node)}
     if not numbers or not by_index.keys() >= {numbers[0], numbers[-1]}:
         raise UsageError(_unknown(spec, which, node))
     return [by_index[number] for number in numbers if number in by_index]
 
 
 def _by_uuid(spec: str, which: str, node: Sequence[InstalledGpu]) -> InstalledGpu:
-    found = starting_with(which, node) if which.startswith("GPU-") else []
+    found = starting_with(which, node)
     if not found:
         raise UsageError(_unknown(spec, which, node))
     if len(found) > 1:
@@ -110,7 +118,7 @@ def _unknown(spec: str, which: str, node: Sequence[InstalledGpu]) -> str:
 
 
 def _what_there_is(node: Sequence[InstalledGpu]) -> str:
-    listed = [f"{gpu.index} ({gpu.model}, {gpu.uuid})" for gpu in node]
+    listed = [f"{gpu.word} ({gpu.model}, {gpu.uuid})" for gpu in node]
     return ", ".join([*listed, HOST])
 
 

@@ -44,7 +44,7 @@ def _cards(name: str, node: Sequence[InstalledGpu], numbers: Mapping[str, int]) 
 
 
 def _by_uuid(item: str, node: Sequence[InstalledGpu]) -> list[str]:
-    found = starting_with(item, node) if item.startswith("GPU-") else []
+    found = starting_with(item, node)
     return [found[0].uuid] if len(found) == 1 else []
 
 

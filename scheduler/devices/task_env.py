@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 UUID, INDEX, ALL = "uuid", "index", "all"
 """How GPUs are named in CUDA_VISIBLE_DEVICES. INDEX is for scripts that read it as a number. ALL removes the
 variable, for scripts that choose their GPU themselves by SCHEDULER_GPU_INDICES or GPU, and count as nvidia-smi does."""
+INSTANCE = "MIG-"
+"""The beginning of the UUID of a MIG instance. CUDA shows an instance only to a task that has its UUID."""
 _NO_PREALLOCATION = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 """Variables against preallocation: without them TensorFlow and JAX take nearly the whole device."""
 MPS_VARIABLES = (

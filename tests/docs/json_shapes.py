@@ -260,9 +260,9 @@ _DOCTOR = {
     ],
     "gpus": [
         {
-            "index": "integer", "uuid": "text", "model": "text", "total_bytes": "integer", "free_bytes": "integer?",
-            "allowed": "boolean", "usable": "boolean", "reserved_used_bytes": "integer", "unmanaged_bytes": "integer",
-            "kept_bytes": "integer",
+            "index": "integer", "instance": "integer?", "uuid": "text", "model": "text", "total_bytes": "integer",
+            "free_bytes": "integer?", "allowed": "boolean", "usable": "boolean", "reserved_used_bytes": "integer",
+            "unmanaged_bytes": "integer", "kept_bytes": "integer",
         }
     ],
     "settings": [{"name": "text", "value": "any", "unit": "text", "source": "text"}],

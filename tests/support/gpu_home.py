@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -200,7 +200,7 @@ class GpuHome(killing.Home):
         except StateError:  # it is not there yet
             return []
         with contextlib.closing(journal):
-            return history([(one.event, one.at) for one in journal.events()], self.boxes[0].uuids)
+            return history([(one.event, one.at) for one in journal.events()], self.boxes[0].numbers)
 
     def wait_for(self, number: int, *outcomes: str) -> list[Try]:
         """Wait until this many attempts have started, or have ended with one of these outcomes."""
@@ -232,9 +232,9 @@ class GpuHome(killing.Home):
         super().end()
 
 
-def history(events: Sequence[tuple[Any, float]], uuids: Sequence[str]) -> list[Try]:
-    """Convert events to attempts."""
-    numbers = {uuid: str(number) for number, uuid in enumerate(uuids)} | {HOST: HOST}
+def history(events: Sequence[tuple[Any, float]], devices: Mapping[str, int]) -> list[Try]:
+    """Convert events to attempts; `devices` are the numbers of the devices by UUID."""
+    numbers = {uuid: str(number) for uuid, number in devices.items()} | {HOST: HOST}
     tries: dict[tuple[int, int], Try] = {}
     for event, at in events:
         if isinstance(event, Placement):

@@ -17,8 +17,8 @@ from scheduler.core.leases import Lease, shims, unnamed_shims
 from scheduler.core.model import DeviceBudget
 from scheduler.core.placement.device_capacity import kept_for_unmanaged
 from scheduler.devices.gpu import inventory
-from scheduler.devices.gpu.allocation import ORDER, AllowedGpus, allowed, cuda_numbers, within
-from scheduler.devices.gpu.inventory import GpuInventory, InstalledGpu
+from scheduler.devices.gpu.allocation import ORDER, AllowedGpus, allowed, cuda_numbers, whole, within
+from scheduler.devices.gpu.inventory import GpuInventory, InstalledGpu, instances_of
 from scheduler.devices.gpu.nvml_devices import NvmlDevices
 from scheduler.devices.host.cgroups import device_rules
 from scheduler.devices.mps.daemon_discovery import USUAL, FoundDaemon
@@ -30,7 +30,7 @@ from scheduler.store.machine.lease_directory import find_directory
 from scheduler.store.machine.lease_records import living
 from scheduler.ui.text import short
 from scheduler.ui.verbs.doctor import Finding, absent, broken, ok, wrong
-from scheduler.units import duration, ranges, size
+from scheduler.units import count, duration, ranges, size
 from scheduler.values import dataclass, replace
 
 LONGEST_DOUBT = 4.0
@@ -38,7 +38,7 @@ LONGEST_DOUBT = 4.0
 _MIG = "is in MIG mode"
 _MODES = ("default", "exclusive thread", "prohibited", "exclusive process")
 _UUID, _MODEL = 12, 28
-"""The numbers of characters of a UUID and of a model name that are shown."""
+"""The numbers of characters of a UUID, if these suffice to distinguish it, and of a model name that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,7 @@ class ExaminedGpu:
         """Return the GPU as JSON values."""
         return {
             "index": self.index,
+            "instance": None if self.installed.part < 0 else self.installed.part,
             "uuid": self.installed.uuid,
             "model": self.installed.model,
             "total_bytes": self.installed.total,
@@ -144,14 +145,14 @@ def look(settings: Settings) -> ExaminedGpus:
     numbers = cuda_numbers(reachable)
     return ExaminedGpus(
         node,
-        sorted([*gpus, *failing], key=lambda gpu: gpu.index),
+        sorted([*gpus, *failing], key=lambda gpu: (gpu.index, gpu.installed.part)),
         may,
         settings,
         refused,
         module,
         module_trouble,
-        {gpu.index: numbers[gpu.uuid] for gpu in reachable},
-        os.environ.get(ORDER) == "PCI_BUS_ID" or len({gpu.model for gpu in node.gpus}) <= 1,
+        {gpu.index: numbers[gpu.uuid] for gpu in whole(reachable)},
+        os.environ.get(ORDER) == "PCI_BUS_ID" or len({gpu.model for gpu in whole(node.gpus)}) <= 1,
     )
 
 
@@ -184,7 +185,8 @@ def _examined(
     gpu: InstalledGpu, may: AllowedGpus, budget: DeviceBudget | None, config: SchedulingConfig
 ) -> ExaminedGpu:
     is_left_out = any(note.startswith(f"{gpu.label} {_MIG}") for note in may.notes)
-    found = ExaminedGpu(gpu, allowed=is_left_out or gpu.uuid in {one.uuid for one in may.gpus})
+    mine = {uuid for one in may.gpus for uuid in (one.uuid, one.parent)}
+    found = ExaminedGpu(gpu, allowed=is_left_out or gpu.uuid in mine)
     if budget is None:
         return found
     if budget.closed:
@@ -214,8 +216,9 @@ def _module() -> tuple[str, str]:
 
 
 def numbers(gpus: Sequence[ExaminedGpu]) -> str:
-    """Write the numbers of several GPUs: `GPU 0-3, 6`."""
-    return f"GPU {ranges(gpu.index for gpu in gpus)}"
+    """Write the numbers of several GPUs: `GPU 0-3, 6, 7.0, 7.1`."""
+    cards = ranges(gpu.index for gpu in gpus if not gpu.installed.parent)
+    return f"GPU {', '.join([*([cards] if cards else []), *(g.installed.word for g in gpus if g.installed.parent)])}"
 
 
 def findings(found: ExaminedGpus) -> Iterator[Finding]:
@@ -244,9 +247,11 @@ def _driver(found: ExaminedGpus) -> Iterator[Finding]:
 
 def _each_gpu(found: ExaminedGpus) -> Iterator[Finding]:
     """Yield a finding for each GPU, in aligned columns."""
-    widths = [max((len(cell(gpu)) for gpu in found.gpus), default=0) for cell in _CELLS]
-    for gpu in found.gpus:
-        cells = [cell(gpu).ljust(width) for cell, width in zip(_CELLS, widths, strict=True)]
+    length = unique_length([gpu.installed.uuid for gpu in found.gpus])
+    rows = [[*(cell(gpu) for cell in _CELLS), gpu.installed.uuid[:length]] for gpu in found.gpus]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for gpu, row in zip(found.gpus, rows, strict=True):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         yield _gpu(gpu, "  ".join(cells).rstrip(), found)
 
 
@@ -254,8 +259,13 @@ _CELLS: tuple[Callable[[ExaminedGpu], str], ...] = (
     lambda gpu: short(gpu.installed.model.removeprefix("NVIDIA "), _MODEL),
     lambda gpu: size(gpu.installed.total) if gpu.installed.total else "",
     lambda gpu: f"{size(gpu.budget.free)} free" if gpu.budget is not None else "",
-    lambda gpu: gpu.installed.uuid[:_UUID],
 )
+
+
+def unique_length(uuids: Sequence[str]) -> int:
+    """Return how many characters of these UUIDs are shown: enough to distinguish all of them."""
+    longest = max(map(len, uuids), default=_UUID)
+    return next((n for n in range(_UUID, longest) if len({uuid[:n] for uuid in uuids}) == len(set(uuids))), longest)
 
 
 def _gpu(gpu: ExaminedGpu, row: str, found: ExaminedGpus) -> Finding:
@@ -266,10 +276,14 @@ def _gpu(gpu: ExaminedGpu, row: str, found: ExaminedGpus) -> Finding:
     if not gpu.allowed:
         return absent(what, row, note="" if found.refused else "not allowed for this shell")
     if gpu.installed.mig:
-        return wrong(what, row, f"{smi} -mig 0 as root turns MIG off", "MIG is on: not used")
+        parts = instances_of(gpu.installed, found.node.gpus)
+        without = wrong(what, row, f"{smi} -mig 0 as root turns MIG off", "in MIG mode without an instance: not used")
+        return ok(what, row, f"in MIG mode: {count(len(parts), 'instance')}") if parts else without
     if gpu.mode == "prohibited":
         return wrong(what, row, f"{smi} -c DEFAULT as root allows it", "compute mode prohibited: not used")
-    return ok(what, row, "one task at a time" if gpu.mode == "exclusive process" else "")
+    shared = f"{gpu.installed.sharers} instances have this memory in common: each gets an equal part of it"
+    single = "one task at a time" if gpu.mode == "exclusive process" else ""
+    return ok(what, row, shared if gpu.installed.sharers > 1 else single)
 
 
 def _permission(found: ExaminedGpus) -> Iterator[Finding]:
@@ -277,12 +291,12 @@ def _permission(found: ExaminedGpus) -> Iterator[Finding]:
     if not found.gpus:
         return
     mine = [gpu for gpu in found.gpus if gpu.allowed]
-    whole = [gpu for gpu in mine if not gpu.installed.mig]
+    computing = [gpu for gpu in mine if not gpu.installed.mig]
     source = found.may.source
     if found.refused:
         why, _, cure = found.refused.rpartition(": ")
         yield broken("allowed", why, cure)
-    elif whole and all(gpu.mode == "prohibited" for gpu in whole):
+    elif computing and all(gpu.mode == "prohibited" for gpu in computing):
         cure = "allow one, or run --devices host"
         yield broken("allowed", "only GPUs in compute mode prohibited: a run is refused", cure)
     elif not mine:
@@ -334,12 +348,15 @@ def _modes(found: ExaminedGpus) -> Iterator[Finding]:
         return
     by_mode = {gpu.mode: [one for one in usable if one.mode == gpu.mode] for gpu in usable}
     yield ok("compute mode", ", ".join(f"{mode} on {numbers(gpus)}" for mode, gpus in by_mode.items()))
-    off = [gpu for gpu in usable if not gpu.installed.accounting]
+    cards = [gpu for gpu in usable if not gpu.installed.parent]  # MIG switches accounting off
+    off = [gpu for gpu in cards if not gpu.installed.accounting]
     if not off:
+        if not cards:
+            return
         yield ok("accounting", "on: the driver reports the exact peak of each task")
         return
     where, which = "off", ""
-    if len(off) < len(usable):
+    if len(off) < len(cards):
         where, which = f"off on {numbers(off)}", f" -i {','.join(str(gpu.index) for gpu in off)}"
     cure = f"nvidia-smi{which} -am 1 as root gives exact peaks; with -pm 1 it stays on after the last process"
     yield absent("accounting", f"{where}: memory is sampled, short peaks can be missed", cure)

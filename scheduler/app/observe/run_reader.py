@@ -110,9 +110,11 @@ class RunReader:
     @property
     def devices(self) -> list[Device]:
         """Return the run's devices, of which its journal has the names."""
-        labels = self.labels.items()
-        numbers = {key: label.removeprefix("GPU ") for key, label in labels if label.startswith("GPU ")}
-        return [Device(key, label, 0, 1.0, int(numbers.get(key, "-1"))) for key, label in labels]
+        found = []
+        for key, label in self.labels.items():
+            number, _, part = (label.removeprefix("GPU ") if label.startswith("GPU ") else "").partition(".")
+            found.append(Device(key, label, 0, 1.0, int(number or -1), part=int(part or -1)))
+        return found
 
     @property
     def unfinished(self) -> bool:

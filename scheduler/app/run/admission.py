@@ -102,6 +102,10 @@ def _check_places(
             what, "this run has slots, and the name of a slot lists its GPUs: leave this column out", row, "GPUs"
         )
     gpus = [b.device for b in budgets if b.device.is_gpu]
+    whole = [device for device in gpus if not device.is_instance]
+    if 1 < (terms.gpus or 0) <= len(gpus) and len(whole) < (terms.gpus or 0):
+        said = f"a process sees one MIG instance only, and this run has {count(len(whole), 'whole GPU')}"
+        raise InputError(what, f"needs {count(terms.gpus or 0, 'GPU')}; {said}", row, "GPUs")
     if (terms.gpus or 0) > len(gpus):
         here = f"this run has {count(len(gpus), 'GPU')}" if gpus else "this machine has none: 0 = host only"
         raise InputError(what, f"needs {count(terms.gpus or 0, 'GPU')}; {here}", row, "GPUs")

@@ -166,6 +166,11 @@ def _check_exclusive(pool: DevicePool, homes: Mapping[str, MpsHome]) -> None:
         home = homes.get(budget.device.key)
         if home is None:
             continue
+        if budget.device.is_instance:
+            raise DeviceError(
+                f"--mps-exclusive: {budget.device.label} is a MIG instance, and the compute mode is that of the whole "
+                "GPU: leave --mps-exclusive out"
+            )
         why = home.mode.why_not()
         if why:
             raise DeviceError(why)

@@ -278,7 +278,7 @@ def is_called(device: Device, word: str) -> bool:
     """Tell whether a word names a device: its number in nvidia-smi, its UUID or the beginning of that, `host`, or
     the name of a slot.
     """
-    if word in (device.key, device.label) or (device.is_gpu and word == str(device.index)):
+    if word in (device.key, device.label) or (device.is_gpu and word == device.number):
         return True
     if device.is_slot:
         return device.label == f"slot {word}"

@@ -122,6 +122,8 @@ def _choose(
     task: int, need: ResourceRequest, gpus: Sequence[DeviceCapacity], rules: SchedulingConfig
 ) -> Refusal | list[tuple[str, int]]:
     """Choose a GPU for each request, the largest request first; return the reservations in the task's order."""
+    if len(need.gpus) > 1:
+        gpus = [room for room in gpus if not room.device.is_instance]
     if len(need.gpus) > len(gpus):
         return Refusal(task, Reason.GPUS, wanted=len(need.gpus), total=len(gpus))
     if len(need.gpus) == 1:

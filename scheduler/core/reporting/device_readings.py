@@ -8,7 +8,7 @@ from typing import Any
 from scheduler.core.model import Device, DeviceBudget, UnmanagedUse
 from scheduler.values import dataclass
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,9 @@ def _said(budget: DeviceBudget) -> dict[str, Any]:
     device = budget.device
     return {
         "key": device.key, "label": device.label, "total": device.total, "load_capacity": device.load_capacity,
-        "index": device.index, "model": device.model, "cards": None if device.cards is None else [*device.cards],
-        "free": budget.free, "cap": budget.cap, "unmanaged": [one.to_dict() for one in budget.unmanaged],
+        "index": device.index, "part": device.part, "model": device.model,
+        "cards": None if device.cards is None else [*device.cards], "free": budget.free, "cap": budget.cap,
+        "unmanaged": [one.to_dict() for one in budget.unmanaged],
         "unreclaimed": budget.unreclaimed, "closed": budget.closed, "busy": budget.busy, "age": budget.age,
         "celsius": budget.celsius, "watts": budget.watts,
     }  # fmt: skip
@@ -50,7 +51,7 @@ def _budget(said: Mapping[str, Any]) -> DeviceBudget:
     cards = said["cards"]
     device = Device(
         said["key"], said["label"], said["total"], said["load_capacity"], said["index"], said["model"],
-        cards=None if cards is None else tuple(cards),
+        part=said["part"], cards=None if cards is None else tuple(cards),
     )  # fmt: skip
     unmanaged = tuple(UnmanagedUse(one["bytes"], one["user"], one["pid"]) for one in said["unmanaged"])
     return DeviceBudget(

@@ -1,7 +1,7 @@
 """The GPUs of the node that this process may use, according to its environment.
 
-NVML lists every GPU of the node. They are hidden from this process by a device cgroup, then by CUDA_VISIBLE_DEVICES,
-or, if that is not set, by Slurm's variables or the container runtime's.
+NVML lists every GPU of the node, and the MIG instances of each. They are hidden from this process by a device cgroup,
+then by CUDA_VISIBLE_DEVICES, or, if that is not set, by Slurm's variables or the container runtime's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from scheduler.devices.gpu.inventory import InstalledGpu
+from scheduler.devices.gpu.inventory import InstalledGpu, instances_of
 from scheduler.errors import DeviceError
 from scheduler.patterns import lazy_pattern
 from scheduler.values import dataclass
@@ -26,6 +26,8 @@ _RULE = lazy_pattern(r"^([ac]) (\d+|\*):(\d+|\*) (\w*)", re.MULTILINE)
 _NUMBER = lazy_pattern(r"\+?(\d+)")
 _NONE_MEANT = lazy_pattern(r"|-\d+|NoDevFiles")
 """Entries with which users and Slurm end the list on purpose."""
+_UUIDS = ("GPU-", "MIG-")
+"""The beginnings of the UUIDs of GPUs and of MIG instances."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +57,46 @@ def allowed(node: Sequence[InstalledGpu], environ: Mapping[str, str], device_rul
     reachable = within(node, device_rules)
     sources = [CGROUP] if len(reachable) < len(node) else []
     gpus, source = _named(reachable, environ, notes)
-    if len(gpus) < len(reachable):
+    usable = divided(gpus, reachable)
+    if len(usable) < len(divided(reachable, reachable)):
         sources.append(source)
     notes += [
-        f"{gpu.label} is in MIG mode and left out, as MIG instances are not packed: nvidia-smi -i {gpu.index} -mig 0 "
-        "as root makes it whole"
+        f"{gpu.label} is in MIG mode without an instance and left out: nvidia-smi mig -i {gpu.index} -cgi PROFILE -C "
+        f"as root makes instances, nvidia-smi -i {gpu.index} -mig 0 makes it whole"
         for gpu in gpus
-        if gpu.mig
+        if gpu.mig and not instances_of(gpu, reachable)
     ]
-    return AllowedGpus(tuple(gpu for gpu in gpus if not gpu.mig), " and ".join(sources), tuple(notes))
+    return AllowedGpus(usable, " and ".join(sources), tuple(notes))
+
+
+def divided(gpus: Iterable[InstalledGpu], node: Sequence[InstalledGpu]) -> tuple[InstalledGpu, ...]:
+    """Return these GPUs, each one in MIG mode replaced by its instances; nothing comes twice."""
+    parts = (part for gpu in gpus for part in (instances_of(gpu, node) if gpu.mig else [gpu]))
+    return tuple({part.uuid: part for part in parts}.values())
+
+
+def whole(node: Iterable[InstalledGpu]) -> list[InstalledGpu]:
+    """Return the GPUs without MIG instances."""
+    return [gpu for gpu in node if not gpu.parent]
 
 
 def cuda_numbers(reachable: Sequence[InstalledGpu]) -> dict[str, int]:
     """Return CUDA's number of each GPU by UUID, under CUDA_DEVICE_ORDER=PCI_BUS_ID; it may differ from NVML's index.
 
-    Call it with the GPUs that are `within` the cgroup: CUDA counts only those that it can open.
+    Call it with the GPUs that are `within` the cgroup: CUDA counts only those that it can open. MIG instances have no
+    numbers.
     """
-    return {gpu.uuid: number for number, gpu in enumerate(_by_bus(reachable))}
+    return {gpu.uuid: number for number, gpu in enumerate(_by_bus(whole(reachable)))}
 
 
 def labels(gpus: Iterable[InstalledGpu]) -> str:
     """Return the names of several GPUs for users: `GPU 2, 5`."""
-    return "GPU " + ", ".join(str(gpu.index) for gpu in gpus)
+    return "GPU " + ", ".join(gpu.word for gpu in gpus)
 
 
 def starting_with(prefix: str, gpus: Iterable[InstalledGpu]) -> list[InstalledGpu]:
-    """Return the GPUs whose UUID starts with a prefix."""
-    return [gpu for gpu in gpus if gpu.uuid.startswith(prefix)]
+    """Return the GPUs and MIG instances whose UUID starts with a prefix; none if it cannot be the beginning of one."""
+    return [gpu for gpu in gpus if gpu.uuid.startswith(prefix)] if prefix.startswith(_UUIDS) else []
 
 
 def within(node: Sequence[InstalledGpu], device_rules: str) -> tuple[InstalledGpu, ...]:
@@ -106,7 +121,7 @@ def _named(gpus: Sequence[InstalledGpu], environ: Mapping[str, str], notes: list
         return _by_cuda(environ[CUDA].strip(), gpus, environ, notes)
     name, numbers = _slurm(environ)
     if numbers:
-        return _by_slurm(numbers, gpus), name
+        return _by_slurm(numbers, whole(gpus)), name
     return _by_container(environ.get(CONTAINER, ""), gpus), CONTAINER
 
 
@@ -115,20 +130,18 @@ def _named(gpus: Sequence[InstalledGpu], environ: Mapping[str, str], notes: list
 
 def _by_cuda(said: str, gpus: Sequence[InstalledGpu], environ: Mapping[str, str], notes: list[str]) -> Found:
     """Return the GPUs for a list of UUIDs or numbers. CUDA does not mix them: an entry of the other kind ends its
-    list.
+    list. A number counts GPUs, also those in MIG mode.
     """
-    if said.startswith("MIG-"):
-        notes.append(f"{CUDA}={said} names a MIG instance: these are not packed, so it is left out")
-        return (), CUDA
-    if said.startswith("GPU-"):
+    if said.startswith(_UUIDS):
         return tuple(_entries(said, lambda entry: _of_prefix(entry, gpus), notes)), CUDA
-    numbers = _entries(said, lambda entry: _number(entry, len(gpus)), notes)
-    line = _in_cuda_order(gpus, environ)
+    cards = whole(gpus)
+    numbers = _entries(said, lambda entry: _number(entry, len(cards)), notes)
+    line = _in_cuda_order(cards, environ)
     if line is not None:
         return tuple(line[number] for number in numbers), CUDA
-    if len(numbers) in (0, len(gpus)):
-        return tuple(gpus if numbers else ()), CUDA
-    return _by_slurm_instead(said, len(numbers), gpus, environ)
+    if len(numbers) in (0, len(cards)):
+        return tuple(cards if numbers else ()), CUDA
+    return _by_slurm_instead(said, len(numbers), cards, environ)
 
 
 def _entries(said: str, read: Callable[[str], T | None], notes: list[str]) -> list[T]:
@@ -147,8 +160,8 @@ def _entries(said: str, read: Callable[[str], T | None], notes: list[str]) -> li
 
 
 def _of_prefix(entry: str, gpus: Sequence[InstalledGpu]) -> InstalledGpu | None:
-    """Return the GPU for the beginning of a UUID: CUDA accepts any beginning that is unique."""
-    found = starting_with(entry, gpus) if entry.startswith("GPU-") else []
+    """Return the GPU or instance for the beginning of a UUID: CUDA accepts any beginning that is unique."""
+    found = starting_with(entry, gpus)
     return found[0] if len(found) == 1 else None
 
 
@@ -213,7 +226,11 @@ def _by_container(said: str, gpus: Sequence[InstalledGpu]) -> tuple[InstalledGpu
     words = [word.strip() for word in said.split(",")]
     if words == ["none"]:
         return ()
-    if len(gpus) <= len(words) or not all(word.isdecimal() or word.startswith("GPU-") for word in words):
-        return tuple(gpus)
-    by_uuid = {gpu.uuid for word in words if word.startswith("GPU-") for gpu in starting_with(word, gpus)}
-    return tuple(gpu for gpu in gpus if gpu.uuid in by_uuid or str(gpu.index) in words)
+    cards = whole(gpus)
+    instances = [gpu for gpu in gpus if gpu.parent and (gpu.uuid in words or gpu.word.replace(".", ":") in words)]
+    if instances:
+        return tuple(instances)
+    if len(cards) <= len(words) or not all(word.isdecimal() or word.startswith("GPU-") for word in words):
+        return tuple(cards)
+    by_uuid = {gpu.uuid for word in words for gpu in starting_with(word, cards)}
+    return tuple(gpu for gpu in cards if gpu.uuid in by_uuid or str(gpu.index) in words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,10 @@ _SENTENCES = {
 
 @dataclass(frozen=True, slots=True)
 class InstalledGpu:
-    """One GPU of the node, whether it may be used or not."""
+    """One GPU of the node, or one MIG instance of a GPU, whether it may be used or not."""
 
     index: int
-    """Its number in nvidia-smi."""
+    """Its number in nvidia-smi; of an instance that of its GPU."""
     uuid: str
     model: str
     bus_id: str
@@ -50,11 +50,22 @@ class InstalledGpu:
     """CUDA's compute capability, major and minor; empty if it is unknown."""
     accounting: bool = False
     """True if accounting mode is on, which gives exact peaks."""
+    parent: str = ""
+    """The UUID of the GPU of which this is a MIG instance; empty: a whole GPU."""
+    part: int = -1
+    """The number of the instance on its GPU; -1: a whole GPU."""
+    sharers: int = 1
+    """The number of instances that have its memory in common: compute instances of one GPU instance."""
+
+    @property
+    def word(self) -> str:
+        """Its number as users write it: `0`, or `0.1` for an instance."""
+        return str(self.index) if self.part < 0 else f"{self.index}.{self.part}"
 
     @property
     def label(self) -> str:
         """The name for users."""
-        return f"GPU {self.index}"
+        return f"GPU {self.word}"
 
     @property
     def number(self) -> int:
@@ -66,7 +77,8 @@ class InstalledGpu:
         """Why no task can run on it; empty if tasks can."""
         if self.mig:
             return (
-                f"{self.label} is divided by MIG: switch that off (nvidia-smi -i {self.index} -mig 0 as root) to use it"
+                f"{self.label} is in MIG mode: only its instances can be used; nvidia-smi -i {self.index} -mig 0 as "
+                "root makes it whole"
             )
         if self.compute_mode == PROHIBITED:
             return (
@@ -74,6 +86,11 @@ class InstalledGpu:
                 f"nvidia-smi -i {self.index} -c DEFAULT as root opens it"
             )
         return ""
+
+
+def instances_of(gpu: InstalledGpu, node: Iterable[InstalledGpu]) -> list[InstalledGpu]:
+    """Return the MIG instances of a GPU."""
+    return [one for one in node if one.parent == gpu.uuid]
 
 
 @dataclass(frozen=True, slots=True)

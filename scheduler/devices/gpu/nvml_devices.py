@@ -91,7 +91,7 @@ class NvmlDevices:
         self._finder: SamplerChild | None = None
         self._samplers: SamplerGroup | None = None
         self._chosen: Collection[str] | None = None
-        self._caps: Mapping[str, int] = {}
+        self._caps: dict[str, int] = {}
         self._seen: dict[str, GpuState] = {}
         self._attempts: dict[Key, Watched] = {}
         self._other_shims: frozenset[int] = frozenset()
@@ -150,6 +150,8 @@ class NvmlDevices:
             sentences = [gpu.unusable for gpu in gpus] + [sentence for _, sentence in node.errors]
             raise DeviceError("; ".join([node.why] if node.why else sentences) or "none of the chosen GPUs exists here")
         for gpu in usable:
+            if gpu.sharers > 1:
+                self._caps[gpu.uuid] = min(self._caps.get(gpu.uuid, gpu.total), gpu.total // gpu.sharers)
             account = DeviceAccount(gpu.uuid, first_namespace=node.first_namespace, reads=node.reads, uid=os.getuid())
             self._seen[gpu.uuid] = GpuState(_device(gpu), account)
         assert self._finder is not None
@@ -357,7 +359,7 @@ class NvmlDevices:
 
 def _device(gpu: InstalledGpu) -> Device:
     single = gpu.compute_mode == EXCLUSIVE_PROCESS
-    return Device(gpu.uuid, gpu.label, gpu.total, 1.0, gpu.index, gpu.model, single)
+    return Device(gpu.uuid, gpu.label, gpu.total, 1.0, gpu.index, gpu.model, single, part=gpu.part)
 
 
 def _still_held(label: str, held: int, names: list[str]) -> str:

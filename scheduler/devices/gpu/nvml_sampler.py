@@ -6,7 +6,7 @@ started from a copy in the run's directory.
 
     begin   {"find": true, "skip": [index]}: answered with {"node": {...}}; else with {"ready": 1}; or {"failed": [...]}
             {"cards": true}: answered with {"cards": [...]}, and that is all
-    order   {"gpus": [[uuid, bus, index]], "attempts": {name: [shim, [uuid], settled]}, "other_shims": [shim]}
+    order   {"gpus": [[uuid, bus, index, part]], "attempts": {name: [shim, [uuid], settled]}, "other_shims": [shim]}
     round   {"looks": {uuid: {...} or {"failed": [...]}}, "pids": {pid: [owner, age, uid]}, "clients": [name]}
 
 The owner of a pid is an attempt's name, `!` and a shim's pid for another user's attempt, or empty: no lease.
@@ -42,7 +42,7 @@ processes."""
 SM, MEMORY = 1, 2
 """The numbers of a GPU's clocks in NVML."""
 GPU_SENSOR = 0
-FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, NOT_SUPPORTED, NO_PERMISSION = 13, 7, 3, 4
+FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, NOT_FOUND, NO_PERMISSION, NOT_SUPPORTED = 13, 7, 6, 4, 3
 
 
 class NvmlFailure(Exception):
@@ -184,12 +184,13 @@ def _text(value: str | bytes) -> str:
 
 
 class SampledGpu:
-    """One GPU: its handle, and its samples so far."""
+    """One GPU or MIG instance: its handle, and its samples so far."""
 
-    def __init__(self, library: Library, uuid: str, bus: str, index: int) -> None:
+    def __init__(self, library: Library, uuid: str, bus: str, index: int, part: int) -> None:
         self.uuid = uuid
         self._library = library
         self._place = (bus, index)
+        self._part = part
         self._handle: Any = None
         self._seldom_at = 0.0
         self._busy: float | None = None
@@ -225,21 +226,33 @@ class SampledGpu:
 
     def _open(self) -> Any:
         """Return the GPU's handle by its place on the bus: a search by UUID asks every GPU, and fails if one of them
-        is lost.
+        is lost. The handle of a MIG instance may name another one after a reconfiguration, so it is checked each time.
         """
+        call = self._library.call
         if self._handle is None:
-            call = self._library.call
             try:
                 handle = call("nvmlDeviceGetHandleByPciBusId", self._place[0].encode())
             except NvmlFailure as failure:
-                if failure.code not in (FUNCTION_NOT_FOUND, 6, 2):
+                if failure.code not in (FUNCTION_NOT_FOUND, NOT_FOUND, 2):
                     raise
                 handle = call("nvmlDeviceGetHandleByIndex", self._place[1])
-            if _text(call("nvmlDeviceGetUUID", handle)) != self.uuid:
-                raise NvmlFailure(6, "nvmlDeviceGetUUID")
+            if self._part >= 0:
+                handle = self._instance(handle)
+            elif _text(call("nvmlDeviceGetUUID", handle)) != self.uuid:
+                raise NvmlFailure(NOT_FOUND, "nvmlDeviceGetUUID")
             self._accounting = self._library.maybe("nvmlDeviceGetAccountingMode", handle) == 1
             self._handle = handle
+        elif self._part >= 0 and _uuid_of(self._library, self._handle) != self.uuid:
+            self._handle = None
+            raise NvmlFailure(NOT_FOUND, "nvmlDeviceGetMigDeviceHandleByIndex")
         return self._handle
+
+    def _instance(self, parent: Any) -> Any:
+        """Return the handle of the MIG instance, wherever it is on its GPU now."""
+        for _, handle in instances(self._library, parent, first=self._part):
+            if _uuid_of(self._library, handle) == self.uuid:
+                return handle
+        raise NvmlFailure(NOT_FOUND, "nvmlDeviceGetMigDeviceHandleByIndex")
 
     def _processes(self, handle: Any) -> _Listed | None:
         """Return the listed processes; one that is in several lists has the highest of its values."""
@@ -305,7 +318,7 @@ def find_gpus(library: Library, skip: set[int]) -> dict[str, Any]:
             continue
         library.board.begin(str(index))
         try:
-            gpus.append(_facts(library, index))
+            gpus += _facts(library, index)
         except NvmlFailure as failure:
             errors.append([index, failure.code, library.word(failure.code), failure.call])
     library.board.rest()
@@ -318,21 +331,60 @@ def _versions(library: Library) -> tuple[str, str]:
     return driver, f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else ""
 
 
-def _facts(library: Library, index: int) -> dict[str, Any]:
+def _facts(library: Library, index: int) -> list[dict[str, Any]]:
+    """Return the facts of a GPU, and those of its MIG instances."""
     handle = library.call("nvmlDeviceGetHandleByIndex", index)
-    mig = library.maybe("nvmlDeviceGetMigMode", handle)
-    return {
+    mode = library.maybe("nvmlDeviceGetMigMode", handle)
+    mig = mode is not None and mode[0] == 1
+    gpu = {
         "index": index,
         "uuid": _text(library.call("nvmlDeviceGetUUID", handle)),
         "model": _text(library.call("nvmlDeviceGetName", handle)),
         "bus_id": _text(library.call("nvmlDeviceGetPciInfo", handle).busId),
-        "total": library.memory(handle)["total"],
+        "total": _total(library, handle, may_be_hidden=mig),
         "minor": _or(library.maybe("nvmlDeviceGetMinorNumber", handle), -1),
-        "mig": mig is not None and mig[0] == 1,
+        "mig": mig,
         "compute_mode": library.maybe("nvmlDeviceGetComputeMode", handle) or 0,
         "capability": list(library.maybe("nvmlDeviceGetCudaComputeCapability", handle) or ()),
         "accounting": library.maybe("nvmlDeviceGetAccountingMode", handle) == 1,
     }
+    return [gpu, *_instance_facts(library, gpu, handle)] if mig else [gpu]
+
+
+def _instance_facts(library: Library, gpu: dict[str, Any], parent: Any) -> list[dict[str, Any]]:
+    found, owners = [], []
+    for part, handle in instances(library, parent):
+        said = {"uuid": _uuid_of(library, handle), "model": _text(library.call("nvmlDeviceGetName", handle))}
+        total = library.memory(handle)["total"]
+        own = {"total": total, "mig": False, "accounting": False, "parent": gpu["uuid"], "part": part}
+        found.append({**gpu, **said, **own})
+        owners.append(_or(library.maybe("nvmlDeviceGetGpuInstanceId", handle), -1 - part))
+    return [{**one, "sharers": owners.count(owner)} for one, owner in zip(found, owners, strict=True)]
+
+
+def instances(library: Library, parent: Any, first: int = 0) -> Iterator[tuple[int, Any]]:
+    """Yield (number, handle) of the MIG instances of a GPU; a number that nothing has is passed over."""
+    most = library.maybe("nvmlDeviceGetMaxMigDeviceCount", parent) or 0
+    for part in sorted(range(most), key=lambda part: part != first):
+        try:
+            yield part, library.call("nvmlDeviceGetMigDeviceHandleByIndex", parent, part)
+        except NvmlFailure as failure:
+            if failure.code not in (NOT_FOUND, NOT_SUPPORTED):
+                raise
+
+
+def _total(library: Library, handle: Any, *, may_be_hidden: bool) -> int:
+    """Return the memory of a GPU; 0 for one in MIG mode of which only instances may be read."""
+    try:
+        return int(library.memory(handle)["total"])
+    except NvmlFailure as failure:
+        if not may_be_hidden or failure.code not in (NO_PERMISSION, NOT_SUPPORTED):
+            raise
+        return 0
+
+
+def _uuid_of(library: Library, handle: Any) -> str:
+    return _text(library.call("nvmlDeviceGetUUID", handle))
 
 
 def look_at_cards(library: Library) -> list[dict[str, Any]]:
@@ -399,8 +451,8 @@ class GpuSampler:
     def order(self, said: dict[str, Any]) -> None:
         """Take a new list of GPUs and attempts; what was on the old list keeps its history."""
         self._gpus = {
-            uuid: self._gpus.get(uuid) or SampledGpu(self._library, uuid, bus, index)
-            for uuid, bus, index in said["gpus"]
+            uuid: self._gpus.get(uuid) or SampledGpu(self._library, uuid, bus, index, part)
+            for uuid, bus, index, part in said["gpus"]
         }
         self._attempts = {name: tuple(rest) for name, rest in said["attempts"].items()}
         roots = {shim: name for name, (shim, _, _) in self._attempts.items()}

@@ -174,7 +174,7 @@ class SamplerGroup:
         end.
         """
         gpus = {**main.gpus, **group.gpus}
-        group.gpus = {uuid: gpus[uuid] for uuid in sorted(gpus, key=lambda uuid: gpus[uuid].index)}
+        group.gpus = {uuid: gpus[uuid] for uuid in sorted(gpus, key=lambda uuid: (gpus[uuid].index, gpus[uuid].part))}
         group.apart = False
         self._end(main)
         self._order(group)
@@ -278,7 +278,7 @@ class SamplerGroup:
         self._dying.append(group.child)
 
     def _order(self, group: SampledGroup) -> None:
-        gpus = [[gpu.uuid, gpu.bus_id, gpu.index] for gpu in group.gpus.values()]
+        gpus = [[gpu.uuid, gpu.bus_id, gpu.index, gpu.part] for gpu in group.gpus.values()]
         group.child.order({"gpus": gpus, **self._watched})
 
     def _try_again(self, now: float) -> None:

@@ -86,15 +86,21 @@ def _device_lines(
     if gpus:
         allowed = f"; allowed by {limits['gpus']}" if limits.get("gpus") else ""
         used = "   ".join(filter(None, (_unmanaged(budget, brain) for budget in gpus)))
-        numbers = number_ranges(budget.device.index for budget in gpus)
+        numbers = _numbers(gpus)
         found.insert(0, f"GPUs    {numbers} ({_sizes(gpus)}{allowed})   {used}".rstrip())
     return found
+
+
+def _numbers(gpus: Sequence[DeviceBudget]) -> str:
+    """Write the numbers of GPUs as ranges, and those of MIG instances: `0-1, 2.0, 2.1`."""
+    whole = number_ranges(budget.device.index for budget in gpus if not budget.device.is_instance)
+    return ", ".join([*([whole] if whole else []), *(b.device.number for b in gpus if b.device.is_instance)])
 
 
 def _slot_line(budgets: Sequence[DeviceBudget], gpus: Sequence[DeviceBudget]) -> str:
     """Return the line for slots that the user named, with the GPUs of these names."""
     names = " ".join(b.device.label.removeprefix("slot ") or "''" for b in budgets if b.device.is_slot)
-    numbers = number_ranges(budget.device.index for budget in gpus)
+    numbers = _numbers(gpus)
     where = f"on GPU {numbers} ({_sizes(gpus)})" if gpus else "no GPU has these names: only host RAM is measured"
     return f"slots   {names}  (one task each; {where})"
 

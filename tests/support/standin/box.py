@@ -157,10 +157,14 @@ class Box:
         (folder / "libstandin.so").symlink_to(built / "libstandin.so")
         self._create(gpus)
         self._gpus = Gpus(str(self.file))
+        self.instances: dict[int, str] = {}
+        """The UUIDs of MIG instances by their numbers."""
+        self._names: list[str] = []
         self.uuids = [f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'stand-in {device}')}" for device in range(gpus)]
         for device in range(gpus):
             bus = 1 + 16 * position(device, pci_order)
-            self._describe(device, one_of(name, device), bus, position(device, cuda_order))
+            self._names.append(one_of(name, device))
+            self._describe(device, self._names[device], bus, position(device, cuda_order))
             size = in_bytes(one_of(total, device))
             self._gpus.code.size(self._gpus.at, device, size, in_bytes(reserved), *compute_capability)
         self._unmanaged: list[Unmanaged] = []
@@ -175,6 +179,30 @@ class Box:
     def _describe(self, device: int, name: str, bus: int, ordinal: int) -> None:
         told = (self.uuids[device].encode(), name.encode(), bus, ordinal)
         self._gpus.code.describe(self._gpus.at, device, *told)
+
+    def slice(self, device: int, *parts: str, total: int | str | None = None) -> list[int]:
+        """Divide a GPU into MIG instances, such as `2g.10gb`; return their numbers. Compute instances of one GPU
+        instance are `1c.2g.10gb`, one after the other.
+        """
+        self.set(device, mig=1)
+        made = []
+        for place, part in enumerate(parts):
+            shared = place if "c." not in part else parts.index(part)
+            size = in_bytes(total if total is not None else part.rpartition(".")[2].replace("gb", "GiB"))
+            text = f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, f'stand-in {device} {len(self.instances)}')}"
+            name = f"{self._names[device]} MIG {part}"
+            number = self._gpus.code.slice(
+                self._gpus.at, device, text.encode(), name.encode(), size, shared + 1, place - shared
+            )
+            self.instances[number] = text
+            made.append(number)
+        return made
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Return the numbers of all GPUs and MIG instances by UUID."""
+        whole = {text: number for number, text in enumerate(self.uuids)}
+        return whole | {text: number for number, text in self.instances.items()}
 
     # ---- for processes ----
 

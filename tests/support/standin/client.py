@@ -13,6 +13,8 @@ from typing import ClassVar
 
 COMPUTE, GRAPHICS, MPS = 1, 2, 4
 HOLDERS = 1024
+WHOLE = 16
+"""The number of the first MIG instance; those of whole GPUs are below."""
 SATURATED = 0.95
 """The load of a device above which work on it slows down."""
 
@@ -57,6 +59,8 @@ def library(folder: str) -> ctypes.CDLL:
         ("load", share, gpus, device),
         ("look", ctypes.c_int, gpus, device, ctypes.POINTER(ctypes.c_int64), ctypes.c_int),
         ("count", ctypes.c_int, gpus),
+        ("all", ctypes.c_int, gpus),
+        ("slice", ctypes.c_int, gpus, device, text, text, number, ctypes.c_int, ctypes.c_int),
         ("uuid", text, gpus, device),
         ("number", number, gpus, device, text),
     ):
@@ -81,8 +85,17 @@ class Gpus:
     def uuid(self, device: int) -> str:
         return str(self.code.uuid(self.at, device).decode())
 
+    def instance(self, uuid: str) -> int | None:
+        """Return the number of a MIG instance; None if there is none with this UUID now."""
+        return next(
+            (n for n in range(WHOLE, self.code.all(self.at)) if self.uuid(n) == uuid and not self.gone(n)), None
+        )
+
+    def gone(self, device: int) -> bool:
+        return bool(self.number(device, "gone"))
+
     def number(self, device: int, name: str) -> int:
-        """Return one of used, total, reserved, ooms, peak, bus, ordinal."""
+        """Return one of used, total, reserved, ooms, peak, bus, ordinal, mig, gone."""
         return int(self.code.number(self.at, device, name.encode()))
 
     def change(self, device: int, pid: int, more: int, kind: int = COMPUTE, position: int | None = None) -> None:
@@ -214,8 +227,13 @@ def limits(said: str, uuids: Sequence[str]) -> dict[int, int]:
 
 def shown(gpus: Gpus, environ: Mapping[str, str]) -> list[tuple[Gpus, int]]:
     """Return the devices that the environment makes visible, in its order."""
+    said = environ.get("CUDA_VISIBLE_DEVICES", "")
+    if said.startswith("MIG-"):  # one, whatever the list names after it
+        number = gpus.instance(said.partition(",")[0])
+        return [] if number is None else [(gpus, number)]
     by = "bus" if environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" else "ordinal"
-    order = sorted(range(len(gpus)), key=lambda device: gpus.number(device, by))
+    whole = [device for device in range(len(gpus)) if not gpus.number(device, "mig")]
+    order = sorted(whole, key=lambda device: gpus.number(device, by))
     uuids = [gpus.uuid(device) for device in order]
     return [(gpus, order[ordinal]) for ordinal in visible(environ.get("CUDA_VISIBLE_DEVICES"), uuids)]
 

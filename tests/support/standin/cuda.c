@@ -85,6 +85,18 @@ static void show(const char *said, const int *order)
     }
 }
 
+/* One instance, whatever the list names after it. */
+static void show_instance(const char *said)
+{
+    size_t length = strcspn(said, ",");
+    for (int i = WHOLE; i < standin_all(gpus); i++)
+        if (strlen(standin_uuid(gpus, i)) == length && !strncmp(standin_uuid(gpus, i), said, length) &&
+            !standin_number(gpus, i, "gone")) {
+            shown[0] = i;
+            shown_count = 1;
+        }
+}
+
 PUBLIC int cuInit(unsigned flags)
 {
     const char *path = getenv("STANDIN_GPUS"), *said = getenv("CUDA_VISIBLE_DEVICES");
@@ -97,7 +109,9 @@ PUBLIC int cuInit(unsigned flags)
     if (!gpus)
         return NO_DEVICE;
     sort_devices(order);
-    if (said)
+    if (said && !strncmp(said, "MIG-", 4))
+        show_instance(said);
+    else if (said)
         show(said, order);
     else
         for (; shown_count < (int)gpus->count; shown_count++)

@@ -29,7 +29,7 @@ static struct gpus *map(int fd)
 struct gpus *standin_create(const char *path, int count)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0 || count < 0 || count > DEVICES)
+    if (fd < 0 || count < 0 || count > WHOLE)
         return NULL;
     fchmod(fd, 0666); /* tests of two users share it */
     if (ftruncate(fd, sizeof(struct gpus)))
@@ -43,6 +43,7 @@ struct gpus *standin_create(const char *path, int count)
     pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
     pthread_mutex_init(&gpus->lock, &kind);
     gpus->count = (uint32_t)count;
+    gpus->all = WHOLE;
     gpus->magic = MAGIC;
     return gpus;
 }
@@ -176,11 +177,19 @@ void gpus_reap(struct gpus *gpus, int device)
 
 /* ---- memory ---- */
 
+/* Compute instances of one GPU instance have one memory; a GPU has that of all its instances. */
+static int shares_memory(const struct gpus *gpus, int device, int other)
+{
+    const struct gpu *one = &gpus->gpu[device], *two = &gpus->gpu[other];
+    return device == other || two->parent == (uint32_t)device + 1 ||
+           (one->parent && one->parent == two->parent && one->gpu_instance == two->gpu_instance);
+}
+
 uint64_t gpus_used(struct gpus *gpus, int device)
 {
     uint64_t used = 0;
     for (uint32_t i = 0; i < gpus->slots; i++)
-        if (gpus->holder[i].pid && gpus->holder[i].device == device)
+        if (gpus->holder[i].pid && shares_memory(gpus, device, gpus->holder[i].device))
             used += gpus->holder[i].bytes;
     return used;
 }
@@ -294,6 +303,31 @@ void standin_size(struct gpus *gpus, int device, uint64_t total, uint64_t reserv
     gpu->minor = (uint32_t)minor;
 }
 
+/* Makes a MIG instance at the lowest place that is free on its GPU; its number, or -1 if there is no room. */
+int standin_slice(struct gpus *gpus, int device, const char *uuid, const char *name, uint64_t total, int gpu_instance,
+                  int compute_instance)
+{
+    uint32_t part = 0;
+    if (gpus->all == DEVICES)
+        return -1;
+    for (uint32_t i = WHOLE; i < gpus->all; i++)
+        if (gpus->gpu[i].parent == (uint32_t)device + 1 && gpus->gpu[i].part == part &&
+            !gpus->gpu[i].switches[SWITCH_gone]) {
+            part++;
+            i = WHOLE - 1; /* once more from the start */
+        }
+    int number = (int)gpus->all;
+    struct gpu *made = &gpus->gpu[number], *parent = &gpus->gpu[device];
+    standin_describe(gpus, number, uuid, name, (int)parent->bus, (int)parent->ordinal);
+    standin_size(gpus, number, total, 0, (int)parent->major, (int)parent->minor);
+    made->parent = (uint32_t)device + 1;
+    made->part = part;
+    made->gpu_instance = (uint32_t)gpu_instance;
+    made->compute_instance = (uint32_t)compute_instance;
+    __atomic_store_n(&gpus->all, gpus->all + 1, __ATOMIC_SEQ_CST);
+    return number;
+}
+
 /* Sets a switch on one device, or on all where the device is -1; 0 = done, -1 = there is no such switch. */
 int standin_set(struct gpus *gpus, int device, const char *name, int64_t value)
 {
@@ -333,6 +367,11 @@ int standin_count(struct gpus *gpus)
     return (int)gpus->count;
 }
 
+int standin_all(struct gpus *gpus)
+{
+    return (int)gpus->all;
+}
+
 const char *standin_uuid(struct gpus *gpus, int device)
 {
     return gpus->gpu[device].uuid;
@@ -358,6 +397,10 @@ uint64_t standin_number(struct gpus *gpus, int device, const char *name)
         found = gpu->bus;
     else if (!strcmp(name, "ordinal"))
         found = gpu->ordinal;
+    else if (!strcmp(name, "mig"))
+        found = gpu->switches[SWITCH_mig] > 0;
+    else if (!strcmp(name, "gone"))
+        found = gpu->switches[SWITCH_gone] > 0;
     gpus_unlock(gpus);
     return found;
 }

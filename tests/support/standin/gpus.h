@@ -8,7 +8,7 @@
 
 #define PUBLIC __attribute__((visibility("default")))
 
-enum { DEVICES = 16, HOLDERS = 1024, ACCOUNTS = 1024 };
+enum { WHOLE = 16, DEVICES = WHOLE + 64, HOLDERS = 1024, ACCOUNTS = 1024 };
 
 /* Lists a process is shown in; a client of MPS is in two of them, as with the real driver. */
 enum { COMPUTE = 1, GRAPHICS = 2, MPS = 4 };
@@ -28,6 +28,8 @@ enum { COMPUTE = 1, GRAPHICS = 2, MPS = 4 };
     X(no_memory)      /* memory of the device is not supported, as where it shares that of the host */      \
     X(accounting)     /* accounting mode */                                                                 \
     X(mig)            /* MIG mode; -1 = a device that knows no MIG */                                       \
+    X(gone)           /* a MIG instance that was destroyed */                                               \
+    X(mig_private)    /* of a GPU in MIG mode only the instances may be read, as in a container */          \
     X(compute_mode)   /* 0 default, 2 prohibited, 3 exclusive process */                                    \
     X(persistence)    /* persistence mode */                                                                \
     X(init_error)     /* nvmlInit returns this code; one for the whole machine, as the two that follow */   \
@@ -63,6 +65,8 @@ struct gpu {
     uint32_t bus;
     uint32_t ordinal; /* where CUDA puts it when it sorts by speed */
     uint32_t major, minor;
+    uint32_t parent; /* the number of the GPU of which this is a MIG instance, plus one; 0 = a whole GPU */
+    uint32_t part, gpu_instance, compute_instance; /* where and what it is there */
     uint64_t total;
     uint64_t reserved;
     uint64_t ooms;
@@ -75,7 +79,8 @@ struct gpu {
 
 struct gpus {
     uint64_t magic;
-    uint32_t count;
+    uint32_t count; /* whole GPUs; instances follow after WHOLE */
+    uint32_t all;
     uint32_t slots; /* no holder lives beyond this one */
     pthread_mutex_t lock;
     struct gpu gpu[DEVICES];
@@ -88,12 +93,15 @@ PUBLIC struct gpus *standin_open(const char *path);
 PUBLIC void standin_close(struct gpus *gpus);
 PUBLIC void standin_describe(struct gpus *gpus, int device, const char *uuid, const char *name, int bus, int ordinal);
 PUBLIC void standin_size(struct gpus *gpus, int device, uint64_t total, uint64_t reserved, int major, int minor);
+PUBLIC int standin_slice(struct gpus *gpus, int device, const char *uuid, const char *name, uint64_t total,
+                         int gpu_instance, int compute_instance);
 PUBLIC int standin_set(struct gpus *gpus, int device, const char *name, int64_t value);
 PUBLIC int standin_change(struct gpus *gpus, int device, int pid, int64_t more, int kind, uint64_t *available);
 PUBLIC int standin_busy(struct gpus *gpus, int device, int pid, double share, int kind);
 PUBLIC double standin_load(struct gpus *gpus, int device);
 PUBLIC int standin_look(struct gpus *gpus, int device, int64_t *rows, int most);
 PUBLIC int standin_count(struct gpus *gpus);
+PUBLIC int standin_all(struct gpus *gpus);
 PUBLIC const char *standin_uuid(struct gpus *gpus, int device);
 PUBLIC uint64_t standin_number(struct gpus *gpus, int device, const char *name);
 

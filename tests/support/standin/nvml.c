@@ -19,6 +19,7 @@ enum {
     UNINITIALIZED = 1,
     INVALID_ARGUMENT = 2,
     NOT_SUPPORTED = 3,
+    NO_PERMISSION = 4,
     NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
     DRIVER_NOT_LOADED = 9,
@@ -75,6 +76,11 @@ struct accounting {
     uint32_t running, reserved[5];
 };
 
+struct attributes {
+    unsigned multiprocessors, copy_engines, decoders, encoders, jpeg, ofa, gpu_slices, compute_slices;
+    unsigned long long mib;
+};
+
 struct temperature_v1 {
     uint32_t version, sensor;
     int32_t celsius;
@@ -85,7 +91,20 @@ struct temperature_v1 {
 static struct gpus *gpus;
 static int users;
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
-static char handles[DEVICES]; /* a handle is an address that says nothing to others, as with the real library */
+enum { PARTS = 7 };
+/* A handle is an address that says nothing to others, as with the real library; that of a MIG instance stands for its
+   place on the GPU, and so for another instance after a reconfiguration. */
+static char handles[WHOLE + WHOLE * PARTS];
+
+/* The instance at a place of a GPU; -1 = there is none now. */
+static int instance_at(unsigned parent, unsigned part)
+{
+    for (uint32_t i = WHOLE; i < gpus->all; i++)
+        if (gpus->gpu[i].parent == parent + 1 && gpus->gpu[i].part == part &&
+            gpus->gpu[i].switches[SWITCH_gone] <= 0)
+            return (int)i;
+    return -1;
+}
 
 static int64_t state_of(int device, int which)
 {
@@ -180,10 +199,14 @@ static int enter(const void *handle, int *device)
     if (!users)
         return UNINITIALIZED;
     uintptr_t at = (uintptr_t)handle - (uintptr_t)handles;
-    if (at >= gpus->count)
+    if (at >= sizeof handles || (at >= gpus->count && at < WHOLE))
         return INVALID_ARGUMENT;
     *device = (int)at;
-    return suffer(*device);
+    if (at < WHOLE)
+        return suffer(*device);
+    *device = instance_at((at - WHOLE) / PARTS, (at - WHOLE) % PARTS);
+    int error = suffer((int)(at - WHOLE) / PARTS);
+    return error ? error : *device < 0 ? NOT_FOUND : suffer(*device);
 }
 
 #define ENTER(handle)                        \
@@ -351,8 +374,45 @@ PUBLIC int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pendi
     return SUCCESS;
 }
 
-ANSWER(nvmlDeviceGetIndex, unsigned, device)
-ANSWER(nvmlDeviceGetMinorNumber, unsigned, device)
+/* What only whole GPUs, or only instances, answer. */
+#define ONLY(condition, name, type, expression)  \
+    PUBLIC int name(void *handle, type *out)     \
+    {                                            \
+        ENTER(handle);                           \
+        if (!(condition))                        \
+            return NOT_SUPPORTED;                \
+        *out = (type)(expression);               \
+        return SUCCESS;                          \
+    }
+
+ANSWER(nvmlDeviceIsMigDeviceHandle, unsigned, gpu->parent != 0)
+ANSWER(nvmlDeviceGetMaxMigDeviceCount, unsigned, gpu->parent || gpu->switches[SWITCH_mig] < 0 ? 0 : PARTS)
+ONLY(gpu->parent, nvmlDeviceGetGpuInstanceId, unsigned, gpu->gpu_instance)
+ONLY(gpu->parent, nvmlDeviceGetComputeInstanceId, unsigned, gpu->compute_instance)
+ONLY(gpu->parent, nvmlDeviceGetDeviceHandleFromMigDeviceHandle, void *, &handles[gpu->parent - 1])
+
+PUBLIC int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned index, void **out)
+{
+    ENTER(handle);
+    if (gpu->switches[SWITCH_mig] <= 0)
+        return NOT_SUPPORTED;
+    if (index >= PARTS)
+        return INVALID_ARGUMENT;
+    *out = &handles[WHOLE + device * PARTS + (int)index];
+    return instance_at((unsigned)device, index) < 0 ? NOT_FOUND : SUCCESS;
+}
+
+PUBLIC int nvmlDeviceGetAttributes_v2(void *handle, struct attributes *out)
+{
+    ENTER(handle);
+    if (!gpu->parent)
+        return NOT_SUPPORTED;
+    *out = (struct attributes){.gpu_slices = 1, .compute_slices = 1, .mib = gpu->total >> 20};
+    return SUCCESS;
+}
+
+ANSWER(nvmlDeviceGetIndex, unsigned, gpu->parent ? gpu->part : (unsigned)device)
+ONLY(!gpu->parent, nvmlDeviceGetMinorNumber, unsigned, device)
 ANSWER(nvmlDeviceGetComputeMode, unsigned, gpu->switches[SWITCH_compute_mode])
 ANSWER(nvmlDeviceGetPersistenceMode, unsigned, gpu->switches[SWITCH_persistence])
 
@@ -363,6 +423,8 @@ static int memory(const void *handle, struct memory_v2 *out)
     ENTER(handle);
     if (gpu->switches[SWITCH_no_memory] > 0)
         return NOT_SUPPORTED;
+    if (gpu->switches[SWITCH_mig_private] > 0)
+        return NO_PERMISSION;
     gpus_lock(gpus);
     gpus_reap(gpus, device);
     out->total = gpu->total;
@@ -409,7 +471,7 @@ static double load_shown(int device)
 PUBLIC int nvmlDeviceGetUtilizationRates(void *handle, struct utilization *out)
 {
     ENTER(handle);
-    if (gpu->switches[SWITCH_mig] > 0)
+    if (gpu->switches[SWITCH_mig] > 0 || gpu->parent)
         return NOT_SUPPORTED;
     double load = load_shown(device);
     *out = (struct utilization){(uint32_t)(100 * load + 0.5), (uint32_t)(50 * load + 0.5)};
@@ -419,6 +481,8 @@ PUBLIC int nvmlDeviceGetUtilizationRates(void *handle, struct utilization *out)
 PUBLIC int nvmlDeviceGetTemperature(void *handle, unsigned sensor, unsigned *out)
 {
     ENTER(handle);
+    if (gpu->parent)
+        return NOT_SUPPORTED;
     if (sensor)
         return INVALID_ARGUMENT;
     *out = (unsigned)(35 + 40 * load_shown(device));
@@ -437,9 +501,9 @@ PUBLIC int nvmlDeviceGetTemperatureV(void *handle, struct temperature_v1 *out)
 }
 #endif
 
-ANSWER(nvmlDeviceGetPowerUsage, unsigned, 40000 + 260000 * load_shown(device))
-ANSWER(nvmlDeviceGetEnforcedPowerLimit, unsigned, 300000)
-ANSWER(nvmlDeviceGetPowerManagementLimit, unsigned, 300000)
+ONLY(!gpu->parent, nvmlDeviceGetPowerUsage, unsigned, 40000 + 260000 * load_shown(device))
+ONLY(!gpu->parent, nvmlDeviceGetEnforcedPowerLimit, unsigned, 300000)
+ONLY(!gpu->parent, nvmlDeviceGetPowerManagementLimit, unsigned, 300000)
 
 /* ---- processes ---- */
 
@@ -454,27 +518,33 @@ static int is_listed(const struct gpu *gpu, const struct holder *one, unsigned k
            (!one->died || gpu->switches[SWITCH_linger_listed] > 0);
 }
 
-static void write_process(void *out, unsigned at, int version, uint32_t pid, uint64_t bytes)
+static void write_process(void *out, unsigned at, int version, uint32_t pid, uint64_t bytes, const struct gpu *where)
 {
+    uint32_t gpu_instance = where->parent ? where->gpu_instance : OUTSIDE_MIG;
+    uint32_t compute_instance = where->parent ? where->compute_instance : OUTSIDE_MIG;
     if (version == 1)
         ((struct process_v1 *)out)[at] = (struct process_v1){pid, bytes};
     else
-        ((struct process_v2 *)out)[at] = (struct process_v2){pid, bytes, OUTSIDE_MIG, OUTSIDE_MIG};
+        ((struct process_v2 *)out)[at] = (struct process_v2){pid, bytes, gpu_instance, compute_instance};
 }
 
 static int list(const void *handle, unsigned kind, int version, unsigned *count, void *out)
 {
     ENTER(handle);
+    if (gpu->switches[SWITCH_mig_private] > 0)
+        return NO_PERMISSION;
     unsigned room = out ? *count : 0, found = 0;
     gpus_lock(gpus);
     gpus_reap(gpus, device);
     for (uint32_t i = 0; i < gpus->slots; i++) {
         const struct holder *one = &gpus->holder[i];
-        if (!one->pid || one->device != device || !is_listed(gpu, one, kind))
+        const struct gpu *where = &gpus->gpu[one->device]; /* a GPU lists the processes of its instances, too */
+        if (!one->pid || (one->device != device && where->parent != (uint32_t)device + 1) ||
+            !is_listed(gpu, one, kind))
             continue;
         if (found < room)
             write_process(out, found, version, pid_shown(gpu, one->pid),
-                          gpu->switches[SWITCH_memory_na] > 0 ? NOT_AVAILABLE : one->bytes);
+                          gpu->switches[SWITCH_memory_na] > 0 ? NOT_AVAILABLE : one->bytes, where);
         found++;
     }
     gpus_unlock(gpus);
@@ -505,7 +575,7 @@ LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, MPS, 3)
 PUBLIC int nvmlDeviceGetProcessUtilization(void *handle, struct sample *out, unsigned *count, unsigned long long since)
 {
     ENTER(handle);
-    if (gpu->switches[SWITCH_no_utilization] > 0 || gpu->switches[SWITCH_mig] > 0)
+    if (gpu->switches[SWITCH_no_utilization] > 0 || gpu->switches[SWITCH_mig] > 0 || gpu->parent)
         return NOT_SUPPORTED;
     uint64_t now = (uint64_t)(gpus_microseconds() / SAMPLE * SAMPLE);
     if (now <= since)
@@ -531,7 +601,7 @@ PUBLIC int nvmlDeviceGetProcessUtilization(void *handle, struct sample *out, uns
 
 static int is_accounting(const struct gpu *gpu)
 {
-    return gpu->switches[SWITCH_accounting] > 0 && gpu->switches[SWITCH_mig] <= 0; /* MIG forces it off */
+    return !gpu->parent && gpu->switches[SWITCH_accounting] > 0 && gpu->switches[SWITCH_mig] <= 0; /* MIG forces it off */
 }
 
 ANSWER(nvmlDeviceGetAccountingMode, unsigned, is_accounting(gpu))
@@ -600,7 +670,6 @@ LACKING(nvmlDeviceGetDriverModel)
 LACKING(nvmlDeviceGetEncoderUtilization)
 LACKING(nvmlDeviceGetFanSpeed)
 LACKING(nvmlDeviceGetMaxClockInfo)
-LACKING(nvmlDeviceGetMaxMigDeviceCount)
 LACKING(nvmlDeviceGetPcieThroughput)
 LACKING(nvmlDeviceGetPerformanceState)
 LACKING(nvmlDeviceGetTotalEccErrors)

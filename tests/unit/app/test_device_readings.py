@@ -106,8 +106,8 @@ def test_lease_gets_the_use_of_its_shim() -> None:
 
 
 def test_unknown_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="format 2"):
-        DeviceReadings.from_dict({"format": 2})
+    with pytest.raises(ValueError, match="format 3"):
+        DeviceReadings.from_dict({"format": 3})
 
 
 def test_budget_without_samples_survives_as_well() -> None:

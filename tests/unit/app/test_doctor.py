@@ -103,7 +103,11 @@ class TestEachGpu:
     @pytest.mark.parametrize(
         ("changes", "note", "cure"),
         [
-            ({"mig": True}, "MIG is on: not used", "nvidia-smi -i 1 -mig 0 as root turns MIG off"),
+            (
+                {"mig": True},
+                "in MIG mode without an instance: not used",
+                "nvidia-smi -i 1 -mig 0 as root turns MIG off",
+            ),
             (
                 {"compute_mode": PROHIBITED},
                 "compute mode prohibited: not used",

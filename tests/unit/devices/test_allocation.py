@@ -8,6 +8,7 @@ from scheduler.devices.gpu.allocation import AllowedGpus, allowed, cuda_numbers,
 from scheduler.devices.gpu.inventory import InstalledGpu
 from scheduler.errors import DeviceError
 from scheduler.units import GIB
+from scheduler.values import replace
 
 A100, TITAN = "NVIDIA A100-SXM4-40GB", "NVIDIA TITAN RTX"
 BUSES = [0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD]
@@ -105,7 +106,7 @@ class TestCudaVisibleDevices:
         assert allowed(node(), {"CUDA_VISIBLE_DEVICES": said}).notes == (note,)
 
     @pytest.mark.parametrize("said", ["MIG-8d4b", "MIG-GPU-2/1/0", "GPU-2,MIG-8d4b"])
-    def test_mig_instance_is_left_out_with_a_note(self, said: str) -> None:
+    def test_unknown_mig_instance_ends_the_list_with_a_note(self, said: str) -> None:
         found = allowed(node(), {"CUDA_VISIBLE_DEVICES": said})
         assert indices(found) == ([2] if said.startswith("GPU-") else [])
         assert said.rpartition(",")[2] in found.notes[0]
@@ -243,13 +244,58 @@ class TestDeviceCgroups:
         assert left(MIXED, "c 195:1 rw\nc 195:2 rw", CUDA_VISIBLE_DEVICES="1") == [2]
 
 
-def test_gpu_in_mig_mode_is_left_out_with_the_cure() -> None:
-    found = allowed([seen(0), seen(1, mig=True)], {})
-    assert indices(found) == [0]
-    assert found.source == ""
-    assert [note.partition(":")[0] for note in found.notes] == [
-        "GPU 1 is in MIG mode and left out, as MIG instances are not packed"
-    ]
+def instance(parent: InstalledGpu, part: int) -> InstalledGpu:
+    """Return a MIG instance of a GPU; its UUID names both."""
+    uuid, model = f"MIG-{parent.index}{part}dd-ee", f"{parent.model} MIG 1g.5gb"
+    return replace(parent, uuid=uuid, model=model, mig=False, parent=parent.uuid, part=part, total=5 * GIB)
+
+
+def with_instances(*divided: int) -> list[InstalledGpu]:
+    """Return a machine of three GPUs, some of which are divided into two instances."""
+    cards = [seen(index, mig=index in divided) for index in range(3)]
+    return [one for card in cards for one in [card, *([instance(card, 0), instance(card, 1)] if card.mig else [])]]
+
+
+class TestInstances:
+    def test_gpu_in_mig_mode_without_an_instance_is_left_out_with_the_cure(self) -> None:
+        found = allowed([seen(0), seen(1, mig=True)], {})
+        assert indices(found) == [0]
+        assert found.source == ""
+        assert [note.partition(":")[0] for note in found.notes] == [
+            "GPU 1 is in MIG mode without an instance and left out"
+        ]
+
+    def test_instances_stand_for_their_gpu(self) -> None:
+        found = allowed(with_instances(1), {})
+        assert [gpu.label for gpu in found.gpus] == ["GPU 0", "GPU 1.0", "GPU 1.1", "GPU 2"]
+        assert (found.source, found.notes) == ("", ())
+
+    @pytest.mark.parametrize(
+        ("environ", "labels"),
+        [
+            ({"CUDA_VISIBLE_DEVICES": "MIG-11dd-ee"}, ["GPU 1.1"]),
+            ({"CUDA_VISIBLE_DEVICES": "MIG-11,MIG-10"}, ["GPU 1.1", "GPU 1.0"]),
+            ({"CUDA_VISIBLE_DEVICES": "1"}, ["GPU 1.0", "GPU 1.1"]),
+            ({"CUDA_VISIBLE_DEVICES": "2"}, ["GPU 2"]),
+            ({"CUDA_VISIBLE_DEVICES": "GPU-11aa-bb,GPU-22"}, ["GPU 1.0", "GPU 1.1", "GPU 2"]),
+            ({"CUDA_VISIBLE_DEVICES": "MIG-1"}, []),
+            ({"SLURM_JOB_GPUS": "1"}, ["GPU 1.0", "GPU 1.1"]),
+            ({"NVIDIA_VISIBLE_DEVICES": "1:0"}, ["GPU 1.0"]),
+            ({"NVIDIA_VISIBLE_DEVICES": "MIG-10dd-ee,1:1"}, ["GPU 1.0", "GPU 1.1"]),
+            ({"NVIDIA_VISIBLE_DEVICES": "0,1"}, ["GPU 0", "GPU 1.0", "GPU 1.1"]),
+        ],
+    )
+    def test_variables_name_instances_or_all_of_a_gpu(self, environ: dict[str, str], labels: list[str]) -> None:
+        found = allowed(with_instances(1), environ)
+        assert [gpu.label for gpu in found.gpus] == labels
+        assert found.source == next(iter(environ))
+
+    def test_cgroup_that_hides_a_gpu_hides_its_instances(self) -> None:
+        found = allowed(with_instances(0, 1), {}, "c 195:1 rw")
+        assert [gpu.label for gpu in found.gpus] == ["GPU 1.0", "GPU 1.1"]
+
+    def test_cuda_numbers_count_no_instances(self) -> None:
+        assert cuda_numbers(with_instances(1)) == {"GPU-00aa-bb": 0, "GPU-11aa-bb": 1, "GPU-22aa-bb": 2}
 
 
 class TestCudaNumbers:

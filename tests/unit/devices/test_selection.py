@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.devices.gpu.allocation import AllowedGpus
+from scheduler.devices.gpu.allocation import AllowedGpus, allowed
 from scheduler.devices.gpu.inventory import InstalledGpu
 from scheduler.devices.selection import ChosenDevices, choose
 from scheduler.errors import UsageError
 from scheduler.units import GIB
+from scheduler.values import replace
 
 NODE = [InstalledGpu(n, f"GPU-{n}{n % 2}cc", "NVIDIA L4", f"0000:0{n}:00.0", 24 * GIB) for n in range(6)]
 ALL = AllowedGpus(tuple(NODE))
@@ -29,6 +30,51 @@ def refused(said: str, of: AllowedGpus = ALL, node: list[InstalledGpu] = NODE) -
     with pytest.raises(UsageError) as error:
         choose(said, of, node)
     return str(error.value)
+
+
+class TestInstances:
+    CARDS = (
+        replace(NODE[0], mig=True),
+        replace(NODE[0], uuid="MIG-00ee", parent=NODE[0].uuid, part=0),
+        replace(NODE[0], uuid="MIG-01ee", parent=NODE[0].uuid, part=1),
+        NODE[1],
+    )
+
+    def chosen(self, said: str) -> list[tuple[str, int | None]]:
+        """Return name and budget in GiB of each device."""
+        shares = choose(said, allowed(self.CARDS, {}), self.CARDS).shares
+        return [(share.gpu.word, share.cap and share.cap // GIB) for share in shares]
+
+    @pytest.mark.parametrize(
+        ("said", "names"),
+        [
+            ("", ["0.0", "0.1", "1"]),
+            ("0", ["0.0", "0.1"]),
+            ("0.1", ["0.1"]),
+            ("0-1", ["0.0", "0.1", "1"]),
+            ("1,0.0", ["0.0", "1"]),
+            ("MIG-01", ["0.1"]),
+            (NODE[0].uuid, ["0.0", "0.1"]),
+        ],
+    )
+    def test_items_select_instances(self, said: str, names: list[str]) -> None:
+        assert [name for name, _ in self.chosen(said)] == names
+
+    def test_budget_on_a_divided_gpu_applies_to_each_instance(self) -> None:
+        assert self.chosen("0:4GiB,0.1:2GiB") == [("0.0", 4), ("0.1", 2)]
+
+    @pytest.mark.parametrize("said", ["0.2", "1.0", "MIG-02", "0.", "0.0-1"])
+    def test_missing_instance_is_refused_with_the_existing_ones(self, said: str) -> None:
+        with pytest.raises(
+            UsageError, match=r"there is no device '.*' here; this machine has: 0 \(.*\), 0\.0 \("
+        ) as error:
+            choose(said, allowed(self.CARDS, {}), self.CARDS)
+        assert "0.1 (NVIDIA L4, MIG-01ee), 1 (" in str(error.value)
+
+    def test_instance_that_is_not_allowed_is_refused_by_name(self) -> None:
+        some = allowed(self.CARDS, {"CUDA_VISIBLE_DEVICES": "MIG-01"})
+        with pytest.raises(UsageError, match=r"may use GPU 0\.1 .*; it may not use GPU 0\.0:"):
+            choose("0.0", some, self.CARDS)
 
 
 class TestChoosing:

@@ -83,6 +83,13 @@ class TestPlacement:
         assert len(two.gpus) == 2
         assert reasons(brain(tasks(1, "5GiB", gpus=2)), gpu(0), gpu(1, free="4GiB"), HOST_RAM) == {1: "unmanaged"}
 
+    def test_task_on_several_gpus_gets_no_mig_instance(self) -> None:
+        parts = [replace(one, device=replace(one.device, part=0)) for one in (gpu(0), gpu(1))]
+        decision = decide(brain(tasks(1, "5GiB", gpus=2)), *parts, gpu(2), HOST_RAM)
+        assert not decision.placements
+        (two,) = decide(brain(tasks(1, "5GiB", gpus=2)), *parts, gpu(2), gpu(3), HOST_RAM).placements
+        assert two.gpus == ("GPU-2", "GPU-3")
+
     def test_a_request_of_more_gpus_than_exist_waits_with_the_numbers(self) -> None:
         assert reasons(brain(tasks(1, "5GiB", gpus=5)), *FOUR, HOST_RAM) == {1: "gpus"}
 

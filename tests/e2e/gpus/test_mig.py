@@ -1,0 +1,129 @@
+"""MIG instances as devices: which ones a run uses, what tasks see, and what happens when they are removed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.gpu_home import GpuHome, holding, most_reserved, training
+from tests.support.standin.box import NO_COMPILER
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not shutil.which("cc"), reason=NO_COMPILER)]
+GIB = 1 << 30
+A100 = "NVIDIA A100-SXM4-40GB"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Callable[[int], GpuHome]]:
+    homes: list[GpuHome] = []
+
+    def make(gpus: int) -> GpuHome:
+        homes.append(GpuHome(tmp_path, gpus=gpus, total="40GiB", name=A100))
+        return homes[-1]
+
+    yield make
+    for home in homes:
+        home.end()
+
+
+def uses(home: GpuHome) -> dict[int, list[int]]:
+    """Return the devices of each task."""
+    return {one.task: [*one.gpus] for one in home.tries()}
+
+
+def test_instances_and_a_whole_gpu_are_packed_by_their_memory(machine: Callable[[int], GpuHome]) -> None:
+    home = machine(2)
+    large, small = home.box.slice(0, "3g.20gb", "1g.5gb")
+    home.jobs(*[training(peak=peak, seconds=0.5) for peak in ("2GiB", "3GiB") for _ in range(6)])
+    home.run()
+    assert {device for devices in uses(home).values() for device in devices} == {1, large, small}
+    assert [home.box.ooms(device) for device in (0, 1, large, small)] == [0, 0, 0, 0]
+    for device, total in ((1, 40), (large, 20), (small, 5)):
+        assert most_reserved(home.tries(), str(device)) <= total * GIB
+    assert home.box.used(0) == 0
+    assert "GPUs    1, 0.0, 0.1 (" in home.log()
+    rows = json.loads(home.call("list", "r1", "--json", code=0).stdout)["tasks"]
+    assert {row["device"] for row in rows} == {"GPU 0.0", "GPU 0.1", "GPU 1"}
+
+
+def test_task_sees_its_instance_by_uuid_also_where_numbers_are_wanted(machine: Callable[[int], GpuHome]) -> None:
+    home = machine(1)
+    first, second = home.box.slice(0, "2g.10gb", "2g.10gb")
+    home.jobs(holding("1GiB", Device="0.1"), holding("1GiB", Device=home.box.instances[first]))
+    with home.going("--visible", "index"):
+        home.wait_for(2)
+        wait_until(lambda: home.box.used(first) and home.box.used(second))
+        home.go()
+    told = [json.loads((home.state / f"runs/1/tasks/{task}/told").read_text()) for task in (0, 1)]
+    assert [devices for devices, _ in told] == [[home.box.instances[second]], [home.box.instances[first]]]
+    assert [said["CUDA_VISIBLE_DEVICES"] for _, said in told] == [
+        home.box.instances[second],
+        home.box.instances[first],
+    ]
+    assert [said["SCHEDULER_GPU_INDICES"] for _, said in told] == ["0", "0"]
+
+
+def test_task_with_several_gpus_gets_whole_ones_or_is_refused(machine: Callable[[int], GpuHome]) -> None:
+    home = machine(3)
+    home.box.slice(0, "3g.20gb", "3g.20gb")
+    home.jobs(training(peak="1GiB,1GiB", seconds=0.2, GPUs=2))
+    home.run()
+    assert uses(home) == {0: [1, 2]}
+    home.jobs(training(peak="1GiB", seconds=0.2, GPUs=3))
+    refused = home.call("run", "jobs.csv", code=2)
+    assert "a process sees one MIG instance only, and this run has 2 whole GPUs" in refused.stderr
+    assert "row 2" in refused.stderr
+
+
+def test_compute_instances_with_one_memory_get_equal_parts_of_it(machine: Callable[[int], GpuHome]) -> None:
+    home = machine(1)
+    parts = home.box.slice(0, "1c.2g.10gb", "1c.2g.10gb")
+    home.jobs(*[training(peak="4GiB", seconds=0.5, Memory="4GiB") for _ in range(4)])
+    home.run()
+    assert sum(home.box.ooms(part) for part in parts) == 0
+    for part in parts:
+        assert most_reserved(home.tries(), str(part)) <= 5 * GIB
+    assert home.box.peak_used(parts[0]) > 4 * GIB, "both parts were used at once"
+
+
+def test_removed_instance_is_drained_and_the_rest_goes_on(machine: Callable[[int], GpuHome]) -> None:
+    home = machine(1)
+    first, second = home.box.slice(0, "2g.10gb", "2g.10gb")
+    home.jobs(*[holding("1GiB", until="go", Memory="8GiB") for _ in range(2)], training(peak="1GiB", Memory="8GiB"))
+    with home.going():
+        home.wait_for(2)
+        wait_until(lambda: home.box.used(first) and home.box.used(second))
+        home.box.set(first, gone=1)
+        home.box.slice(0, "1g.5gb")  # it comes to the place of the removed one
+        home.wait_for_words("GPU 0.0 no longer exists")
+        home.go()
+    assert {one.outcome for one in home.tries()} == {"succeeded"}
+    assert home.tries()[-1].gpus == (second,)
+
+
+def test_container_that_may_read_only_its_instance_uses_it(machine: Callable[[int], GpuHome]) -> None:
+    home = machine(1)
+    (only,) = home.box.slice(0, "2g.10gb")
+    home.box.set(0, mig_private=1)
+    home.jobs(training(peak="1GiB", seconds=0.2), training(peak="1GiB", seconds=0.2))
+    home.run("--devices", "all")
+    assert uses(home) == {0: [only], 1: [only]}
+    devices = home.call("devices", code=0).stdout
+    assert "GPU 0.0" in devices
+    assert f"{A100} MIG 2g.10gb" in devices
+
+
+def test_fifty_six_instances_are_found(machine: Callable[[int], GpuHome]) -> None:
+    home = machine(8)
+    for gpu in range(8):
+        home.box.slice(gpu, *["1g.5gb"] * 7)
+    found = json.loads(home.call("doctor", "--json").stdout)["gpus"]
+    assert [(one["index"], one["instance"]) for one in found] == [
+        (gpu, part) for gpu in range(8) for part in (None, *range(7))
+    ]
+    assert all(one["usable"] is (one["instance"] is not None) for one in found)
