@@ -108,7 +108,8 @@ class CallWriter:
         if complete:
             os.replace(self._part, self._path)
         else:
-            os.unlink(self._part)
+            with contextlib.suppress(FileNotFoundError):  # the run of an interrupted list is gone before its rows are
+                os.unlink(self._part)
 
 
 class Call:

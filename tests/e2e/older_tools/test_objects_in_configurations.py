@@ -233,6 +233,29 @@ def test_ctrl_c_before_the_first_task_ends_the_program_and_leaves_no_run(project
     assert project.results() == {}
 
 
+def test_ctrl_c_between_two_rows_ends_the_program_without_a_traceback(project: Project) -> None:
+    configure(project, test="[{'a': list(range(30))}]")
+    project.put(
+        main="""
+import os, signal, time
+from scheduler.app.run import start
+
+kept = []
+
+def batches(rows, num):  # the rows live on after the list was given up, as in a traceback
+    kept.append(rows)
+    next(rows)
+    os.kill(os.getpid(), signal.SIGINT) or time.sleep(9)
+
+start.batches = batches
+"""
+        + MAIN
+    )
+    done = project.script(code=130)
+    assert "nothing of this list was kept" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @contract("S4-18")
 def test_calls_lie_in_one_file_and_each_has_its_own_input(project: Project) -> None:
     configure(project, test="[{'a': list(range(300))}]", gpu="['0', '1', '2', '3', '4', '5', '6', '7']")
