@@ -50,6 +50,7 @@ GROUPS = {
     "more": {
         "simulate": "Simulate a list or a trace on a machine that does not exist",
         "experiment": "Measure one list in several ways: with and without MPS, batch sizes",
+        "mcp": "Let an agent submit tasks and read results, over the Model Context Protocol",
         "completion": "Print the script for Tab completion in bash, zsh or fish",
     },
 }

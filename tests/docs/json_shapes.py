@@ -372,6 +372,16 @@ PRINTS: Mapping[str, Sequence[tuple[str, Shape]]] = {
         ("several RUNs, --since", {"format": "integer", "runs": [{"run": _RUN, "tasks": [_TASK]}]}),
     ),
     "report": (("", _REPORT),),
+    "mcp": (
+        (
+            "",
+            {
+                "format": "integer",
+                "queue": "text",
+                "tools": [{"name": "text", "description": "text", "read_only": "boolean", "arguments": {"*": "any"}}],
+            },
+        ),
+    ),
     "completion": (
         ("bash, zsh, fish", {"format": "integer", "shell": "text", "script": "text"}),
         ("words", {"format": "integer", "words": ["text"]}),

@@ -185,7 +185,7 @@ def _journal(info: RunInfo) -> Iterator[JournalReader]:
 def _unknown_ids(settings: Settings, missing: Sequence[Span]) -> str:
     """Return why ids name no task of this user; a task of another user is named as such."""
     first, last = missing[0]
-    named = ranges(range(first, last + 1)) if last - first < LARGEST else str(first)
+    named = str(first) if first == last else f"{first}-{last}"
     word = "task" if first == last else "tasks"
     owner = _owner(settings, first) if first == last else ""
     if owner:

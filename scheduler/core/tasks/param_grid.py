@@ -28,6 +28,11 @@ def shuffled(values: Values, shuffle: Callable[[list[int]], None]) -> Iterator[d
     """Yield each combination once, in the order that `shuffle` gives to their numbers."""
     numbers = list(range(prod(map(len, values.values()))))
     shuffle(numbers)
+    return numbered(values, numbers)
+
+
+def numbered(values: Values, numbers: Iterable[int]) -> Iterator[dict[str, str]]:
+    """Yield the combinations with these numbers, which count from 0; the last parameter varies fastest."""
     return (_combination(values, number) for number in numbers)
 
 

@@ -55,6 +55,7 @@ CALLS: dict[str, list[tuple[str, list[str]]]] = {
         ("words", ["--json", "words", "--", "st"]),
     ],
     "doctor": [("", [])],
+    "mcp": [("", [])],
     "run": [
         ("--dry-run", ["jobs.csv", "--new", "--dry-run"]),
         ("at the end", ["jobs.csv", "--new"]),
