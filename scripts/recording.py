@@ -31,7 +31,7 @@ COLOURS = {
     "black": "#45475a", "red": "#f38ba8", "green": "#a6e3a1", "yellow": "#f9e2af", "blue": "#89b4fa",
     "magenta": "#cba6f7", "cyan": "#94e2d5", "white": "#cdd6f4", "default": "#cdd6f4",
 }  # fmt: skip
-BACKGROUND = "#1e1e2e"
+BACKGROUND, DIM = "#1e1e2e", "#7f849c"
 
 
 def record(folder: Path) -> list[str]:
@@ -70,7 +70,8 @@ def drawn(frame: str) -> str:
         for segment in line.render(console):
             words, style = segment.text.rstrip("\n"), segment.style
             if words.strip():
-                colour = COLOURS[colour_name(style)]
+                name = colour_name(style)
+                colour = DIM if style and style.dim and name == "default" else COLOURS[name]
                 weight = ' font-weight="bold"' if style and style.bold else ""
                 x = 12 + column * WIDTH
                 length = len(words) * WIDTH

@@ -33,6 +33,11 @@ def goal_of(name: str) -> Goal:
     return Goal.MIN if words_of(name) & _LOW else Goal.MAX
 
 
+def is_reached(name: str) -> bool:
+    """Tell whether a metric is reached by training, rather than set or counted as the learning rate and epochs are."""
+    return not words_of(name) & _INPUTS
+
+
 def words_of(name: str) -> frozenset[str]:
     """Return the words of a name, in lower case: `val_loss`, `val/loss` and `valLoss` have the same ones."""
     return frozenset(part.lower() for part in _PARTS.findall(name))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, TextIO
 
+from scheduler.core.metrics.goal import is_reached
 from scheduler.core.reporting.forecast import ExpectedTask
 from scheduler.ui.text import clean, fit_middle, instant, short, table
 from scheduler.ui.text import columns as text_columns
@@ -117,8 +118,17 @@ def table_lines(
         kept = _fitting(shown, header, cells, width)
         shown, header = [shown[place] for place in kept], [header[place] for place in kept]
         cells = [[row[place] for place in kept] for row in cells]
-    right = frozenset(place for place, name in enumerate(shown) if name in _NUMBERS or name.startswith(METRIC))
+    right = frozenset(
+        place
+        for place, name in enumerate(shown)
+        if name in _NUMBERS or name.startswith(METRIC) or (name in varies and all_numbers(row[place] for row in cells))
+    )
     return table(header, cells, right)
+
+
+def all_numbers(cells: Iterable[str]) -> bool:
+    """Tell whether all cells of a column are numbers or empty, so that it is aligned to the right."""
+    return all(not cell or _is_number(cell) for cell in cells)
 
 
 def _cut_names(shown: Sequence[str], header: Sequence[str], cells: list[list[str]], width: int) -> None:
@@ -147,10 +157,12 @@ def shown_columns(
 ) -> tuple[str, ...]:
     """Return the most important columns of some rows: parameters that vary, last values of metrics, and the usual ones.
 
-    Where there are parameters or metrics, columns in which all rows are equal give way to them.
+    Where there are parameters or metrics, columns in which all rows are equal give way to them. A number that is only
+    counted, such as the epochs, is no column where all rows have the same one.
     """
     more = [name for name in varies if 2 * sum(row.get(name) not in (None, "") for row in rows) > len(rows)]
-    found = [f"{METRIC}{name}" for name in metrics[:MOST_METRICS]]
+    shown = [name for name in metrics if is_reached(name) or len({row.get(METRIC + name) for row in rows}) > 1]
+    found = [f"{METRIC}{name}" for name in shown[:MOST_METRICS]]
     usual = [*usual, *(("expected",) if expected else ())]
     if more or found:
         plain = {"exit_code": (0, None), "priority": (0,), "batch": (1,)}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scheduler.core.metrics.goal import Goal
-from scheduler.ui.export.tables import number, script_name
+from scheduler.ui.export.tables import all_numbers, number, script_name
 from scheduler.ui.text import short, table
 from scheduler.units import count, duration
 
@@ -23,6 +23,7 @@ def lines(ranking: Ranking, varies: Sequence[str], run: int, most: int) -> list[
     header = ["id", *(("name",) if not shown else ()), *shown, f"best {ranking.metric}", "step", "last", "state", "ran"]
     cells = [_cells(row, ranking.metric, shown) for row in ranking.rows[:most]]
     right = frozenset({0, *range(len(header) - 5, len(header) - 2), len(header) - 1})
+    right |= {at for at in range(1, len(shown) + 1) if shown and all_numbers(row[at] for row in cells)}
     result = table(header, cells, right)
     left = len(ranking.rows) - len(cells)
     more = f"--best {ranking.metric} --limit {len(ranking.rows)}"

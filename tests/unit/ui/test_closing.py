@@ -10,6 +10,7 @@ import pytest
 
 from scheduler.core.model import State
 from scheduler.core.reporting.run_history import RunTotals
+from scheduler.ui.export import tables
 from scheduler.ui.terminal import closing
 from scheduler.ui.terminal.closing import ClosingFacts
 
@@ -120,3 +121,18 @@ def test_closing_lines_break_between_words_at_the_width_of_the_terminal() -> Non
     assert max(map(len, lines)) <= 60
     assert "       took 1m00s, 1.20 to 1.25 times as fast as one task at" in lines
     assert "       a time (by epochs without others beside them), 50% of" in lines
+
+
+def test_counted_number_is_no_column_where_all_tasks_have_the_same_one() -> None:
+    rows = [{**row(n, "succeeded"), "result.loss": 0.5, "result.epochs": 5, "result.step": n} for n in (1, 2)]
+    shown = tables.shown_columns(rows, (), ("loss", "step", "epochs"))
+    assert [name for name in shown if name.startswith("result.")] == ["result.loss", "result.step"]
+
+
+def test_parameters_that_are_numbers_are_aligned_to_the_right() -> None:
+    rows = [
+        {"id": n, "name": "train", "lr": lr, "how": how} for n, (lr, how) in enumerate((("0.003", "a"), ("1", "bb")))
+    ]
+    assert tables.table_lines(rows, columns=("id", "lr", "how"), varies=("lr", "how")) == [
+        "id     lr  how", " 0  0.003  a", " 1      1  bb",
+    ]  # fmt: skip
