@@ -45,6 +45,8 @@ class ForkServer:
         self.former = _read_note(note)
         """The pid and the start time of the last server of an earlier scheduler; it may live on, and be stopped."""
         self.output: tuple[int, ...] = ()
+        self.warm: Mapping[str, Any] = {}
+        """The program that the server loads, as the shim reads it; empty: none."""
         self.loose = False
         """True if background processes of tasks outlive them."""
 
@@ -74,12 +76,12 @@ class ForkServer:
         """Start the server unless it runs; return whether it was started. Raise OSError if it cannot be."""
         if self._sock is not None:
             return False
-        with _memory(self._base_env) as base, _memory(self._bounds) as bounds:
+        with _memory(self._base_env) as base, _memory(self._bounds) as bounds, _memory(self.warm) as warm:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ours.setblocking(False)
             try:
                 with theirs:
-                    self._process = processes.start_server(self._shim_path, theirs)
+                    self._process = processes.start_server(self._shim_path, theirs, plain=bool(self.warm))
                 socket.send_fds(ours, [b"base"], [base])
                 if self._bounds:
                     socket.send_fds(ours, [b"bounds"], [bounds])
@@ -87,6 +89,8 @@ class ForkServer:
                     socket.send_fds(ours, [b"output"], self.output)
                 if self.loose:
                     ours.send(b"loose")
+                if self.warm:
+                    socket.send_fds(ours, [b"warm"], [warm])
             except OSError:
                 ours.close()
                 raise

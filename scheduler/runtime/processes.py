@@ -26,17 +26,22 @@ _LONGEST_PAUSE = 0.05
 _LONGEST_ANSWER = 1 << 20
 
 
-_LOAD_AND_RUN = "import sys; exec(compile(open(sys.argv[1], 'rb').read(), sys.argv[1], 'exec'))"
-"""Run a file as Python does, but without what compiled it in memory: each fork would copy its pages' entries."""
+_LOAD_AND_RUN = (
+    "import sys; sys.path[:] = filter(None, sys.path); "
+    "exec(compile(open(sys.argv[1], 'rb').read(), sys.argv[1], 'exec'))"
+)
+"""Run a file as Python does, but without what compiled it in memory: each fork would copy its pages' entries; and
+without the working directory on the path."""
 
 
-def start_server(shim_path: Path, sock: socket.socket) -> Child:
+def start_server(shim_path: Path, sock: socket.socket, *, plain: bool = False) -> Child:
     """Start the fork server, with `sock` as its end of the socket; the caller then closes `sock`.
 
-    Raise OSError if no process can be started.
+    A `plain` one has the settings and packages of the user's Python. Raise OSError if no process can be started.
     """
+    python = [sys.executable] if plain else isolated_python()
     return _start(
-        [*isolated_python(), "-c", _LOAD_AND_RUN, str(shim_path), str(sock.fileno())],
+        [*python, "-c", _LOAD_AND_RUN, str(shim_path), str(sock.fileno())],
         pass_fds=(sock.fileno(),),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -7,6 +7,9 @@ with it as descriptors, so its length has no limit:
     bounds + memfd with JSON {umask, limits}       replaces the server's own; limits: {name: [soft, hard]}
     output + two descriptors                       stdout and stderr of later tasks, in place of their logs
     loose                                          processes that tasks leave behind live on, outside of the server
+    warm   + memfd with JSON {python, program, modules, path}   load a Python program and modules: from now on a task
+                                                   whose command begins with `python program` is a fork of the server
+                                                   that calls the program's `main`, and starts no interpreter
     shim   + a socket like FD, its channel         fork one shim, which runs one attempt after another
 
 A shim takes orders over its channel, each only after the end of the attempt before:
@@ -49,7 +52,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
     import socket
@@ -99,6 +102,8 @@ _WAITED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1)
 _BLOCKED = (*_WAITED, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ)
 """The signals that the shim blocks. The last two would otherwise be ignored, and then by the task too, which
 commands do not expect."""
+_AT_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_", "LC_", "LANG", "TZ")
+"""The beginnings of the names of variables that the loader, the C library or Python read when a process starts."""
 _SHORT = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """Errors of a machine that lacks processes, memory or open files."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -742,6 +747,54 @@ def _signal(pids: list[int], *numbers: int) -> int:
     return len(pids)
 
 
+class WarmProgram(NamedTuple):
+    """A Python program that the server has loaded, so that its tasks start without an interpreter."""
+
+    python: str
+    path: str
+    main: Callable[[list[str]], int]
+    module: Any
+
+    def runs(self, home: ServerContext, order: AttemptOrder) -> bool:
+        """Tell whether a fork of the server can be this task: a variable that is read at the start of a process would
+        come too late.
+        """
+        changed = (name for name, value in order.env.items() if home.env.get(name) != value)
+        return order.argv[:2] == [self.python, self.path] and not any(name.startswith(_AT_START) for name in changed)
+
+    def become(self, prctl: Callable[[int, bytes], int], argv: list[str], env: dict[str, str]) -> NoReturn:
+        """Run the program in this process, which nothing of the shim may survive, to its end."""
+        code = 1
+        try:
+            prctl(_PR_SET_NAME, os.path.basename(self.python).encode())
+            os.environ.clear()
+            os.environ.update(env)
+            sys.argv[:] = argv[1:]
+            sys.modules["__main__"] = self.module
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(number, signal.SIG_IGN)
+            gc.enable()
+            code = self.main(sys.argv)
+            _finish_interpreter()
+        except BaseException:  # noqa: BLE001 - no error may return into the shim's code
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(code)
+
+
+def _finish_interpreter() -> None:
+    """Do what the end of an interpreter does for a program: join its threads, call its exit functions, flush."""
+    import atexit
+
+    if "threading" in sys.modules:
+        sys.modules["threading"]._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # it was replaced or closed
+            stream.flush()
+
+
 class ServerContext(NamedTuple):
     """The values that the server determines once, for all its shims."""
 
@@ -756,6 +809,8 @@ class ServerContext(NamedTuple):
     """The descriptors to which tasks write in place of their logs."""
     groups: str = ""
     """The control group below which shims create groups for their attempts; empty if that is impossible."""
+    warm: WarmProgram | None = None
+    """The program that is loaded."""
     next_signal: Callable[[float], int] = _next_signal
     clone: Callable[[int], int] = lambda _folder: -1
     """A function that forks into the control group whose folder is open; it returns less than 0 if it cannot."""
@@ -918,7 +973,9 @@ def _fork_task(home: ServerContext, order: AttemptOrder, held: list[int], log: i
     words, answer = os.pipe()
     merged = {**home.env, **order.env, COOKIE: order.cookie}
     env = {name: value for name, value in merged.items() if value is not None}
-    pid, group = home.group.fork(order.cookie) if home.group and order.cgroup else (os.fork(), "")
+    warm = home.warm is not None and home.warm.runs(home, order)
+    grouped = home.group and order.cgroup and not warm  # an interpreter goes on only after a fork that it knows of
+    pid, group = home.group.fork(order.cookie) if home.group and grouped else (os.fork(), "")
     if pid == 0:
         try:
             _become_task(home, order, (log, *held), env, go)
@@ -977,11 +1034,22 @@ def _become_task(
         os.chdir(order.directory)
         if order.stdout or order.stderr:
             _redirect(order)
+        if home.warm is not None and home.warm.runs(home, order):
+            _close_all_but((0, 1, 2, *held))
+            home.warm.become(home.prctl, order.argv, env)
         found = _found(order.argv[0], env.get("PATH", ""))
         if found and found != order.argv[0]:
             with suppress(OSError):
                 os.execve(found, order.argv, env)
         os.execvpe(order.argv[0], order.argv, env)
+
+
+def _close_all_but(kept: tuple[int, ...]) -> None:
+    """Close the descriptors that an exec would close."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in kept:
+            with suppress(OSError):  # the one of this list
+                os.close(int(name))
 
 
 def _redirect(order: AttemptOrder) -> None:
@@ -1050,11 +1118,34 @@ def serve(fd: int) -> None:
                 home = home._replace(output=tuple(map(os.dup, fds)))
             elif word == b"loose":
                 home.prctl(_PR_SET_CHILD_SUBREAPER, 0)
+            elif word == b"warm":
+                home = home._replace(warm=_warmed(_read_all(fds[0])))
             elif word == b"shim":
                 _fork_shim(home, fds[0], sock)
             for received in fds:
                 os.close(received)
     _outlive_shims(home)
+
+
+def _warmed(values: Mapping[str, Any]) -> WarmProgram | None:
+    """Load a program and modules; return nothing if that fails, so that its tasks start an interpreter each."""
+    import importlib
+    import types
+
+    sys.path[:] = [*values["path"]] or sys.path
+    module = types.ModuleType("scheduler.runtime.task_launcher")
+    module.__file__ = values["program"]
+    try:
+        with open(values["program"], "rb") as file:
+            exec(compile(file.read(), values["program"], "exec"), module.__dict__)
+        for name in values["modules"]:
+            importlib.import_module(name)
+    except Exception:  # noqa: BLE001 - a module of the user raises anything; the task will tell it again
+        return None
+    sys.modules[module.__name__] = module
+    gc.collect()
+    gc.freeze()
+    return WarmProgram(values["python"], values["program"], module.main, module)
 
 
 _REST = 1.0

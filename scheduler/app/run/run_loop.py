@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pkgutil import walk_packages
@@ -19,7 +20,7 @@ from scheduler.app.observe.run_facts import places
 from scheduler.app.observe.run_reader import RunReader
 from scheduler.app.observe.status_snapshot import StatusRecorder
 from scheduler.app.run.session import RunSession
-from scheduler.app.run.task_list import QUEUE
+from scheduler.app.run.task_list import CALLS, QUEUE
 from scheduler.core.model import GOOD_ENDS, Profiling, State
 from scheduler.core.ports import Request, SubmissionResult, View
 from scheduler.core.reporting.run_history import totals
@@ -228,6 +229,8 @@ def _make_engine(session: RunSession) -> LocalEngine:
 
     run, shell = session.places, session.shell.shell
     server = ForkServer(run.shim, shell.environ, shell.beyond(this_shell()), run.server)
+    if session.meta["door"] == CALLS:
+        server.warm = {"python": sys.executable, "program": str(run.launcher), "modules": ["cloudpickle"], "path": []}
     engine = LocalEngine(run.tasks, server, session.meta["token"], log_max=session.settings.log_max)
     code = RunCode(run.code, json.loads(session.meta.get("code", "{}")))
     engine.mend_code(code.mend)
@@ -258,8 +261,6 @@ def _make_view(session: RunSession, sink: LineSink, stack: contextlib.ExitStack)
     plain = PlainView(sink, store.job, session.places.task_log, lambda: brain.state_counts, session.history, labels)
     if not session.inherits:
         return plain
-    import sys
-
     from scheduler.ui.terminal.sink import LineSink
     from scheduler.ui.terminal.slot_view import SlotView
 

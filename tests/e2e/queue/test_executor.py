@@ -298,6 +298,78 @@ def ended(pid: int) -> bool:
     return True
 
 
+class TestWarmStart:
+    """Calls are forks of a server that has loaded Python; they are to behave as if an interpreter had started."""
+
+    def test_a_call_starts_no_interpreter_and_is_called_like_one(self, executor: Executor) -> None:
+        def own() -> tuple[str, str]:
+            return Path("/proc/self/cmdline").read_text(), Path("/proc/self/comm").read_text()
+
+        command, name = executor.submit(own).result(60)
+        assert "task_launcher.py\0" not in command
+        assert name.strip() == os.path.basename(sys.executable)[:15]
+
+    def test_a_variable_that_python_reads_at_its_start_makes_an_interpreter_start(self, executor: Executor) -> None:
+        def own() -> tuple[int, bool]:
+            return sys.flags.optimize, "task_launcher.py\0" in Path("/proc/self/cmdline").read_text()
+
+        assert executor.options(env={"PYTHONOPTIMIZE": "1"}).submit(own).result(60) == (1, True)
+
+    def test_a_call_has_no_descriptors_of_its_shim(self, executor: Executor) -> None:
+        def own() -> list[str]:
+            paths = []
+            for fd in os.listdir("/proc/self/fd"):
+                with contextlib.suppress(OSError):
+                    paths.append(os.readlink(f"/proc/self/fd/{fd}"))
+            return paths
+
+        paths = executor.submit(own).result(60)
+        assert not [path for path in paths if path.startswith(("socket:", "pipe:", "anon_inode:"))]
+        assert sum(path.endswith(".log") for path in paths) == 2
+
+    def test_exit_functions_run_threads_are_joined_and_output_is_flushed(self, executor: Executor) -> None:
+        def leave() -> None:
+            import atexit
+            import time
+
+            atexit.register(print, "exit function")
+            threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+            print("call")
+
+        future = executor.submit(leave)
+        future.result(60)
+        assert sorted(future.log().splitlines()) == ["call", "exit function", "thread"]
+
+    def test_a_call_starts_processes_of_its_own(self, executor: Executor) -> None:
+        def start() -> tuple[str, list[int]]:
+            import multiprocessing
+
+            said = subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True, check=True).stdout
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                return said, pool.map(abs, [-2])
+
+        assert executor.submit(start).result(60) == ("1\n", [2])
+
+    def test_random_numbers_differ_from_call_to_call(self, executor: Executor) -> None:
+        def draw() -> float:
+            import random
+
+            return random.random()
+
+        assert len({future.result(60) for future in [executor.submit(draw) for _ in range(3)]}) == 3
+
+    def test_signals_are_those_of_a_python_program(self, executor: Executor) -> None:
+        def handlers() -> list[object]:
+            names = ("SIGINT", "SIGTERM", "SIGPIPE", "SIGCHLD")
+            told = [getattr(signal.getsignal(getattr(signal, name)), "name", "function") for name in names]
+            return [*told, signal.pthread_sigmask(signal.SIG_BLOCK, [])]
+
+        here = "import signal; print([getattr(signal.getsignal(getattr(signal, n)), 'name', 'function') for n in "
+        here += "('SIGINT', 'SIGTERM', 'SIGPIPE', 'SIGCHLD')] + [signal.pthread_sigmask(signal.SIG_BLOCK, [])])"
+        plain = subprocess.run([sys.executable, "-c", here], capture_output=True, text=True, check=True).stdout
+        assert repr(executor.submit(handlers).result(60)) == plain.strip()
+
+
 class TestDeaths:
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
     def test_a_killed_caller_leaves_no_call_running(self, project: Project, number: int) -> None:
