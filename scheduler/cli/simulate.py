@@ -13,12 +13,15 @@ from scheduler.errors import UsageError
 from scheduler.values import replace
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from scheduler.app.simulate.simulated_run import Scene
+    from scheduler.core.model import Device
     from scheduler.runtime.settings import Settings
-    from scheduler.simulation.workload import InitialKnowledge
+    from scheduler.simulation.workload import InitialKnowledge, TraceRow
 
 SETTINGS = (
-    "num", "order", "buffer", "max_load", "max_gpu_load", "profile", "profile_epochs", "settle", "margin",
+    "num", "order", "window", "buffer", "max_load", "max_gpu_load", "profile", "profile_epochs", "settle", "margin",
     "my_columns",
 )  # fmt: skip
 """Settings that are flags of `simulate`, with the meaning they have in `run`."""
@@ -49,6 +52,9 @@ def parser() -> Parser:
     made.add_argument("--json", action="store_true", help="print the result as JSON; with --compare, a list")
     made.add_argument("-o", "--output", metavar="FILE", help="write the schedule as an SVG chart")
     _add_arrivals(made)
+    made.add_argument(
+        "--begin", metavar="TIME|DATE", help="earliest start of rows without a Begin: 22:00, +2h or 2026-12-01T08:00"
+    )
     _add_policies(made.add_argument_group("policies"))
     _add_behaviour(made.add_argument_group("task behaviour"))
     return made
@@ -158,8 +164,8 @@ def _scenes(args: argparse.Namespace, settings: Settings) -> tuple[Scene, Scene 
     if not args.devices:
         raise UsageError("give the machine: --devices 8x24GiB, --devices 4x24GiB,2x80GiB or --devices host:64GiB")
     from scheduler.app.run.options import RunOptions, rules
-    from scheduler.app.simulate.scenario import ScenarioSource, rows
     from scheduler.app.simulate.simulated_run import Scene
+    from scheduler.runtime import clock
     from scheduler.simulation.interference import MODELS
     from scheduler.simulation.machine_spec import parse_machine
     from scheduler.simulation.workload import workload
@@ -167,9 +173,7 @@ def _scenes(args: argparse.Namespace, settings: Settings) -> tuple[Scene, Scene 
     cores = float(os.cpu_count() or 1) if args.cores is None else flags.positive_number("--cores", args.cores)
     devices = parse_machine(args.devices, cores)
     known, seed = _known(args.known), flags.any_integer("--seed", args.seed)
-    arrive_over = None if args.arrive_over is None else flags.duration("--arrive-over", args.arrive_over)
-    source = ScenarioSource(args.file, flags.assumed_task(args.assume), args.all_at_once, arrive_over, seed)
-    tasks = rows(source, devices, settings)
+    tasks = _tasks(args, settings, devices, seed)
     largest = max(device.total for device in devices)
     if args.learning and (known.peaks or known.own):
         raise UsageError(f"--learning compares with known peaks: leave {args.known} out of --known, or --learning")
@@ -180,10 +184,30 @@ def _scenes(args: argparse.Namespace, settings: Settings) -> tuple[Scene, Scene 
             MODELS[args.interference],
             rules(RunOptions(), settings),
             _num(args, settings),
+            clock.wall(),
         )
         for its in ((known, replace(known, peaks=True)) if args.learning else (known,))
     ]
     return found[0], found[1] if args.learning else None
+
+
+def _tasks(args: argparse.Namespace, settings: Settings, devices: Sequence[Device], seed: int) -> Sequence[TraceRow]:
+    """Return the rows of the list or trace that would ever start."""
+    from scheduler.app.simulate.scenario import ScenarioSource, rows, without_held
+    from scheduler.core.tasks.fields import BEGIN
+    from scheduler.simulation.traces import looks_like_trace
+    from scheduler.ui.terminal.sink import hint
+    from scheduler.units import count
+
+    if args.begin is not None and looks_like_trace(args.file):
+        raise UsageError(f"--begin is for the rows of a list; {args.file} is a trace, whose rows have arrival_s")
+    arrive_over = None if args.arrive_over is None else flags.duration("--arrive-over", args.arrive_over)
+    assumed, fields = flags.assumed_task(args.assume), flags.checked_fields({BEGIN: args.begin} if args.begin else {})
+    source = ScenarioSource(args.file, assumed, args.all_at_once, arrive_over, seed, fields=fields)
+    tasks, held = without_held(source.path, rows(source, devices, settings))
+    if held:
+        hint(f"left out: {count(held, 'task')} that {'is' if held == 1 else 'are'} held, or would wait for one that is")
+    return tasks
 
 
 def _num(args: argparse.Namespace, settings: Settings) -> int | None:

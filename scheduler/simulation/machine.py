@@ -124,7 +124,8 @@ class SimulatedMachine:
         unmanaged: Mapping[str, int] | None = None,
         slowdown: Callable[[float], float] = shared,
     ) -> None:
-        self.now = now
+        self.now, self.wall_ahead = now, 0.0
+        """The time, and the seconds by which the wall clock is ahead of it."""
         self.devices = tuple(devices)
         self.caps, self.unmanaged = dict(caps or {}), dict(unmanaged or {})
         """The bytes that unmanaged processes use, by device."""

@@ -48,14 +48,15 @@ class SimulatedWorld:
         return self._machine.now
 
     def wall(self) -> float:
-        """Return the machine's time."""
-        return self._machine.now
+        """Return the time of the machine's wall clock."""
+        return self._machine.now + self._machine.wall_ahead
 
     def wait(self, timeout: float, until: float = inf) -> list[Happening]:
-        """Return the next events, or nothing when rows arrive or at the time `until`.
+        """Return the next events, or nothing when rows arrive or at the time `until` of the wall clock.
 
         The timeout applies only if nothing ever happens.
         """
+        until -= self._machine.wall_ahead
         if until not in (inf, self._alarm):
             self._alarm = until
             self._machine.wake_at(until)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from scheduler.app.observe.run_facts import places
@@ -15,6 +15,7 @@ from scheduler.core.profiling.earlier_versions import EarlierVersions
 from scheduler.core.profiling.profile import Profile
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.tasks import command
+from scheduler.core.tasks.after import parsed
 from scheduler.errors import InputError
 from scheduler.runtime.python_envs import Programs
 from scheduler.runtime.settings import Settings
@@ -23,7 +24,7 @@ from scheduler.simulation.workload import MeasuredTask, TraceRow, arriving_over,
 from scheduler.store.profiles import ProfileStore
 from scheduler.store.task_classes import TaskClassFinder
 from scheduler.units import GIB, count
-from scheduler.values import dataclass, replace
+from scheduler.values import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class ScenarioSource:
     seed: int = 1
     guess: bool = False
     """True if rows without a profile get typical values; False if they are refused."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """The texts of task fields, by column, for rows of a list without values of their own."""
 
 
 USUAL_EPOCH, USUAL_TIME, USUAL_PEAK = 30.0, 600.0, 4 * GIB
@@ -57,6 +60,29 @@ def rows(source: ScenarioSource, devices: Sequence[Device], settings: Settings) 
     if source.over is not None:
         return arriving_over(found, source.over, source.seed)
     return [replace(row, arrives=0.0) for row in found] if source.all_at_once else found
+
+
+def without_held(path: str, found: Sequence[TraceRow]) -> tuple[list[TraceRow], int]:
+    """Return the rows that would ever start, and the number of the others: held ones, and those that depend on them.
+
+    Raise InputError if there are none.
+    """
+    left, gone = list(found), [row for row in found if row.spec.terms.hold]
+    while gone:
+        names, out = {_name(row) for row in gone}, {id(row) for row in gone}
+        left = [row for row in left if id(row) not in out]
+        gone = [row for row in left if not names.isdisjoint(name for name, _ in _parents(row.spec.after))]
+    if not left:
+        raise InputError(path, "all of its rows are held, so nothing would start: nothing to simulate")
+    return left, len(found) - len(left)
+
+
+def _parents(after: str) -> Iterable[tuple[str, bool]]:
+    return parsed(after) if after else ()
+
+
+def _name(row: TraceRow) -> str:
+    return row.spec.name or row.job
 
 
 def _with_gpus(row: TraceRow, some: bool) -> TraceRow:
@@ -91,7 +117,7 @@ def _of_list(source: ScenarioSource, devices: Sequence[Device], settings: Settin
     """Return the rows of a list, read as `run` reads it."""
     python = chosen_python(settings)
     listing = csv_listing(
-        source.path, header=0, defaults={}, append="both", python=python.path, mine=settings.my_columns
+        source.path, header=0, defaults=source.fields, append="both", python=python.path, mine=settings.my_columns
     )
     some = any(device.is_gpu for device in devices)
     profile = _profiles(settings, Programs(os.environ, os.getcwd(), python))

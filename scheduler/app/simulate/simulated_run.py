@@ -131,6 +131,8 @@ class Scene:
     num: int | None = 20
     """The number of rows in a batch. None: all rows that arrive together are one batch, unless a policy goes batch by
     batch."""
+    wall: float = START
+    """The time of the wall clock at which it begins, for begins and windows."""
 
     def rows_in_batch(self, policy: str) -> int:
         """Return the number of rows in a batch."""
@@ -142,6 +144,7 @@ class Scene:
 def play(scene: Scene, policy: str = "packed") -> tuple[Simulation, RunHistory]:
     """Run a scene to its end; return the simulation and the history of its events."""
     machine = SimulatedMachine(scene.devices, now=START, slowdown=scene.interference.slowdown)
+    machine.wall_ahead = scene.wall - START
     book = MemoryRunStore(num=scene.rows_in_batch(policy), model=model, kept=False)
     known = {key: deepcopy(profile) for key, profile in scene.workload.known.items()}
     rules = own_peak.config(scene.rules) if policy == BATCHES else replace(scene.rules, policy=policy)

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -146,6 +147,22 @@ class TestLists:
         one = told(home, "jobs.csv", "--devices", "host:24GiB", "--cores", "2", "--no-deviation")
         assert 0 < one["makespan"] < 600
 
+    def test_rows_begin_at_their_time_or_that_of_the_flag_and_held_ones_are_left_out(self, home: Home) -> None:
+        rows = ("a,true,+2h,,,100,400", "b,true,,,,100,400", "c,true,,yes,,100,400", "d,true,,,c,100,400")
+        self.write(home, "Name,Command,Begin,Hold,After,duration_s,peak_mem_mib", *rows)
+        on = ("jobs.csv", "--devices", "host:24GiB", "--cores", "2", "--no-deviation")
+        one, later = told(home, *on), told(home, *on, "--begin", "+1h")
+        assert (one["tasks"], later["tasks"]) == (2, 2)
+        assert [found["makespan"] for found in (one, later)] == pytest.approx([7300.0] * 2, abs=60.0)
+        assert one["mean_completion"] + 1750.0 < later["mean_completion"]
+
+    def test_a_window_that_opens_later_delays_the_list(self, home: Home) -> None:
+        self.write(home, "Command,duration_s,peak_mem_mib", "true,100,400")
+        opens = datetime.now().astimezone() + timedelta(hours=2)
+        window = f"{opens:%H:%M}-{opens + timedelta(hours=1):%H:%M}"
+        one = told(home, "jobs.csv", "--devices", "host:24GiB", "--cores", "2", "--no-deviation", "--window", window)
+        assert 7000.0 < one["makespan"] <= 7300.0
+
     def test_missing_needs_are_named(self, home: Home) -> None:
         self.write(home, f"{self.FIVE},duration_s", ".,-1,train.py --n 1,5,1,100", ".,-1,train.py --n 2,5,1,")
         said = simulate(home, "jobs.csv", "--devices", "8x24GiB", code=2)
@@ -182,6 +199,7 @@ class TestLists:
         (("trace.csv", "--devices", "host:8GiB", "--cores", "0"), "--cores 0: give a number above 0"),
         (("trace.csv", "--devices", "8x24GiB", "--tasks", "5"), "--tasks has an effect only with --generate"),
         (("trace.csv", "--generate", "sweep"), "leave trace.csv out"),
+        (("trace.csv", "--devices", "8x24GiB", "--begin", "+2h"), "--begin is for the rows of a list"),
         (("--generate", "huge"), "not one of sweep, heavy, gangs"),
         (("--generate", "sweep", "--devices", "8x24GiB"), "--devices has no effect with --generate"),
         (("--generate", "sweep", "-o", "chart.svg"), "--output has no effect with --generate"),
