@@ -28,19 +28,28 @@ prepare() {
 }
 
 prepare_plugins() {
-    local mark wanted tools
-    wanted=$(sha256sum <"$root/plugins/pyproject.toml") mark=$venv/.plugins
-    [[ -r $mark && $(<"$mark") == "$wanted" ]] && return
-    mapfile -t tools < <("$python" -c '
-import sys, tomllib
-project = tomllib.load(open(sys.argv[1], "rb"))["project"]
-print(*project["optional-dependencies"]["test"], sep="\n")' "$root/plugins/pyproject.toml")
+    local mark now sweeper=$venv/sweeper
+    now=$(sha256sum <"$root/plugins/pyproject.toml") mark=$venv/.plugins
+    [[ -r $mark && $(<"$mark") == "$now" ]] && return
     say "installing the tools that plugins/ is for into $venv"
-    if "$python" -I -m pip install -q --disable-pip-version-check --retries 2 "${tools[@]}" >>"$log" 2>&1; then
-        printf '%s' "$wanted" >"$mark"
+    rm -rf "$sweeper"
+    if install_extra test && install_extra test-sweeper --no-deps --target "$sweeper"; then
+        printf '%s' "$now" >"$mark"
     else
-        say "they could not be installed (see $log): the tests of those that are missing are skipped"
+        say "not all of them could be installed (see $log): the tests of those that are missing are skipped"
     fi
+}
+
+# The requirements of an extra of plugins/, but not its distribution: the tests take that from the checkout.
+install_extra() {
+    local wanted
+    mapfile -t wanted < <("$python" -c '
+import sys, tomllib
+with open(sys.argv[1], "rb") as file:
+    project = tomllib.load(file)["project"]
+sys.stdout.writelines(f"{one}\n" for one in project["optional-dependencies"][sys.argv[2]])' \
+        "$root/plugins/pyproject.toml" "$1")
+    "$python" -I -m pip install -q --disable-pip-version-check --retries 2 "${@:2}" "${wanted[@]}" >>"$log" 2>&1
 }
 
 say() { printf '%s\n' "$*" >&2; }

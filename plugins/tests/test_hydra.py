@@ -161,3 +161,42 @@ def test_submitit_launcher_runs_the_same_program_on_this_machine(app: PluginHome
     tasks = last_tasks(app, 2)
     assert [task["state"] for task in tasks] == ["succeeded"] * 2
     assert " x=8" in str(tasks[1]["command"])
+
+
+SPHERE = """\
+defaults:
+  - override hydra/sweeper: optuna
+hydra:
+  sweeper:
+    sampler:
+      seed: 123
+    direction: minimize
+    storage: null
+    n_trials: 4
+    n_jobs: 2
+    params:
+      x: range(-5.5, 5.5, step=0.5)
+      y: choice(-5, 0, 5)
+x: 1
+y: 1
+"""
+"""The configuration of the first example of Hydra's sweeper for Optuna, with fewer trials."""
+
+
+@pytest.mark.long
+def test_optunas_sweeper_gets_what_the_jobs_return(app: PluginHome) -> None:
+    sweeper = Path(sys.prefix) / "sweeper"
+    if not (sweeper / "hydra_plugins/hydra_optuna_sweeper").exists():
+        pytest.skip("Hydra's sweeper for Optuna is not installed: ./scripts/test --all does so")
+    (app.root / "conf/sphere.yaml").write_text(SPHERE)
+    text = SUM.replace("return (cfg.x - 2) ** 2 + cfg.db.port", "return cfg.x**2 + cfg.y**2")
+    app.write("sphere.py", text.replace('config_name="config"', 'config_name="sphere"'))
+    env = {"PYTHONPATH": os.pathsep.join([str(sweeper), app.env["PYTHONPATH"]])}
+    app.python("sphere.py", "--multirun", *GSCHED, "hydra.sweep.dir=sphere", env=env)
+    found = dict(
+        line.strip().split(": ")
+        for line in (app.root / "sphere/optimization_results.yaml").read_text().splitlines()
+        if line[-1] != ":"
+    )
+    values = [float(str(task["result.return_value"])) for task in last_tasks(app, 4)]
+    assert float(found["best_value"]) == min(values)
