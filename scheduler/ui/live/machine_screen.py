@@ -21,6 +21,8 @@ from scheduler.ui.verbs import status as status_words
 from scheduler.values import dataclass
 
 HINTS = "? keys   ↑↓ select   Enter open the run   q leave"
+PROGRESS = 50
+"""The least width of a run's progress, with when it will end."""
 Place = tuple[int, int | None]
 """A run, and one of its tasks; None: the run itself."""
 
@@ -210,7 +212,7 @@ def _row(one: LiveTask) -> TaskRow:
 def _run_line(status: LiveStatus, name: int, width: int, *, selected: bool) -> Line:
     """Return a run with its progress and when it will end; `name` is the width of its name."""
     words = fit(_run_name(status), name, pad=True)
-    counts = panels.counts(status, max(12, width - name - 4) // 2, bad_first=True)
+    counts = panels.counts(status, max(0, width - name - 4 - PROGRESS), bad_first=True)
     rest = width - name - 4 - sum(columns(text) for text, _ in counts)
     line: Line = ((words + "  ", "bold cyan"), *panels.progress(status, rest), ("  ", ""), *counts)
     if not selected:

@@ -21,7 +21,7 @@ from scheduler.core.reporting.live_status import (
     waiting,
 )
 from scheduler.core.reporting.run_history import RunHistory
-from scheduler.ui.live.machine_screen import MachinePicture, MachineScreen, RunPane
+from scheduler.ui.live.machine_screen import MachinePicture, MachineScreen, RunPane, _run_line
 from scheduler.ui.terminal import panels
 from scheduler.ui.text import columns, fit
 from scheduler.units import GIB, parse_size
@@ -258,3 +258,13 @@ def test_memory_of_a_task_that_has_ended_since_the_measurement_is_not_used_by_ot
     (bar,) = StatusBuilder(12, "", brain, history, named, {}).paint(ObservedState([measured], used), 100.0).bars
     assert bar.ours == 3 * GIB
     assert bar.others == measured.device.total - measured.free - 8 * GIB
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_line_of_a_run_on_the_machine_keeps_its_bar_and_shows_failures_before_what_waits(width: int) -> None:
+    brain, history = mixed_run()
+    line = "".join(piece for piece, _ in _run_line(picture(brain, history), 14, width, selected=False))
+    assert columns(line) <= width
+    assert line.count("·") >= 3
+    assert ("1 failed" in line) is (width == 120)
+    assert "waiting" not in line or line.index("failed") < line.index("waiting")

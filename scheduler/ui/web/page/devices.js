@@ -3,6 +3,7 @@
 const PARTS = ["ours", "reserved", "others", "buffer"];
 // A device: { label, total, ours, reserved, others, buffer, says, load, loads, over }.
 function deviceRows(box, all, legend) {
+  box.style.setProperty("--label", Math.max(4, ...all.map(d => d.label.length)) + 1 + "ch");  // one width for all rows
   all.forEach((device, i) => {
     let row = box.children[i];
     if (!row) {
