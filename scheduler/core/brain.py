@@ -196,7 +196,7 @@ class Brain(RunState):
         self._alive[task.id] = task
         if event.purpose is Purpose.PROBE or event.source.is_watched or self.is_unsure(task.id):
             self._learning[task.id] = None
-        self.capacity.come(event)
+        self.capacity.come(event, self.known_peaks(event))
         if self.task_table.kind(task.id) == 0:
             self._unknown.append(task.id)
         task.peak = {}
@@ -256,12 +256,12 @@ class Brain(RunState):
         task.placement = replace(task.placement, reservation=event.reservation, busy=event.busy or task.placement.busy)
         if event.cause.changes_sides:
             self._change_sides(task, sees, event.cause, at)
-        self.capacity.come(task.placement)
-        task.history.append(f"reservation {event.cause}")
-        task.loaded = task.loaded or event.busy > 0
         was_at_its_beginning = estimator.is_at_its_beginning(task, self.rules)
         if event.cause.settles:
             task.settled = True
+        self.capacity.come(task.placement, self.known_peaks(task.placement))
+        task.history.append(f"reservation {event.cause}")
+        task.loaded = task.loaded or event.busy > 0
         task.overdue = task.overdue or event.cause is ResizeCause.OVERDUE
         if was_at_its_beginning and not estimator.is_at_its_beginning(task, self.rules):
             self._note_beginning()

@@ -59,6 +59,9 @@ class SchedulingConfig:
     margin: float = 0.10
     margin_bytes: int = 256 * MIB
     """A peak gets a margin of 10 % + 256 MiB: no out-of-memory per 1,000 tasks in replays of measured workloads."""
+    share_margins: bool = True
+    """True if the tasks on one GPU share the headroom for their growth, since they do not all grow at once; False if
+    each has its own, because the user chose a margin or MPS enforces each reservation."""
     tight_samples: int = 5
     tight_spread: float = 0.02
     tight_margin: float = 0.03

@@ -135,6 +135,23 @@ class RunState:
         """Return all tasks with an attempt that is placed or running."""
         return list(self._alive.values())
 
+    def known_peaks(self, placement: Placement) -> dict[str, int]:
+        """Return the known peaks of an attempt by GPU, if it shares its margins there; else nothing.
+
+        The peak is its own one once it has settled, else that of its class.
+        """
+        if not self.rules.share_margins or not placement.gpus or placement.purpose is not Purpose.RUN:
+            return {}
+        task = self.tasks.get(placement.task)
+        if task is not None and task.floors:
+            return {}
+        if task is not None and task.settled and task.attempts == placement.attempt:
+            return {key: task.peak.get(key, 0) for key in placement.gpus}
+        if placement.source.is_watched:
+            return {}
+        asks = self.need(placement.task, len(placement.gpus), untouched=True).gpus
+        return {key: ask.bare for key, ask in zip(placement.gpus, asks, strict=False) if ask.shared}
+
     def load_beside(self, placement: Placement) -> dict[str, float]:
         """Return the load that the other tasks of this run are expected to put on each GPU of a placement."""
         return {
@@ -260,7 +277,7 @@ class RunState:
         other._alive = {number: task for number, task in self._alive.items() if number not in ids}
         other.capacity = CapacityView(self.rules)
         for placement in other.placements():
-            other.capacity.come(placement)
+            other.capacity.come(placement, self.known_peaks(placement))
         return other
 
     @property

@@ -106,7 +106,11 @@ SETTINGS = {
     "my_columns": ("names", "–", "Columns of your own whose names look like misspelled task fields."),
     "memory_args": ("names", "learned", "Only these arguments of a script determine its memory."),
     "ignore_args": ("names", "learned", "These arguments of a script do not change its memory."),
-    "margin": ("share and size", "10%+256MiB", "What is added to a known peak when memory is reserved."),
+    "margin": (
+        "share and size",
+        "10%+256MiB",
+        "What is added to a known peak when memory is reserved. Without it the tasks on one GPU share it.",
+    ),
     "profile_id": ("own, same", "own", "Whether a probe gets an id of its own in the command, or that of its task."),
     "log_max": ("size", "1GiB", "Size above which the middle of a task's log is removed; head and tail are kept."),
     "cgroup": ("auto, never", "auto", "Whether each attempt gets a control group of its own, if that is allowed."),

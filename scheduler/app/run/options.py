@@ -126,6 +126,7 @@ def rules(choices: RunOptions, settings: Settings, *, mps: bool = False) -> Sche
         unmanaged_calm=settings.unmanaged_calm,
         margin=settings.margin[0],
         margin_bytes=settings.margin[1],
+        share_margins="margin" not in settings.source and not (mps and choices.mps_fence),
         learn_only=choices.learn_only,
         first_rows=0 if choices.keep_going else FIRST_ROWS,
         max_failures=choices.max_failures,

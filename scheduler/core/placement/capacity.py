@@ -82,6 +82,8 @@ class CapacityView:
         self._rules = rules
         self._here: dict[str, dict[int, Placement]] = {}
         """Live reservations by device; what is left is computed from them and never counted up and down."""
+        self._peaks: dict[str, dict[int, int]] = {}
+        """The known peaks of tasks that share their margins, by device and task."""
         self._sums: dict[str, LeaseSums] = {}
         """The sums over the leases on each device that is not stale."""
         self._since: dict[str, int] = {}
@@ -112,10 +114,12 @@ class CapacityView:
         """Compute all devices again under other rules."""
         self._rules, self._machine, self._budgets = rules, None, ()
 
-    def come(self, placement: Placement) -> None:
-        """Add a live reservation, or replace it."""
+    def come(self, placement: Placement, peaks: Mapping[str, int] | None = None) -> None:
+        """Add a live reservation, or replace it; `peaks` are its known peaks by device, if it shares its margins."""
         for key, bytes_ in placement.reservation.items():
             self._here.setdefault(key, {})[placement.task] = placement
+            if peaks and (peak := peaks.get(key)):
+                self._peaks.setdefault(key, {})[placement.task] = peak
             self._since[key] = self._since.get(key, 0) + bytes_
             self._stale.add(key)
 
@@ -123,6 +127,7 @@ class CapacityView:
         """Remove a reservation."""
         for key, bytes_ in placement.reservation.items():
             del self._here[key][placement.task]
+            self._peaks.get(key, {}).pop(placement.task, None)
             self._since[key] = self._since.get(key, 0) - bytes_
             self._stale.add(key)
 
@@ -139,6 +144,21 @@ class CapacityView:
     def kept_aside(self, key: str) -> int:
         """Return the bytes of a GPU that are reserved for attempts which compute without it."""
         return sum(one.reservation[key] for one in self.here(key) if key in one.visible)
+
+    def margins_beside(self, placement: Placement) -> dict[str, tuple[int, float]]:
+        """Return what the other tasks of known memory on its GPUs have reserved above their peaks, and the sum of the
+        squares of these peaks, by GPU.
+        """
+        found = {}
+        for key in placement.gpus:
+            known = [
+                (one.reservation[key], self._peaks.get(key, {}).get(one.task, 0))
+                for one in self.here(key)
+                if one.task != placement.task
+            ]
+            spare = sum(max(0, reserved - peak) for reserved, peak in known if peak)
+            found[key] = (spare, sum(float(peak) * peak for _, peak in known))
+        return found
 
     def here(self, key: str) -> Iterable[Placement]:
         """Return the live reservations on a device."""
@@ -220,7 +240,7 @@ class CapacityView:
         key = budget.device.key
         sums = self._sums.get(key)
         if sums is None:
-            sums = self._sums[key] = sums_on(budget.device, self.here(key), machine)
+            sums = self._sums[key] = sums_on(budget.device, self.here(key), machine, self._peaks.get(key))
         room = capacity_of(budget, sums, machine, self._rules)
         self._released.steady(room, machine.now)
         (self._coming.add if room.coming else self._coming.discard)(key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import (
@@ -53,6 +53,10 @@ class DeviceCapacity:
     """The part of `released` that does not depend on leases whose use has not been measured yet."""
     unsettled: int = 0
     """The number of this run's tasks here that started with unknown memory and have not settled."""
+    spare: int = 0
+    """Bytes reserved here above the known peaks of this run's tasks: the headroom that they share."""
+    squares: float = 0.0
+    """The sum of the squares of these peaks."""
     kept_for: str = ""
     """The task and user for which the device, or capacity on it, is kept in this pass."""
 
@@ -73,6 +77,8 @@ class DeviceCapacity:
             self.released,
             self.released_surely,
             self.unsettled,
+            self.spare,
+            self.squares,
             self.kept_for,
         )
 
@@ -128,17 +134,27 @@ class LeaseSums:
     unseen: int = 0
     """The reservations of leases whose use is not measured yet."""
     load: float = 0.0
+    spare: int = 0
+    """Bytes reserved above the known peaks of this run's tasks."""
+    squares: float = 0.0
+    """The sum of the squares of these peaks."""
     alone: bool = False
     """True if a lease has the device alone."""
     unreadable: str = ""
     """Whose lease cannot be read."""
 
 
-def sums_on(device: Device, mine: Iterable[Placement], machine: Machine) -> LeaseSums:
-    """Return the sums over the leases on a device; `mine` are at least the reservations of this run that live there."""
+def sums_on(
+    device: Device, mine: Iterable[Placement], machine: Machine, peaks: Mapping[int, int] | None = None
+) -> LeaseSums:
+    """Return the sums over the leases on a device; `mine` are at least the reservations of this run that live there.
+
+    `peaks` are the known peaks on the device of those tasks that share their margins, by task.
+    """
     key, seen, is_gpu = device.key, machine.used, device.is_gpu
     ours, load, alone, unreadable = 0, 0.0, False, ""
-    in_use = untaken = unseen = 0
+    in_use = untaken = unseen = spare = 0
+    squares = 0.0
     for placement in mine:  # one loop for all sums: it is most of the cost of a changed device in a pass
         reserved = placement.reservation.get(key)
         if reserved is None:
@@ -149,6 +165,10 @@ def sums_on(device: Device, mine: Iterable[Placement], machine: Machine) -> Leas
         untaken += reserved - holds if reserved > holds else 0
         unseen += reserved if used is None else 0
         load += placement.busy if is_gpu else placement.load_on(device)
+        if peaks and (known := peaks.get(placement.task)):
+            peak = max(known, holds)
+            spare += max(0, reserved - peak)
+            squares += float(peak) * peak
         ours += 1
         alone = alone or (placement.alone and key in placement.devices)
     residents = ours
@@ -162,16 +182,27 @@ def sums_on(device: Device, mine: Iterable[Placement], machine: Machine) -> Leas
         alone = alone or (lease.alone and _runs_on(key, lease.reserved))
         if lease.unreadable and (not lease.reserved or _runs_on(key, lease.reserved)):
             unreadable = lease.unreadable
-    return LeaseSums(ours, residents, in_use, untaken, unseen, load, alone, unreadable)
+    return LeaseSums(ours, residents, in_use, untaken, unseen, load, spare, squares, alone, unreadable)
 
 
-def capacities(machine: Machine, own: Iterable[Placement], rules: SchedulingConfig) -> dict[str, DeviceCapacity]:
-    """Return the capacity of every device, before this pass places anything."""
+def capacities(
+    machine: Machine,
+    own: Iterable[Placement],
+    rules: SchedulingConfig,
+    peaks_of: Callable[[Placement], Mapping[str, int]] = lambda _: {},
+) -> dict[str, DeviceCapacity]:
+    """Return the capacity of every device, before this pass places anything.
+
+    `peaks_of` returns the known peaks of an attempt that shares its margins, by GPU.
+    """
     mine = list(own)
-    return {
-        budget.device.key: capacity_of(budget, sums_on(budget.device, mine, machine), machine, rules)
-        for budget in machine.budgets
-    }
+    peaks = {placement.task: peaks_of(placement) for placement in mine}
+
+    def sums(device: Device) -> LeaseSums:
+        known = {task: here[device.key] for task, here in peaks.items() if device.key in here}
+        return sums_on(device, mine, machine, known)
+
+    return {budget.device.key: capacity_of(budget, sums(budget.device), machine, rules) for budget in machine.budgets}
 
 
 def capacity_of(budget: DeviceBudget, leases: LeaseSums, machine: Machine, rules: SchedulingConfig) -> DeviceCapacity:
@@ -197,6 +228,8 @@ def capacity_of(budget: DeviceBudget, leases: LeaseSums, machine: Machine, rules
         shut=shut,
         released=(most_released if coming else released) - kept_free,  # what is given back is in no number yet
         released_surely=min(free_then, most_released) - kept_free,
+        spare=leases.spare,
+        squares=leases.squares,
     )
 
 

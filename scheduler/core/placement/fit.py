@@ -10,6 +10,7 @@ from scheduler.core.model import HOST, DeviceBudget, Placement, Terms
 from scheduler.core.placement.device_capacity import ENOUGH, NEARLY, DeviceCapacity, largest
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, declared, gpus_of
+from scheduler.core.profiling.estimator import with_shared_margin
 from scheduler.values import replace
 
 
@@ -285,7 +286,10 @@ def _fit_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: Sched
     """
     most = room.most
     if room.residents and ask.is_plain and ask.bare <= most - rules.buffer:
-        reservation = max(ask.bare, min(ask.bytes or 0, most - rules.buffer))
+        wanted = ask.bytes or 0
+        if ask.shared and room.squares:
+            wanted = with_shared_margin(ask.bare, wanted, room.spare, room.squares, rules)
+        reservation = max(ask.bare, min(wanted, most - rules.buffer))
         return reservation if reservation <= room.bytes else _too_little(task, reservation, room)
     return _fit_odd_bytes(task, ask, room, rules)
 
@@ -348,10 +352,16 @@ def least_unknown(least: int, room: DeviceCapacity, rules: SchedulingConfig) -> 
     return max(min(half, most), min(least, most))
 
 
-def take(rooms_: Mapping[str, DeviceCapacity], placement: Placement) -> None:
-    """Subtract a placement from the working copy, so that later placements of this pass take it into account."""
+def take(rooms_: Mapping[str, DeviceCapacity], placement: Placement, peaks: Mapping[str, int] | None = None) -> None:
+    """Subtract a placement from the working copy, so that later placements of this pass take it into account.
+
+    `peaks` are its known peaks by device, if it shares its margins.
+    """
     for key, bytes_ in placement.reservation.items():
         room = rooms_[key]
+        if peaks and (peak := peaks.get(key)):
+            room.spare += max(0, bytes_ - peak)
+            room.squares += float(peak) * peak
         room.bytes -= bytes_
         room.load -= placement.load_on(room.device)
         room.residents += 1

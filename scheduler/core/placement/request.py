@@ -27,6 +27,9 @@ class MemoryRequest:
     enough: int = 0
     """The bytes with which a task of unknown memory starts if no other such task has still to settle; 0: all of
     `bytes`."""
+    shared: int = 0
+    """The fewest bytes with which a task of known memory starts beside others that share its margin; 0: all of
+    `bytes`."""
     is_plain: bool = field(init=False, repr=False, compare=False)
     """True if it is a number of bytes without further conditions."""
 
@@ -42,7 +45,7 @@ class MemoryRequest:
     @property
     def starts_with(self) -> int:
         """The fewest bytes with which the task may start; 0 if that is unknown."""
-        return self.enough or self.bytes or 0
+        return self.enough or self.shared or self.bytes or 0
 
 
 @dataclass(frozen=True, slots=True)

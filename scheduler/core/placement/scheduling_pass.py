@@ -234,10 +234,10 @@ class SchedulingPass(QueuePass):
             return
         firm = self.brain.knows(task.number, len(need.gpus))
         if firm or need.source is EstimateSource.DECLARED:  # similar tasks may show that any other needs less
-            self.walk.keep(min(ask.bytes or 0 for ask in need.gpus), busy if firm else 0.0)
+            self.walk.keep(min(ask.starts_with for ask in need.gpus), busy if firm else 0.0)
 
     def _use(self, placement: Placement) -> None:
-        self.scratch.take(placement)
+        self.scratch.take(placement, self.brain.known_peaks(placement))
         if is_watched(placement, settled=False) and placement.gpus:
             self.stagger.count(placement)
 

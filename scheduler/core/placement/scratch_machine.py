@@ -54,13 +54,13 @@ class ScratchMachine:
 
     # ---- changes ----
 
-    def take(self, placement: Placement) -> None:
-        """Subtract a placement, so that later placements of this pass take it into account."""
+    def take(self, placement: Placement, peaks: Mapping[str, int] | None = None) -> None:
+        """Subtract a placement with these known peaks, so that later placements of this pass take it into account."""
         gpus = [(self._capacity.numbers[key], self.rooms[key]) for key in placement.gpus]
         self._own_free()
         for number, room in gpus:
             self.free.remove(number, room, self._rules)
-        fit.take(self.rooms, placement)
+        fit.take(self.rooms, placement, peaks)
         for number, room in gpus:
             self.free.add(number, room, self._rules)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import sqrt
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from scheduler.core.config import SchedulingConfig
@@ -57,7 +59,7 @@ def _main(
     if rules.profile is Profiling.OFF:
         return EstimateSource.MEASURED, tuple(MemoryRequest(None) for _ in parts)
     if profile is not None and profile.knows(gpus):
-        return profile.source(gpus), tuple(_known(profile.part(part), rules) for part in parts)
+        return profile.source(gpus), tuple(_known(profile.part(part), rules, shares=gpus > 0) for part in parts)
     if guess is not None and all(part in guess.peaks for part in parts):
         return guess.by, tuple(_guessed(guess, part, rules) for part in parts)
     above = [profile.part(part).above if profile is not None else 0 for part in parts]
@@ -79,8 +81,9 @@ def _beside(
     return _guessed(guess, HOST, rules) if guess is not None and HOST in guess.peaks else MemoryRequest(None)
 
 
-def _known(peaks: Peaks, rules: SchedulingConfig) -> MemoryRequest:
-    return MemoryRequest(reserved_for(peaks, rules), peaks.peak)
+def _known(peaks: Peaks, rules: SchedulingConfig, *, shares: bool = False) -> MemoryRequest:
+    shared = least_shared(peaks.peak, rules) if shares and rules.share_margins else 0
+    return MemoryRequest(reserved_for(peaks, rules), peaks.peak, shared=shared)
 
 
 def _guessed(guess: PredictedPeak, part: str, rules: SchedulingConfig) -> MemoryRequest:
@@ -116,7 +119,11 @@ def _cores(terms: Terms, profile: Profile | None, gpus: int) -> float:
 def with_usual(
     asked: ResourceRequest, usual: int, expected: int, enough: int, rules: SchedulingConfig
 ) -> ResourceRequest:
-    """Return the request with an expected need, where it is known, for each GPU whose memory is unknown."""
+    """Return the request with an expected need, where it is known, for each GPU whose memory is unknown.
+
+    An expectation is an upper bound already; where margins are shared it gets none of its own.
+    """
+    above = least_shared if rules.share_margins else with_margin
 
     def told(ask: MemoryRequest) -> MemoryRequest:
         if ask.bytes is not None:
@@ -124,8 +131,8 @@ def with_usual(
         least = max(ask.least, usual)
         if not expected:
             return replace(ask, least=least)
-        bytes_ = with_margin(max(expected, ask.least), rules)
-        return replace(ask, bytes=bytes_, least=min(least, bytes_), enough=max(ask.least, with_margin(enough, rules)))
+        bytes_ = above(max(expected, ask.least), rules)
+        return replace(ask, bytes=bytes_, least=min(least, bytes_), enough=max(ask.least, above(enough, rules)))
 
     return replace(asked, gpus=tuple(map(told, asked.gpus))) if usual or expected else asked
 
@@ -167,6 +174,21 @@ def reserved_for(peaks: Peaks, rules: SchedulingConfig) -> int:
 def with_margin(peak: int, rules: SchedulingConfig) -> int:
     """Return a peak with the margin for the next attempt."""
     return int(peak * (1 + rules.margin)) + rules.margin_bytes
+
+
+def least_shared(peak: int, rules: SchedulingConfig) -> int:
+    """Return the least reservation for a known peak beside tasks that have margins of their own."""
+    return int(peak * (1 + rules.tight_margin))
+
+
+def with_shared_margin(peak: int, full: int, spare: int, squares: float, rules: SchedulingConfig) -> int:
+    """Return the reservation for a known peak on a GPU where known tasks have `spare` bytes above their peaks.
+
+    `squares` is the sum of the squares of these peaks. Independent errors add up to the root of the sum of their
+    squares, so one headroom of that size serves all tasks on the GPU; `full` is the reservation with an own margin.
+    """
+    headroom = rules.margin_bytes + rules.margin * sqrt(squares + float(peak) * peak)
+    return min(full, max(least_shared(peak, rules), peak + int(headroom) - spare))
 
 
 def short_of(placement: Placement, event: Exited) -> tuple[str, ...]:
@@ -222,15 +244,26 @@ def within(had: int, wanted: int, least: int, left: int | None) -> int:
     return wanted if left is None else min(wanted, max(least, had + max(0, left)))
 
 
-def cut(placement: Placement, peak: Mapping[str, int], rules: SchedulingConfig) -> dict[str, int] | None:
+def cut(
+    placement: Placement,
+    peak: Mapping[str, int],
+    rules: SchedulingConfig,
+    beside: Mapping[str, tuple[int, float]] = MappingProxyType({}),
+) -> dict[str, int] | None:
     """Return the reduced reservation of an unknown attempt that has settled: its peak and the margin, never more
     than before.
+
+    `beside` has the spare bytes and the squares of the peaks of the known tasks on the GPUs where margins are shared.
     """
     if not all(peak.get(key, 0) > 0 for key in placement.devices):
         return None
+
+    def settled(key: str) -> int:
+        full = with_margin(peak[key], rules)
+        return with_shared_margin(peak[key], full, *beside[key], rules) if key in beside else full
+
     return {
-        key: min(bytes_, with_margin(peak[key], rules)) if peak.get(key) else bytes_
-        for key, bytes_ in placement.reservation.items()
+        key: min(bytes_, settled(key)) if peak.get(key) else bytes_ for key, bytes_ in placement.reservation.items()
     }
 
 

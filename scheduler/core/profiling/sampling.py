@@ -71,7 +71,8 @@ def _resized(
         events.append(told)
     elif not any(key in placement.devices for key in news) and _may_settle(run, living, placement, now, busy == 0.0):
         known = not placement.source.is_watched and placement.purpose is Purpose.RUN
-        less = dict(placement.reservation) if known else estimator.cut(placement, seen, rules)
+        beside = run.capacity.margins_beside(placement) if rules.share_margins else {}
+        less = dict(placement.reservation) if known else estimator.cut(placement, seen, rules, beside)
         if less is not None:
             events.append(Peaked(task, attempt, seen))
             events.append(Resized(task, attempt, less, ResizeCause.SETTLED, busy or 0.0))

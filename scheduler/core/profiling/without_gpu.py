@@ -62,6 +62,9 @@ class _Capacity(Protocol):
     def left(self, key: str) -> int | None:
         """Return the bytes of a device that may still be reserved; None: unknown."""
 
+    def margins_beside(self, placement: Placement) -> dict[str, tuple[int, float]]:
+        """Return the spare bytes and the squares of the peaks of the other known tasks on its GPUs, by GPU."""
+
     def kept_aside(self, key: str) -> int:
         """Return the bytes of a GPU that are reserved for attempts which compute without it."""
 

@@ -236,7 +236,7 @@ def test_cached_capacities_equal_computed_ones(seed: int) -> None:
         life.step()
         now = life.machine()
         life.brain.capacity.look(now)
-        rooms = capacities(now, life.brain.placements(), life.brain.rules)
+        rooms = capacities(now, life.brain.placements(), life.brain.rules, life.brain.known_peaks)
         assert life.brain.capacity.rooms == steadied(rooms, life.brain)
         life.start(life.brain.decide(now).placements)
 
