@@ -23,6 +23,7 @@ import pytest
 import scheduler
 from scheduler import CallFailed, Executor, NotPassed, RemoteError, UsageError
 from tests.e2e.older_tools.project import Project
+from tests.support.faults import fault
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -154,6 +155,7 @@ class TestFailures:
         assert exc.args == ("no such layer",)
         assert "raise ValueError(text)" in str(exc.__cause__)
 
+    @fault(142)
     def test_a_call_that_is_killed_fails_alone_and_names_its_log(self, executor: Executor) -> None:
         def die() -> None:
             print("so far", flush=True)
@@ -371,6 +373,9 @@ class TestWarmStart:
 
 
 class TestDeaths:
+    """Programs, their copies and schedulers are killed."""
+
+    @fault(140)
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
     def test_a_killed_caller_leaves_no_call_running(self, project: Project, number: int) -> None:
         project.put(
@@ -385,8 +390,10 @@ class TestDeaths:
         project.command = [sys.executable, "-m", "scheduler"]
         wait_until(lambda: project.states("1") == ["cancelled", "cancelled"])
 
+    @fault(140)
     def test_a_copy_of_the_caller_does_not_keep_its_calls_alive(self, project: Project) -> None:
-        copy = "pid = os.fork()\nif not pid:\n    time.sleep(60)\n    os._exit(0)\nopen('copy', 'w').write(str(pid))\n"
+        copy = "import ctypes\npid = ctypes.CDLL(None).fork()\nif not pid:\n    time.sleep(60)\n    os._exit(0)\n"
+        copy += "open('copy', 'w').write(str(pid))\n"
         project.put(
             main=CALLER + f"ex = scheduler.Executor()\nex.submit(hold, 'one')\nsaid('one')\n{copy}time.sleep(600)\n"
         )
@@ -413,6 +420,7 @@ class TestDeaths:
             assert caller.wait(60) == -signal.SIGINT
         assert ended(read(project.root / "one"))
 
+    @fault(141)
     def test_calls_go_on_once_each_when_their_scheduler_is_killed(self, tmp_path: Path) -> None:
         go = tmp_path / "go"
 
