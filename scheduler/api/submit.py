@@ -43,8 +43,8 @@ class SubmittedTasks:
         self.ids = tuple(ids)
         self.queue = queue
         self.state = state
-        self._read_by: tuple[int, RunReader] | None = None
-        """The thread that reads the journal, and its reader."""
+        self._readers: dict[bool, tuple[int, RunReader]] = {}
+        """The readers of the journal, of the states alone or of all, each with the thread that it belongs to."""
 
     @classmethod
     def find(cls, ids: Iterable[int], state: str = "") -> SubmittedTasks:
@@ -59,7 +59,7 @@ class SubmittedTasks:
         return f"{type(self).__name__}(run={self.run}, ids={self.ids})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_read_by": None}
+        return {**self.__dict__, "_readers": {}}
 
     def states(self) -> dict[int, str]:
         """Return the state of each task by its id."""
@@ -75,6 +75,19 @@ class SubmittedTasks:
             return []
         with contextlib.closing(RunReader(find_run(self._settings(), f"r{self.run}"))) as reader:
             return list(reader.rows_of(self.ids))
+
+    def curves(self) -> dict[int, dict[str, list[tuple[float, float]]]]:
+        """Return the curves of all metrics that each task has reported so far: steps and values, by name.
+
+        They are read from the output and the results of running tasks too, as the live view does.
+        """
+        if not self.ids:
+            return {}
+        reader, found = self._reader(only_states=False), {}
+        for task in self.ids:
+            record = reader.metrics.of_task(task, reader.history.tasks.get(task))
+            found[task] = {name: curve.steps() for name, curve in record.curves.items()} if record else {}
+        return found
 
     @property
     def succeeded(self) -> bool:
@@ -128,15 +141,15 @@ class SubmittedTasks:
     def _settings(self) -> Any:
         return read_settings({"state": self.state or None})
 
-    def _reader(self) -> RunReader:
+    def _reader(self, *, only_states: bool = True) -> RunReader:
         """Return a reader that knows all that was recorded until now; a thread does not use that of another one."""
         here = threading.get_ident()
-        known = self._read_by
+        known = self._readers.get(only_states)
         if known is not None and known[0] == here:
             known[1].catch_up()
             return known[1]
-        reader = RunReader(find_run(self._settings(), f"r{self.run}"), only_states=True)
-        self._read_by = (here, reader)
+        reader = RunReader(find_run(self._settings(), f"r{self.run}"), only_states=only_states)
+        self._readers[only_states] = (here, reader)
         return reader
 
     def _unfinished(self) -> set[int]:

@@ -125,3 +125,12 @@ def test_submitted_tasks_are_found_again_by_their_ids(home: Home) -> None:
     submit(Task(command="true")).wait(PATIENCE)
     with pytest.raises(UsageError, match="0, 2: the tasks belong to 2 runs"):
         SubmittedTasks.find([0, 2])
+
+
+def test_curves_of_running_tasks_are_read_before_their_end(home: Home) -> None:
+    script = "for n in 1 2; do echo epoch $n loss 0.$n; done; while [ ! -e go ]; do sleep 0.05; done"
+    tasks = submit([Task(command=["sh", "-c", script]), sleeping(begin="+2h")])
+    wait_until(lambda: tasks.curves()[0] == {"loss": [(1.0, 0.1), (2.0, 0.2)]}, PATIENCE)
+    assert tasks.curves()[1] == {}
+    assert tasks.states()[0] == "running"
+    (home.root / "go").touch()
