@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -129,6 +130,14 @@ static uint64_t start_of(int pid)
     return state == 'Z' || state == 'X' ? 0 : start;
 }
 
+/* Whether a process lives that /proc does not show, because it is another user's (hidepid). */
+static int is_hidden(int pid)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/%d", pid);
+    return access(path, F_OK) && kill(pid, 0) && errno == EPERM;
+}
+
 static struct account *account_of(struct gpu *gpu, const struct holder *holder)
 {
     uint32_t known = gpu->accounted < ACCOUNTS ? gpu->accounted : ACCOUNTS;
@@ -168,7 +177,7 @@ void gpus_reap(struct gpus *gpus, int device)
         struct holder *holder = &gpus->holder[i];
         if (!holder->pid || holder->device != device)
             continue;
-        if (!holder->died && start_of(holder->pid) != holder->start)
+        if (!holder->died && start_of(holder->pid) != holder->start && !is_hidden(holder->pid))
             bury(gpus, holder, gpu->reaped); /* by the clock of this look: a later one would keep it until the next */
         if (holder->died && gpu->reaped - holder->died >= gpu->switches[SWITCH_linger])
             holder->pid = 0;
