@@ -10,7 +10,7 @@ from pathlib import Path
 
 from scheduler.core.model import DeviceBudget
 from scheduler.core.ports import Sample
-from scheduler.core.reporting.device_history import DeviceHistory
+from scheduler.core.reporting.device_history import DeviceHistory, parsed
 from scheduler.runtime import clock
 from scheduler.runtime.paths import replace_file
 
@@ -62,6 +62,6 @@ class LoadRecorder:
 def read_history(path: Path) -> DeviceHistory:
     """Return the recorded load of a run's devices; an empty one if there is none, or if it is damaged."""
     try:
-        return DeviceHistory.from_dict(json.loads(path.read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return parsed(path.read_bytes())
+    except OSError:
         return DeviceHistory()

@@ -176,6 +176,7 @@ RESULTS = {
     "mps": "`client` of MPS, or `turns` if it took turns; empty without MPS, or if it ended before the check.",
     "thread_percentage": "Share of the GPU's threads under MPS.",
     "fenced": "True if MPS limited the attempt to the reservation that it had last; empty without MPS.",
+    "energy_wh": "Watt hours of its attempts on GPUs, by the measured power; an estimate where tasks shared a GPU.",
 }
 """The description of every column of results."""
 

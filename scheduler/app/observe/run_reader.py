@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scheduler.app.observe.metric_files import AttemptMetrics
@@ -192,6 +192,7 @@ class RunReader:
         forms = [RowForm.unpack(text) for text in self._journal.forms()]
         labels = self.labels
         submitted = float(self.info.meta.get("accepted", "0"))
+        energies = self._energies()
 
         def make(task: int, batch: int, row: Row) -> dict[str, Any]:
             form = forms[row.form]
@@ -206,12 +207,23 @@ class RunReader:
                 task, batch, job, self.brain.state(task), self.history.tasks.get(task), shown(argv, secrets=secrets),
                 self._log(task),
                 self.history.submitted(batch, submitted), labels, self._done_by(task),
-                self._skipped_for(task),
+                self._skipped_for(task), energies.get(task),
             )  # fmt: skip
             made = columns.with_parameters(made, command.row_parameters(spec), form.varies)
             return made if secrets else masked(made, columns.OURS, columns.TEXTS)
 
         return make
+
+    def _energies(self) -> Mapping[int, float]:
+        """Return the energy of each task in watt hours; empty if the power of the run's GPUs was not recorded."""
+        try:
+            text = self.info.places.devices.read_bytes()
+        except OSError:
+            return {}  # most runs without GPUs; what follows is not loaded then
+        from scheduler.core.reporting.device_history import parsed
+        from scheduler.core.reporting.energy import watt_hours
+
+        return watt_hours(parsed(text), self.history.tasks)
 
     def done(self) -> Iterator[tuple[command.Content, int]]:
         """Yield the content of every done row, with the run that completed it: this one or an earlier one."""

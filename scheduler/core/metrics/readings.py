@@ -37,6 +37,8 @@ _PAIR = (
 _EPOCH = r"(?i)epochs?[\s:#\[=('\"]*(\d+(?:\.\d+)?)(?:\s*(?:/|of)\s*(\d+(?:\.\d+)?))?"
 _STEP = r"(?i)(?<![a-z])(?:global_?step|steps?|iter(?:ation)?s?|it)[\s:#\[=('\"]*(\d+(?:\.\d+)?)"
 _COUNT = r"(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)"
+_RAISED = rf"(?:\w+\.)*(?!(?i:{_SETS})Error$)[A-Z]\w*(?:Error|Exception|Warning)"
+"""The name of a Python exception, which a number may follow: `RuntimeError: 1 device wanted`."""
 _COLOURS = r"\x1b\[[0-9;?]*[A-Za-z]"
 _STEPS = ("step", "_step", "global_step", "iteration", "epoch")
 """The names in a reported object that hold the step, the first that is there."""
@@ -88,6 +90,8 @@ class LineReader:
             return True
         if self._names:
             return loose(name) in self._names
+        if re.fullmatch(_RAISED, name):
+            return False
         words = words_of(name) | frozenset(loose(name).split("_"))
         if blank and words <= _PLAIN:
             return False

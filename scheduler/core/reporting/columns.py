@@ -12,7 +12,7 @@ COLUMNS = (
     "id", "key", "row", "name", "state", "exit_code", "reason", "priority", "batch", "attempts", "ooms", "device",
     "gpus", "reserved_bytes", "peak_bytes", "host_reserved_bytes", "host_peak_bytes", "source", "submitted",
     "started", "ended", "waited_s", "ran_s", "neighbours_max", "stretched", "command", "directory", "log", "done_by",
-    "skipped_for", "mps", "thread_percentage", "fenced",
+    "skipped_for", "mps", "thread_percentage", "fenced", "energy_wh",
 )  # fmt: skip
 """The columns of results; the file's own columns follow, then `result.*`."""
 OURS = frozenset(COLUMNS)
@@ -32,6 +32,7 @@ def row(  # noqa: PLR0913  # all that a row is made of
     labels: Mapping[str, str] | None = None,
     done_by: int | None = None,
     skipped_for: str | None = None,
+    energy: float | None = None,
 ) -> dict[str, Any]:
     """Return one task's row; unknown values are None."""
     last = task_history.last if task_history else None
@@ -39,7 +40,7 @@ def row(  # noqa: PLR0913  # all that a row is made of
     values.update(
         id=task, key=job.key, row=job.spec.row, name=job.name, state=str(state), priority=job.spec.terms.priority,
         batch=batch, attempts=0, ooms=0, command=command, directory=job.spec.directory, submitted=submitted,
-        done_by=done_by, skipped_for=skipped_for,
+        done_by=done_by, skipped_for=skipped_for, energy_wh=energy,
     )  # fmt: skip
     if task_history is not None:
         values["reason"] = task_history.refused or (task_history.attempts[-1].reason if task_history.attempts else "")

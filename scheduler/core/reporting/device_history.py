@@ -1,14 +1,15 @@
-"""The load of devices over the time of a run, bounded: of a long run each point covers a longer time."""
+"""The load and the power of devices over the time of a run, bounded: of a long run each point covers a longer time."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from scheduler.core.model import DeviceBudget
 from scheduler.values import dataclass
 
-FORMAT = 1
+FORMAT = 2
 MOST_POINTS = 480
 """The number of points of one device; with more, two neighbours become one."""
 EVERY = 2.0
@@ -17,21 +18,24 @@ EVERY = 2.0
 
 @dataclass(frozen=True, slots=True)
 class LoadPoint:
-    """The state of a device at one time, or over a while: mean load, highest use and temperature."""
+    """The state of a device at one time, or over a while: mean load and power, highest use and temperature."""
 
     at: float
     busy: float
     used: int
     celsius: int | None = None
+    watts: float | None = None
 
     def with_next(self, other: LoadPoint) -> LoadPoint:
         """Return one point for this one and the one after it."""
         celsius = max((one for one in (self.celsius, other.celsius) if one is not None), default=None)
-        return LoadPoint(self.at, (self.busy + other.busy) / 2, max(self.used, other.used), celsius)
+        known = [one for one in (self.watts, other.watts) if one is not None]
+        watts = sum(known) / len(known) if known else None
+        return LoadPoint(self.at, (self.busy + other.busy) / 2, max(self.used, other.used), celsius, watts)
 
 
 class DeviceHistory:
-    """The load, the used memory and the temperature of the devices that report their load."""
+    """The load, the used memory, the temperature and the power of the devices that report their load."""
 
     def __init__(self) -> None:
         self.every = EVERY
@@ -44,7 +48,7 @@ class DeviceHistory:
             if budget.busy is not None and not budget.device.is_slot:
                 used = max(0, budget.device.total - budget.free)
                 points = self.points.setdefault(budget.device.key, [])
-                points.append(LoadPoint(at, budget.busy, used, budget.celsius))
+                points.append(LoadPoint(at, budget.busy, used, budget.celsius, budget.watts))
         if any(len(points) > MOST_POINTS for points in self.points.values()):
             self._thin()
 
@@ -70,10 +74,20 @@ class DeviceHistory:
         return made
 
 
+def parsed(text: bytes) -> DeviceHistory:
+    """Return the recorded history; an empty one if it is damaged."""
+    try:
+        return DeviceHistory.from_dict(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return DeviceHistory()
+
+
 def _told(point: LoadPoint) -> list[float | int | None]:
-    return [round(point.at, 1), round(point.busy, 3), point.used, point.celsius]
+    watts = None if point.watts is None else round(point.watts, 1)
+    return [round(point.at, 1), round(point.busy, 3), point.used, point.celsius, watts]
 
 
 def _read(said: Sequence[Any]) -> LoadPoint:
-    at, busy, used, celsius = said
-    return LoadPoint(float(at), float(busy), int(used), None if celsius is None else int(celsius))
+    at, busy, used, celsius, watts = said
+    heat, power = None if celsius is None else int(celsius), None if watts is None else float(watts)
+    return LoadPoint(float(at), float(busy), int(used), heat, power)

@@ -58,6 +58,8 @@ class AttemptHistory:
     """The GPUs that its program sees, on the host too."""
     port: int = 0
     """The network port that was kept for it; 0: none."""
+    busy: float = 0.0
+    """The share of time for which it kept its GPUs busy; 0 while that is unknown."""
     neighbours: int = 0
     """The largest number of other attempts of this run that shared a device with it at one time."""
 
@@ -71,7 +73,7 @@ class AttemptHistory:
     def end(self, event: Exited, at: float) -> None:
         """Apply the event of its end."""
         self.ended, self.seconds, self.outcome = at, event.seconds, event.outcome
-        self.code, self.signal, self.reason = event.code, event.signal, event.reason
+        self.code, self.signal, self.reason, self.busy = event.code, event.signal, event.reason, event.busy
         self.result, self.stretch, self.mps, self.solo = event.result, event.stretch, event.mps, event.solo
         self.raise_peak(event.peak)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_home import GpuHome, holding
+from tests.support.gpu_home import GpuHome, holding, training
 from tests.support.standin.box import NO_COMPILER
 from tests.support.waiting import wait_until
 
@@ -51,3 +51,12 @@ def test_status_and_top_show_what_the_living_scheduler_measured(home: GpuHome) -
 def test_status_looks_itself_where_no_scheduler_lives(home: GpuHome) -> None:
     assert [gpu["device"] for gpu in status(home)["gpus"]] == ["GPU 0", "GPU 1"]
     assert status(home, **NO_DRIVER)["gpus"] == []
+
+
+def test_results_have_the_energy_of_tasks(home: GpuHome) -> None:
+    home.jobs(training(peak="1GiB", seconds=3, busy=0.8), training(seconds=0.1, GPUs=0))
+    home.run()
+    on_gpu, on_host = json.loads(home.call("results", "r1", "--json", code=0).stdout)["tasks"]
+    watts = 40 + 260 * 0.8  # as the stand-in reports it
+    assert 0.3 * watts * 3 / 3600 < on_gpu["energy_wh"] < 1.5 * watts * 3 / 3600
+    assert on_host["energy_wh"] is None

@@ -31,7 +31,7 @@ def test_unknown_tasks_reserve_what_known_classes_need() -> None:
     place(b, *GPUS)
     for task in (1, 2):
         tell(b, started(task), replace(exited(task), peak={f"GPU-{task - 1}": 4 * GIB}))
-    unknown = "10 unknown: measured as they start, each reserves 6.8GiB until then, expected from 2 known task classes"
+    unknown = "10 unknown: measured as they start, each reserves 6.2GiB until then, expected from 2 known task classes"
     assert unknown in _memory(b, GPUS)
 
 

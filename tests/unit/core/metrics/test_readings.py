@@ -37,9 +37,15 @@ def test_usual_epoch_line_is_understood(line: str) -> None:
 @pytest.mark.parametrize("line", [
     "error: 5 files missing", "lossless 3", "loss of 3 packets", "it takes 3 minutes", "loss 3/10", "loss=12:30:01",
     "precision 16", "version loss-0.5", "2024-01-01 12:00:00 INFO lr", "", "\0" * 50,
+    "RuntimeError: 1 device wanted", "urllib3.exceptions.HTTPError: 503", "KeyError: 7", "LossWarning: 3 steps",
 ])  # fmt: skip
 def test_prose_has_no_metrics(line: str) -> None:
     assert [found for _, found in LineReader().lines(line) if found] == []
+
+
+@pytest.mark.parametrize("name", ["ValError", "TestError", "testError", "train_error", "Error_rate"])
+def test_error_of_a_set_is_a_metric(name: str) -> None:
+    assert [found for _, found in LineReader().lines(f"{name}: 0.25")] == [[(name, 0.25, None)]]
 
 
 def test_every_usual_metric_is_found_in_a_line_of_its_own() -> None:

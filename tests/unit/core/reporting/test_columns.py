@@ -32,7 +32,7 @@ def test_a_row_has_times_memory_and_exit_code_of_a_task_that_ran() -> None:
         "submitted": 100.0, "started": 103.5, "ended": 110.0, "waited_s": 3.5, "ran_s": 6.5, "neighbours_max": 0,
         "stretched": None,
         "command": "python train.py", "directory": "work", "log": "/log",
-        "done_by": None, "skipped_for": None, "mps": None, "thread_percentage": None, "fenced": None,
+        "done_by": None, "skipped_for": None, "mps": None, "thread_percentage": None, "fenced": None, "energy_wh": None,
     }  # fmt: skip
 
 

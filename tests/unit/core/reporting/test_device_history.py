@@ -17,15 +17,15 @@ def gpu(key: str) -> Device:
 
 
 def budget(busy: float | None, free: int = 400, celsius: int | None = 50, key: str = "GPU-1") -> DeviceBudget:
-    return DeviceBudget(gpu(key), free, busy=busy, celsius=celsius)
+    return DeviceBudget(gpu(key), free, busy=busy, celsius=celsius, watts=150.0)
 
 
-def test_point_has_load_used_memory_and_temperature() -> None:
+def test_point_has_load_used_memory_temperature_and_power() -> None:
     history = DeviceHistory()
     history.add(5.0, [budget(0.25), budget(None, key="host")])
     assert [*history.points] == ["GPU-1"]
     (point,) = history.points["GPU-1"]
-    assert (point.at, point.busy, point.used, point.celsius) == (5.0, 0.25, 600, 50)
+    assert (point.at, point.busy, point.used, point.celsius, point.watts) == (5.0, 0.25, 600, 50, 150.0)
 
 
 def test_long_history_stays_bounded_and_keeps_the_highest_use_and_the_mean_load() -> None:
@@ -48,7 +48,7 @@ def test_history_is_read_again_as_it_was_written() -> None:
     assert (again.points, again.every) == (history.points, history.every)
 
 
-@pytest.mark.parametrize("said", [{}, {"format": 2}, {"format": 1, "every": 2, "devices": {"a": [[1]]}}])
+@pytest.mark.parametrize("said", [{}, {"format": 1}, {"format": 2, "every": 2, "devices": {"a": [[1]]}}])
 def test_other_data_is_refused(said: dict[str, object]) -> None:
     with pytest.raises((KeyError, ValueError, TypeError)):
         DeviceHistory.from_dict(said)

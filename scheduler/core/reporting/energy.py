@@ -1,0 +1,54 @@
+"""The energy that tasks used, from the recorded power of their GPUs.
+
+What tasks that shared a GPU used is divided by their shares of its time, so it is an estimate; idle power counts too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+
+from scheduler.core.reporting.device_history import DeviceHistory, LoadPoint
+from scheduler.core.reporting.run_history import AttemptHistory, TaskHistory
+
+_HOUR = 3600.0
+
+
+def watt_hours(history: DeviceHistory, tasks: Mapping[int, TaskHistory]) -> dict[int, float]:
+    """Return the energy that the attempts of each task used on GPUs; no entry for a task without a known power."""
+    found: dict[int, float] = {}
+    all_ = [(task, attempt) for task, each in tasks.items() for attempt in each.attempts]
+    on_device: dict[str, list[tuple[int, AttemptHistory]]] = {}
+    for task, attempt in all_:
+        for device in history.points.keys() & attempt.devices:
+            on_device.setdefault(device, []).append((task, attempt))
+    for device, attempts in on_device.items():
+        for task, joules in _shares(history.points[device], history.every, attempts):
+            found[task] = found.get(task, 0.0) + joules / _HOUR
+    return {task: round(energy, 3) for task, energy in found.items()}
+
+
+def _shares(
+    points: Sequence[LoadPoint], every: float, attempts: Iterable[tuple[int, AttemptHistory]]
+) -> Iterable[tuple[int, float]]:
+    """Yield (task, joules) for the time that each point stands for, divided among the attempts that lived then."""
+    coming = sorted(attempts, key=lambda one: -one[1].placed)
+    living: list[tuple[int, AttemptHistory]] = []
+    for point, after in zip(points, [*(point.at for point in points[1:]), inf], strict=True):
+        begin, end = point.at, min(point.at + every, after)
+        while coming and coming[-1][1].placed < end:
+            living.append(coming.pop())
+        living = [(task, attempt) for task, attempt in living if _end(attempt) > begin]
+        if point.watts is None or not living:
+            continue
+        spans = [(task, attempt, min(end, _end(attempt)) - max(begin, attempt.placed)) for task, attempt in living]
+        equal = any(not attempt.busy for _, attempt in living)
+        weights = [span * (1.0 if equal else attempt.busy) for _, attempt, span in spans]
+        covered = min(end - begin, max(span for *_, span in spans))
+        whole = sum(weights)
+        for (task, *_), weight in zip(spans, weights, strict=True):
+            yield task, point.watts * covered * weight / whole
+
+
+def _end(attempt: AttemptHistory) -> float:
+    return inf if attempt.ended is None else attempt.ended
