@@ -27,8 +27,10 @@ MOST_COMPARED = 64
 """The number of metrics of which the best values are kept."""
 MOST_KEPT = 10_000
 """The number of tasks whose texts or metrics are kept."""
-AT_ONCE = 20
-"""The number of ended attempts whose metrics are read in PERIOD; the others follow."""
+READING, COMPARING = 0.010, 0.004
+"""The processor seconds of each PERIOD in which metrics of ended attempts are read: of those that are shown, and of all
+for the best one. The others follow.
+"""
 PERIOD = 0.5
 
 
@@ -75,7 +77,7 @@ class JournalTasks:
         self._compared: set[tuple[int, int]] = set()
         """The attempts whose metrics were compared."""
         self._best = BestValues(self._metrics.names.split(",") if self._metrics.names else ())
-        self._budget, self._budget_ends = 0, 0.0
+        self._spent, self._period_ends = 0.0, 0.0
 
     def words(self, task: int) -> TaskWords:
         """Return the texts of a task."""
@@ -123,33 +125,34 @@ class JournalTasks:
             return {}
         key = (task, attempt.number)
         found = self._values.get(key)
-        return (self._read_metrics(key) if self._may_read() else {}) if found is None else found
+        return (self._read_metrics(key) if self._may_read(READING) else {}) if found is None else found
 
     def _read_metrics(self, key: tuple[int, int]) -> Mapping[str, Sequence[float | None]]:
         if len(self._values) >= MOST_KEPT:
             self._values.clear()
+        began = time.thread_time()
         record = self._metrics.record(*key)
         found = self._values[key] = record.last_values()
         if key not in self._compared:
             self._compared.add(key)
             self._best.take(key[0], record)
+        self._spent += time.thread_time() - began
         return found
 
     def best(self) -> BestTask | None:
         """Return the best of the ended tasks whose metrics were read; the metrics of a few more are read."""
         for task, attempt in reversed(self._recent.items()):
             if (task, attempt.number) not in self._compared:
-                if not self._may_read():
+                if not self._may_read(COMPARING):
                     break
                 self._read_metrics((task, attempt.number))
         return self._best.best(self.varies())
 
-    def _may_read(self) -> bool:
+    def _may_read(self, most: float) -> bool:
         now = time.monotonic()
-        if now >= self._budget_ends:
-            self._budget, self._budget_ends = AT_ONCE, now + PERIOD
-        self._budget -= 1
-        return self._budget >= 0
+        if now >= self._period_ends:
+            self._spent, self._period_ends = 0.0, now + PERIOD
+        return self._spent < most
 
     def close(self) -> None:
         """Close the journal."""
