@@ -49,6 +49,18 @@ def test_page_of_an_experiment_has_its_result_its_arms_and_charts(looked: Browse
     looked.until("document.querySelectorAll('#charts .uplot').length > 0")
 
 
+def test_waits_of_batches_with_one_task_are_drawn(looked: Browser, report: Path) -> None:
+    """Each priority has a value in some batches only; a line between two of them would need neighbours."""
+    looked.open(report.as_uri())
+    looked.until("document.querySelectorAll('#charts .uplot').length === 3")
+    drawn = """[...document.querySelectorAll('#charts .uplot canvas')].map(canvas => {
+      const all = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data, p = COLOURS.p0;
+      const wanted = [1, 3, 5].map(at => parseInt(p.slice(at, at + 2), 16)); let found = 0;
+      for (let i = 0; i < all.length; i += 4) if (wanted.every((c, k) => Math.abs(all[i + k] - c) < 24)) found++;
+      return found; })"""
+    looked.until(f"Math.min(...{drawn}) > 20")
+
+
 def test_arms_are_sorted_by_a_number(looked: Browser, report: Path) -> None:
     looked.open(report.as_uri())
     looked.click("[data-sort='metric.priority 0 waits']")

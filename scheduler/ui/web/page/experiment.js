@@ -35,7 +35,7 @@ function waits({ arm, waits }) {
   box.append(el("h3", `Mean wait, batch by batch: ${arm}`), place, legend);
   legendOf(legend, priorities.map((p, i) => ["priority " + p, `var(--p${i % 8})`]));
   requestAnimationFrame(() => plot(place, { x: batches, kinds: ["count", "time"], least: 0, label: `Mean waits of ${arm} by batch and priority`,
-    series: priorities.map((p, i) => ({ stroke: () => COLOURS["p" + i % 8], values: batches.map(b => waits.find(w => w[0] === b && w[1] === p)?.[2] ?? null) })) }));
+    series: priorities.map((p, i) => ({ dots: true, stroke: () => COLOURS["p" + i % 8], values: batches.map(b => waits.find(w => w[0] === b && w[1] === p)?.[2] ?? null) })) }));
   return box;
 }
 

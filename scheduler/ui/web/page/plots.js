@@ -40,7 +40,8 @@ const AXES = {
   time: { incrs: STEPS, space: 70, values: (u, all) => all.map(mark) },
   bytes: { incrs: [...Array(48).keys()].map(n => 2 ** n), values: (u, all) => all.map(bytes) },
 };
-// Draw a chart in a box: series have { stroke(), fill(), values, stepped }, over `x`; `x` and `y` name a kind of axis.
+// Draw a chart in a box: series have { stroke(), fill(), values, stepped, dots }, over `x`; `dots` marks each value and
+// draws over values that are missing; `x` and `y` name a kind of axis.
 function plot(box, { x, series, kinds, label, tall = 170, most, least, scales = {}, hooks = {}, drag = true, logarithmic }) {
   forget(box); box.classList.add("plot"); box.setAttribute("role", "img"); box.setAttribute("aria-label", label);
   const axis = (kind, more) => ({ stroke: () => COLOURS.faint, font: SMALL, grid: { stroke: () => COLOURS.line, width: 1 }, ticks: { show: false }, gap: 4, ...AXES[kind], ...more });
@@ -54,7 +55,7 @@ function plot(box, { x, series, kinds, label, tall = 170, most, least, scales = 
     cursor: { drag: { x: drag, y: false, dist: 6 }, points: { size: 6 }, y: false },
     scales: { x: { time: false, ...scales.x }, y: { range, ...(logarithmic ? { distr: 3 } : {}), ...scales.y } },
     axes: [axis(kinds[0], { size: 26, space: kinds[0] === "time" ? 70 : 50 }), axis(kinds[1], { size: 54, space: 28 })],
-    series: [{}, ...series.map(s => ({ stroke: s.stroke, fill: s.fill, width: s.width ?? 1.6, dash: s.dash, points: { show: s.values.length < 2 }, paths: s.stepped ? uPlot.paths.stepped({ align: 1 }) : undefined }))],
+    series: [{}, ...series.map(s => ({ stroke: s.stroke, fill: s.fill, width: s.width ?? 1.6, dash: s.dash, points: { show: s.values.length < 2 || !!s.dots, size: 4 }, spanGaps: !!s.dots, paths: s.stepped ? uPlot.paths.stepped({ align: 1 }) : undefined }))],
     hooks,
   }, [x, ...series.map(s => s.values)], box);
   PLOTS.set(box, u); WATCHED.observe(box);
