@@ -147,6 +147,14 @@ class TestLists:
         one = told(home, "jobs.csv", "--devices", "host:24GiB", "--cores", "2", "--no-deviation")
         assert 0 < one["makespan"] < 600
 
+    def test_needs_of_an_edited_script_come_from_its_earlier_version(self, home: Home) -> None:
+        self.write(home, self.FIVE, ".,-1,train.py --n 1,5,1")
+        home.call("run", "jobs.csv")
+        script = home.root / "train.py"
+        script.write_text(f"# edited\n{script.read_text()}")
+        one = told(home, "jobs.csv", "--devices", "host:24GiB", "--cores", "2", "--no-deviation")
+        assert 0 < one["makespan"] < 600
+
     def test_rows_begin_at_their_time_or_that_of_the_flag_and_held_ones_are_left_out(self, home: Home) -> None:
         rows = ("a,true,+2h,,,100,400", "b,true,,,,100,400", "c,true,,yes,,100,400", "d,true,,,c,100,400")
         self.write(home, "Name,Command,Begin,Hold,After,duration_s,peak_mem_mib", *rows)

@@ -29,7 +29,12 @@ CALLS: dict[str, list[tuple[str, list[str]]]] = {
     "top": [("", ["r4"]), ("--all", ["--all"])],
     "devices": [("", []), ("disable, enable", ["disable", "host"]), ("disable, enable", ["enable", "host"])],
     "runs": [("", []), ("rm", ["rm", "r3"])],
-    "profiles": [("", []), ("forget", ["forget", "--all"])],
+    "profiles": [
+        ("", []),
+        ("export", ["export"]),
+        ("import", ["import", "known.json"]),
+        ("forget", ["forget", "--all"]),
+    ],
     "results": [("", ["r1"]), ("several RUNs, --since", ["r1", "r2"])],
     "report": [("", ["r1"])],
     "logs": [("", ["0"]), ("several tasks, RUN", ["r1"])],
@@ -80,6 +85,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     for _ in range(2):
         made.call("run", "jobs.csv", "--new", code=1)
     made.write("other.csv", "Command", ["true"])
+    made.write("known.json", '{"format": 1, "profiles": []}')
     made.call("run", "other.csv", code=0)
     made.write("live.csv", "Command", [UNTIL], ["true"])
     made.call("run", "-d", "live.csv", "-j", "1", code=0)
