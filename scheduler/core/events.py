@@ -350,5 +350,7 @@ def decode(name: str, data: Mapping[str, Any]) -> Event:
     Raises KeyError or TypeError for an unknown name or field, ValueError for an unknown word.
     """
     event: Callable[..., Any] = _BY_NAME[name]
+    if _READERS.keys().isdisjoint(data):
+        return cast(Event, event(**data))
     values = {key: _READERS[key](value) if key in _READERS else value for key, value in data.items()}
     return cast(Event, event(**values))

@@ -17,7 +17,7 @@ from scheduler.core.events import Asked, Changed, Exited, Skipped, Submitted
 from scheduler.core.metrics.record import MetricRecord
 from scheduler.core.model import NO_TASK, UNFINISHED, Device, DeviceBudget, Job, RankOrder, State, Terms
 from scheduler.core.reporting import columns
-from scheduler.core.reporting.run_history import RunHistory, RunTotals, totals
+from scheduler.core.reporting.run_history import RunHistory, RunTotals, TaskHistory, totals
 from scheduler.core.tasks import command, launchers
 from scheduler.core.tasks.after import parent_word
 from scheduler.core.tasks.fields import RowForm, unpack_cells, unpack_terms
@@ -77,6 +77,15 @@ class RunReader:
                 self.ended = recorded.at
             if not self._only_states or isinstance(recorded.event, Skipped):
                 self.history.take(recorded.event, recorded.at)
+
+    def history_of(self, task: int) -> TaskHistory:
+        """Return the history of one task, also where only states were read."""
+        history = self.history
+        if self._only_states:
+            history = RunHistory()
+            for recorded in self._journal.task_events(task):
+                history.take(recorded.event, recorded.at)
+        return history.tasks.get(task, TaskHistory())
 
     def recorded(self) -> Iterator[Recorded]:
         """Yield the journal's events, and apply each of them."""

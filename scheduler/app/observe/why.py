@@ -14,7 +14,6 @@ from scheduler.core.control.request_kinds import RunRequest
 from scheduler.core.model import NO_TASK, State
 from scheduler.core.ports import Answer, Request
 from scheduler.core.reporting.forecast import Forecast
-from scheduler.core.reporting.run_history import TaskHistory
 from scheduler.runtime.paths import open_plain
 from scheduler.store.machine.locked_files import is_locked
 from scheduler.store.run import requests
@@ -45,7 +44,7 @@ def why(target: Target) -> WhyAnswer:
     few = asks and len(target.tasks) <= AT_ONCE
     request = Request(RunRequest.WHY, target.tasks)
     posted = requests.post(info.places, request) if few else None  # it is answered while we read
-    with closing(RunReader(info)) as reader:
+    with closing(RunReader(info, only_states=True)) as reader:
         if posted is not None:
             said = requests.fetch(info.places, posted, PATIENCE) or ()
         else:
@@ -113,7 +112,7 @@ def _standing(
     reader: RunReader, task: int, alive: bool, answer: Answer | None, forecast: Forecast | None
 ) -> TaskReport:
     brain, info = reader.brain, reader.info
-    state, task_history = brain.state(task), reader.history.tasks.get(task, TaskHistory())
+    state, task_history = brain.state(task), reader.history_of(task)
     spoiler = brain.dependencies.cause(task)
     log = str(info.places.task_log(task, len(task_history.attempts))) if task_history.attempts else ""
     return TaskReport(

@@ -50,6 +50,10 @@ class Row:
     text: str
 
 
+_DECODE = json.JSONDecoder().raw_decode
+"""Reads the JSON value at the beginning of a text, in half the time of `json.loads`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """An event with its number in the journal and its wall-clock time."""
@@ -238,46 +242,41 @@ class JournalReader:
 
     def events(self, after: int = 0) -> Iterator[Recorded]:
         """Yield the events after the given number, in order."""
-        for row in self._in_order(self._events(schema.GET_EVENTS, (after,)), after):
-            yield self._recorded(*row)
+        return self._in_order(schema.GET_EVENTS, (after,), after)
 
     def state_events(self) -> Iterator[Recorded]:
         """Yield the events that change states of tasks, in order; most other events are about memory."""
-        for row in self._in_order(self._events(schema.GET_STATE_EVENTS)):
-            if row[-1] is not None:
-                yield self._recorded(*row)
+        return self._in_order(schema.GET_STATE_EVENTS)
 
     def changed_terms(self) -> Iterator[ev.Changed]:
         """Yield the events that changed the terms of tasks."""
-        for row in self._events(schema.GET_CHANGES):
-            event = self._recorded(*row).event
+        for row in self._select(schema.GET_CHANGES, unsummed=1):
+            event = self._recorded(row).event
             if isinstance(event, ev.Changed):
                 yield event
 
     def task_events(self, task: int) -> list[Recorded]:
         """Return the events of one task, in order."""
-        return [self._recorded(*row) for row in self._events(schema.GET_TASK_EVENTS, (task,))]
+        return [self._recorded(row) for row in self._select(schema.GET_TASK_EVENTS, (task,), unsummed=1)]
 
-    def _events(self, statement: str, parameters: tuple[int, ...] = ()) -> Iterator[tuple[int, float, str, str | None]]:
-        """Yield events as (number, time, name, data)."""
-        for seq, at, name, *_, data in self._select(statement, parameters, unsummed=1):
-            yield seq, at, name, data
-
-    def _in_order(
-        self, events: Iterable[tuple[int, float, str, str | None]], after: int = 0
-    ) -> Iterator[tuple[int, float, str, str | None]]:
-        """Yield the given events; raise StateError if one is missing."""
-        for event in events:
-            if event[0] != after + 1:
+    def _in_order(self, statement: str, parameters: tuple[int, ...] = (), after: int = 0) -> Iterator[Recorded]:
+        """Yield the selected events that have data; raise StateError if one is missing."""
+        for row in self._select(statement, parameters, unsummed=1):
+            if row[0] != after + 1:
                 raise damaged(self.path, f"event {after + 1} is missing")
-            after = event[0]
-            yield event
+            after += 1
+            if row[-1] is not None:
+                yield self._recorded(row)
         if after < self._reached.newest and not self.lost:
             raise damaged(self.path, f"event {after + 1} is missing")
 
-    def _recorded(self, seq: int, at: float, name: str, data: str | None) -> Recorded:
+    def _recorded(self, row: tuple[Any, ...]) -> Recorded:
+        seq, at, name, data = row[0], row[1], row[2], row[-1]
         try:
-            return Recorded(seq, at, ev.decode(name, json.loads(data or "")))
+            values, end = _DECODE(data or "")
+            if end != len(data):
+                raise ValueError("there is more than one value")
+            return Recorded(seq, at, ev.decode(name, values))
         except (ValueError, KeyError, TypeError) as exc:  # its checksum is right, so it is as it was written
             raise newer(self.path, f"its event {seq}, {name}, is unknown here") from exc
 
@@ -292,18 +291,17 @@ class JournalReader:
         with self._translated():
             found = self._db.execute(statement, parameters)
             if self._owner is None:
-                for row in found:
-                    yield self._verified(table, row, unsummed)
+                yield from self._verified(table, found, unsummed)
                 return
             rows = found.fetchall()
-        for row in rows:
-            yield self._verified(table, row, unsummed)
+        yield from self._verified(table, rows, unsummed)
 
-    def _verified(self, table: str, row: tuple[Any, ...], unsummed: int) -> tuple[Any, ...]:
-        has_no_data = unsummed and row[-2] is None
-        if not has_no_data and row[-1] != checksum(table, row[unsummed:-1]):
-            raise damaged(self.path, f"the row {str(row[:-1])[:60]!r} is not what was written")
-        return row[:-1]
+    def _verified(self, table: str, rows: Iterable[tuple[Any, ...]], unsummed: int) -> Iterator[tuple[Any, ...]]:
+        for row in rows:
+            has_data = not unsummed or row[-2] is not None
+            if has_data and row[-1] != checksum(table, row[unsummed:-1]):
+                raise damaged(self.path, f"the row {str(row[:-1])[:60]!r} is not what was written")
+            yield row[:-1]
 
 
 def last_status(meta: Mapping[str, str]) -> dict[str, Any]:

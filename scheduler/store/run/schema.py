@@ -80,7 +80,8 @@ PUT_EVENT = "INSERT INTO events (at, kind, task, attempt, data, sum) VALUES (?, 
 _EVENT = "SELECT seq, at, kind, task, attempt, data, sum FROM events"
 GET_EVENTS = f"{_EVENT} WHERE seq > ? ORDER BY seq"
 GET_STATE_EVENTS = """SELECT seq, at, kind, task, attempt,
-    CASE WHEN kind IN ('peaked', 'resized', 'learned') THEN NULL ELSE data END, sum FROM events ORDER BY seq"""
+    CASE WHEN kind IN ('peaked', 'resized', 'learned', 'arrived') THEN NULL ELSE data END, sum
+    FROM events ORDER BY seq"""
 """All events; those that do not change a state come without their data, so that a missing event is noticed."""
 GET_NEWEST = "SELECT max(seq) FROM events"
 GET_CHANGES = f"{_EVENT} WHERE kind = 'changed' ORDER BY seq"
