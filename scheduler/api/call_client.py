@@ -371,6 +371,8 @@ def _told(future: CallFuture, end: CallEnd, said: Mapping[str, Any], pickled: by
         why = f"{name} raised {said['type']}, which cannot be loaded here ({why}): {said['error']}"
         exc = _about(end, RemoteError(why))
     text = f'\n"""\n{said["traceback"]}"""'
+    if end.state != State.FAILED:
+        exc.add_note(f"{name} ended as {end.state}: {end.why}")
     exc.__cause__ = _RemoteTraceback(text)  # type: ignore[arg-type]  # it takes a text, unlike its stub says
     return exc
 

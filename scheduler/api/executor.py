@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import os
 import sys
@@ -109,6 +111,7 @@ class Executor(futures.Executor):
             rows.refuse()
             return rows.form, made
 
+        pass_by_value(getattr(fn, "__module__", None))
         try:
             pickled = self._dumps(what)
         except Exception as exc:  # noqa: BLE001  # objects of the user raise anything
@@ -192,6 +195,23 @@ def _cloudpickle() -> Callable[[object], bytes]:
         raise missing_package("cloudpickle") from None
     dumps: Callable[[object], bytes] = cloudpickle.dumps
     return dumps
+
+
+@functools.lru_cache(1024)
+def pass_by_value(name: str | None) -> None:
+    """Make cloudpickle pass the functions of a module themselves where no other process can import it by its name.
+
+    Such are modules that were loaded from a file, as pytest and plug-ins load theirs.
+    """
+    module = sys.modules.get(name or "")
+    if module is None or name == "__main__":
+        return
+    import cloudpickle  # a call is being made, so it is there
+
+    top = module.__name__.partition(".")[0]
+    with contextlib.suppress(Exception):  # finders of the user raise anything
+        if not any(finder.find_spec(top, None) for finder in sys.meta_path if hasattr(finder, "find_spec")):
+            cloudpickle.register_pickle_by_value(module)
 
 
 def _what() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import importlib.util
 import os
 import pickle
 import signal
@@ -82,6 +83,23 @@ class TestResults:
             return x + to + offset
 
         assert [executor.submit(add, 1, to=2).result(60), executor.submit(lambda: offset).result(60)] == [8, 5]
+
+    def test_functions_of_a_module_that_no_other_process_can_import_are_passed_themselves(
+        self, executor: Executor, tmp_path: Path
+    ) -> None:
+        (tmp_path / "plug_in.py").write_text("FACTOR = 3\ndef triple(x):\n    return FACTOR * x\n")
+        spec = importlib.util.spec_from_file_location("my_plug_in", tmp_path / "plug_in.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules["my_plug_in"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        assert executor.submit(module.triple, 2).result(60) == 6
+
+    def test_functions_typed_at_a_prompt_are_called(self, project: Project) -> None:
+        lines = "import scheduler\nclass A:\n    pass\ndef make(x):\n    a = A()\n    a.x = x\n    return a\n"
+        lines += "with scheduler.Executor() as ex:\n    a = ex.submit(make, 4).result()\n    print(type(a) is A, a.x)\n"
+        project.command = [sys.executable]
+        assert project.call("-c", lines, code=0).stdout == "True 4\n"
 
     def test_map_returns_results_in_order_also_in_chunks(self, executor: Executor) -> None:
         assert list(executor.map(pow, range(5), [2] * 5)) == [0, 1, 4, 9, 16]
