@@ -21,6 +21,8 @@ SHORT = 30
 """The height below which no blank lines separate the parts."""
 BEST = "best    "
 """The word before the best task so far."""
+LEAST_NEWS, RULE = 60, "  │ "
+"""The width from which on the last lines are shown beside the table, and what is between them."""
 MOST_NEWS = 12
 """The number of last lines that are shown if the table leaves the room."""
 LIST_HINTS = ("? keys", "↑↓ select", "Enter open", "/ filter", "s sort", "c cancel", "r retry", "h hold", "p priority",
@@ -40,6 +42,8 @@ class RunScreen:
         self._signals = signals
         self._decoder = KeyDecoder()
         self._devices = DeviceTrends()
+        self._table_width = 0
+        """The largest width of the table so far: beside a narrow one the last lines of the log have room."""
         self.browser = Browser(tasks)
 
     # ---- keys ----
@@ -139,11 +143,29 @@ class RunScreen:
         if height < SHORT or (not waits and status.queue.batches < 2):
             why = [((fit(f"next    {waits}", width), ""),)] if waits else []
         ids = self._tasks.ids(living, self.browser.wanted)
-        news = panels.recent_lines(recent, width, self._news(height, len(head) + len(why), len(ids)))
+        beside = self._table_width > 0 and width - self._table_width - len(RULE) >= LEAST_NEWS
+        most = 0 if beside else self._news(height, len(head) + len(why), len(ids))
+        news = panels.recent_lines(recent, width, most)
         room = max(1, height - len(head) - len(why) - len(news) - 1)
         self.browser.show(ids, room, len(head) + 1)
         table = self._table(ids, living, width, room)
-        return [*head, *table, *([()] * (room + 1 - len(table))), *why, *news]
+        table += [()] * (room + 1 - len(table))
+        if beside:
+            table = self._with_news(table, recent, width)
+        return [*head, *table, *why, *news]
+
+    def _with_news(self, table: Sequence[Line], recent: Sequence[str], width: int) -> list[Line]:
+        """Return the table with the last lines of the run's log on its right."""
+        left = min(self._table_width, width - LEAST_NEWS - len(RULE))
+        room = width - left - len(RULE)
+        news = panels.recent_lines(recent, room, len(table) - 1)[1:]
+        news = [(("last lines", "bold"),), *news, *([()] * len(table))][: len(table)]
+        found: list[Line] = []
+        for row, line in zip(table, news, strict=True):
+            kept = panels.clipped(row, left)
+            blanks = " " * (left - sum(columns(text) for text, _ in kept))
+            found.append((*kept, (blanks, ""), (RULE, "dim"), *line))
+        return found
 
     def _best(self, width: int) -> list[Line]:
         """Return the best ended task with its parameters, in one line."""
@@ -186,6 +208,7 @@ class RunScreen:
             return [((fit(words, width), ""),)]
         rows = [self._tasks.row(task, living.get(task)) for task in shown]
         table = task_table.make(rows, self._tasks.varies, width, browser.sort, down=browser.down)
+        self._table_width = max(self._table_width, table.width)
         browser.sort_columns = [name for name in table.columns if not name.startswith(task_table.SHAPE)]
         found = [table.header(width)]
         found += [table.line(at, width, selected=task == browser.selected) for at, task in enumerate(shown)]

@@ -81,6 +81,11 @@ class Table:
         """The names of the columns, in their order."""
         return [column.name for column in self._shown]
 
+    @property
+    def width(self) -> int:
+        """The width that the columns take."""
+        return sum(self._wide[column.name] + GAP for column in self._shown) - GAP
+
     def header(self, width: int) -> Line:
         """Return the line of titles; an arrow marks the column that the list is sorted by."""
         line: list[Piece] = []

@@ -100,6 +100,20 @@ def test_view_of_a_run_is_readable_without_colour(width: int, height: int) -> No
     assert shown == (SHOTS / f"run-{width}x{height}.txt").read_text()
 
 
+@pytest.mark.parametrize(("width", "beside"), [(80, False), (150, False), (200, True), (300, True)])
+@pytest.mark.parametrize("height", [12, 24, 60])
+def test_last_lines_stand_beside_a_table_that_leaves_the_room(width: int, height: int, beside: bool) -> None:
+    brain, history = mixed_run()
+    view = screen(brain, history, named)
+    for _ in range(2):
+        drawn = view.lines(picture(brain, history), width, height, RECENT, "")
+    shown = text(drawn)
+    assert len(drawn) == height
+    assert max(columns(row) for row in shown.splitlines()) <= width
+    assert ("│ last lines" in shown) is beside
+    assert shown.count("FAILED") == (1 if beside or height > 24 else 0)
+
+
 @pytest.mark.parametrize("width", [20, 33, 80, 81, 120, 200])
 @pytest.mark.parametrize("height", [1, 3, 5, 9, 24, 60])
 def test_view_is_never_wider_or_higher_than_the_terminal(width: int, height: int) -> None:
