@@ -203,6 +203,12 @@ class TestFolders:
         assert project.results() == {"a-1,": "1\n"}
         assert "gpu0 skips task a-1," in lines(project)
 
+    @contract("S4-16")
+    def test_the_first_task_of_a_shared_folder_runs(self, project: Project) -> None:
+        project.config(test=[{"a": [1], "b": [3, 2]}], ignored_keys_for_folder_name=["b"])
+        project.script()
+        assert project.results("worker.log") == {"a-1,": "{'a': 1, 'b': 3}\n"}
+
     @contract("S4-D2")
     def test_a_gpu_listed_four_times_runs_four_tasks_at_once(self, project: Project) -> None:
         project.config(gpu=("0", "0", "0", "0"), test=[{"a": range(4)}])
@@ -269,6 +275,14 @@ class TestTasks:
         project.script()
         assert project.results("worker.log") == {"a-1,": "3,5 PCI_BUS_ID False\n"}
         assert "gpu3,5 receives task a-1," in lines(project)
+
+    @contract("S4-14")
+    def test_an_entry_of_gpu_runs_one_task_at_a_time(self, project: Project) -> None:
+        project.config(gpu=("0", "1"), test=[{"a": range(6)}])
+        body = "held = os.environ['CUDA_VISIBLE_DEVICES']; os.mkdir(held); time.sleep(0.2); os.rmdir(held); print(held)"
+        project.put(my_gpu_task="import time\n" + task(body))
+        project.script()
+        assert set(project.results("worker.log").values()) == {"0\n", "1\n"}
 
     @contract("S4-19")
     def test_the_module_of_a_task_keeps_its_name_and_finds_its_neighbours(self, project: Project) -> None:
