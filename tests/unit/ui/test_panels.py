@@ -100,7 +100,7 @@ def test_view_of_a_run_is_readable_without_colour(width: int, height: int) -> No
     assert shown == (SHOTS / f"run-{width}x{height}.txt").read_text()
 
 
-@pytest.mark.parametrize(("width", "beside"), [(80, False), (150, False), (200, True), (300, True)])
+@pytest.mark.parametrize(("width", "beside"), [(80, False), (120, False), (200, True), (300, True)])
 @pytest.mark.parametrize("height", [12, 24, 60])
 def test_last_lines_stand_beside_a_table_that_leaves_the_room(width: int, height: int, beside: bool) -> None:
     brain, history = mixed_run()
