@@ -236,6 +236,17 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
+class Strayed:
+    """Memory of a living attempt on GPUs that it was not given."""
+
+    kind: ClassVar[str] = "strayed"
+    task: int
+    attempt: int
+    held: Mapping[str, int]
+    """The bytes by GPU."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pruned:
     """A living attempt that its metrics stop early."""
 
@@ -277,6 +288,7 @@ Event = (
     | Observed
     | Preempted
     | Reached
+    | Strayed
     | Pruned
     | Halted
 )
@@ -318,6 +330,7 @@ FORMATS: dict[type[Event], _Fields] = {
     Observed: (("parents", _REQUIRED), ("state", _REQUIRED)),
     Preempted: (("by", _REQUIRED), ("tasks", _REQUIRED)),
     Reached: (("task", _REQUIRED), ("rung", _REQUIRED), ("value", _REQUIRED)),
+    Strayed: (("task", _REQUIRED), ("attempt", _REQUIRED), ("held", _REQUIRED)),
     Pruned: (("task", _REQUIRED), ("attempt", _REQUIRED), ("reason", _REQUIRED)),
     Halted: (("why", _REQUIRED), ("task", _REQUIRED), ("attempt", _REQUIRED), ("number", _REQUIRED), ("line", "")),
 }  # fmt: skip

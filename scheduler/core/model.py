@@ -310,6 +310,8 @@ class DeviceBudget:
     """Its temperature in degrees Celsius, if known."""
     watts: float | None = None
     """The power that it draws, if known."""
+    strayed: tuple[tuple[int, int], ...] = ()
+    """Tasks of this run that use this GPU although they were not given it, each with the bytes that it uses."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,8 @@ class Sample:
     """New values of the metrics by which tasks are stopped early, each with its step."""
     ended: bool = False
     """True if the attempt has ended, and only what it had written was read."""
+    strayed: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that it uses on GPUs that it was not given."""
 
 
 @dataclass(frozen=True, slots=True)

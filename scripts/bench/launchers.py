@@ -31,7 +31,7 @@ MEET = Path(__file__).parent / "programs/meet.py"
 PATIENCE, PATIENCE_BY_HAND = 240.0, 90.0
 """Seconds that a job waits for the others."""
 CPU_SLOTS = "LOCAL_SIZE=4 DS_ACCELERATOR=cpu"
-"""By these variables DeepSpeed finds four devices on a machine whose GPUs are stand-ins."""
+"""The variables by which DeepSpeed finds four devices on a machine whose GPUs are stand-ins."""
 JOBS: Sequence[tuple[str, str]] = (
     ("torchrun --nproc-per-node 2 meet.py", ""),
     ("torchrun --nproc-per-node 2 meet.py", ""),

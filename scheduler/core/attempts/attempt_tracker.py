@@ -10,10 +10,11 @@ from scheduler.core.attempts.out_of_memory import LAST_LOOK
 from scheduler.core.attempts.throughput import SATURATED, Colocation, MeanLoad, Throughput, alone
 from scheduler.core.brain import Brain
 from scheduler.core.causes import Action, ResizeCause
-from scheduler.core.events import Event, Exited
+from scheduler.core.events import Event, Exited, Strayed
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import Outcome, Placement
 from scheduler.core.ports import Devices, GpuSharing, Key, RunStore, Sample, World
+from scheduler.core.profiling.estimator import is_new_peak
 from scheduler.core.profiling.without_gpu import Signs
 from scheduler.core.tasks import command
 from scheduler.units import MIB
@@ -55,12 +56,17 @@ class AttemptTracker:
         """The newest sample of the share that each attempt has of each of its GPUs, with its time."""
         self._mps: dict[Key, str] = {}
         self._signs: dict[Key, Signs] = {}
+        self._strayed: dict[Key, Mapping[str, int]] = {}
+        """The recorded use of GPUs that an attempt was not given."""
         self._failed: dict[Key, float] = {}
         """The times at which failures on GPUs were reported that have not been judged yet."""
 
     def forget(self, key: Key) -> None:
         """Forget an attempt whose end was recorded."""
-        seen = (self.used, self._peak, self._pace, self._busy, self._shares, self._mps, self._failed, self._signs)
+        seen = (
+            self.used, self._peak, self._pace, self._busy, self._shares, self._mps, self._failed, self._signs,
+            self._strayed,
+        )  # fmt: skip
         for memory in seen:
             memory.pop(key, None)
         self.adopted.discard(key)
@@ -91,7 +97,17 @@ class AttemptTracker:
         signs.epoch = self._pace.get(key, _UNSEEN).seconds is not None
         seen = {name: max(bytes_, sample.used.get(name, 0)) for name, bytes_ in sample.peak.items()}
         evidence = self._evidence(key, task, now)
-        return self._brain.watch(sample.task, sample.attempt, seen, now, busy=self._busy[key].value, evidence=evidence)
+        events = self._brain.watch(
+            sample.task, sample.attempt, seen, now, busy=self._busy[key].value, evidence=evidence
+        )
+        return [*events, *self._astray(key, sample.strayed)] if sample.strayed else events
+
+    def _astray(self, key: Key, held: Mapping[str, int]) -> list[Event]:
+        """Return the event of memory on GPUs that the attempt was not given, if it is new or has grown."""
+        known = self._strayed.get(key, {})
+        more = {gpu: b for gpu, b in held.items() if is_new_peak(known.get(gpu, 0), b, self._brain.rules)}
+        self._strayed[key] = {**known, **more}
+        return [Strayed(*key, more)] if more else []
 
     def _evidence(self, key: Key, task: TaskState, now: float) -> ResizeCause | None:
         """Return what shows that a living attempt computes without its GPUs; None while nothing does."""

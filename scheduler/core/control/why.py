@@ -28,6 +28,7 @@ OTHER_RUNS, UNMANAGED_PROCESSES = "other runs", "unmanaged processes"
 UNMANAGED_MEMORY, BUFFER = "unmanaged memory", "buffer"
 KEPT_FOR_GROWTH = "kept for the growth of unmanaged memory"
 """Holders of memory that are not tasks of this run."""
+NOT_GIVEN = "(not given this GPU)"
 
 
 def answers(
@@ -161,6 +162,7 @@ def _stand(brain: Brain, machine: Machine, room: DeviceCapacity) -> DeviceState:
     """Return the state of a device: its free bytes, and its holders from the largest."""
     key = room.device.key
     held = [HolderUse(f"task {p.task}", p.reservation[key]) for p in brain.placements() if p.reservation.get(key)]
+    held += [HolderUse(f"task {task} {NOT_GIVEN}", bytes_) for task, bytes_ in _strayed(machine, key)]
     others = sum(lease.reserved.get(key, 0) for lease in machine.leases)
     held += [HolderUse(OTHER_RUNS, others)] if others else []
     held += [HolderUse(UNMANAGED_PROCESSES, room.unmanaged_bytes)] if room.unmanaged_bytes else []
@@ -171,6 +173,11 @@ def _stand(brain: Brain, machine: Machine, room: DeviceCapacity) -> DeviceState:
     held.sort(key=lambda one: -one.bytes)
     held += [HolderUse(BUFFER, brain.rules.buffer)] if brain.rules.buffer else []
     return DeviceState(room.device.label, max(0, room.bytes), room.most, tuple(held))
+
+
+def _strayed(machine: Machine, key: str) -> Iterable[tuple[int, int]]:
+    """Return the tasks that use a device although they were not given it."""
+    return next((budget.strayed for budget in machine.budgets if budget.device.key == key), ())
 
 
 def _room_in(

@@ -211,6 +211,8 @@ def capacity_of(budget: DeviceBudget, leases: LeaseSums, machine: Machine, rules
     if leases.unreadable and shut is None:
         shut = Refusal(0, Reason.UNREADABLE, device.label, text=leases.unreadable)
     held = sum(one.bytes for one in budget.unmanaged) if budget.unmanaged else 0
+    if budget.strayed:
+        leases = replace(leases, in_use=leases.in_use + sum(bytes_ for _, bytes_ in budget.strayed))
     single = device.single and not rules.mps and (leases.residents > 0 or held > 0)
     kept_free, most_released = _kept_free(budget, rules), _most_released(budget, held)
     free_then = budget.free + budget.unreclaimed + leases.in_use  # after all ended, as far as their use is known

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scheduler.core.model import HOST, Job, Outcome, Spec, State, gpus_in
-from scheduler.core.reporting.run_history import TaskHistory
+from scheduler.core.reporting.run_history import AttemptHistory, TaskHistory
+from scheduler.units import size
 
 COLUMNS = (
     "id", "key", "row", "name", "state", "exit_code", "reason", "priority", "batch", "attempts", "ooms", "device",
@@ -49,6 +50,8 @@ def row(  # noqa: PLR0913  # all that a row is made of
         values["ooms"] = sum(a.outcome is Outcome.OOM for a in task_history.attempts)
         newest = task_history.attempts[-1]
         values["exit_code"] = newest.code if newest.signal is None else 128 + newest.signal
+        if newest.strayed:
+            values["reason"] = "; ".join(filter(None, [values["reason"], strayed(newest, labels or {})]))
         values["log"] = log
     if last is not None:
         gpus = () if last.devices == (HOST,) else gpus_in(last.reserved)  # on the host it may keep a part of a GPU
@@ -67,6 +70,12 @@ def row(  # noqa: PLR0913  # all that a row is made of
     values.update(_own(job.spec))
     values.update({f"result.{name}": value for name, value in (last.result if last else {}).items()})
     return values
+
+
+def strayed(attempt: AttemptHistory, labels: Mapping[str, str]) -> str:
+    """Return what an attempt used on GPUs that it was not given; empty if it used none."""
+    used = " and ".join(f"{size(held)} of {labels.get(gpu, gpu)}" for gpu, held in attempt.strayed.items())
+    return f"used {used}, which it was not given" if used else ""
 
 
 def column_of(parameter: str) -> str:

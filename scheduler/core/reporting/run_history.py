@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from scheduler.core.causes import ResizeCause
-from scheduler.core.events import Arrived, Event, Exited, Peaked, Pruned, Refused, Resized, Skipped, Started
+from scheduler.core.events import Arrived, Event, Exited, Peaked, Pruned, Refused, Resized, Skipped, Started, Strayed
 from scheduler.core.model import HOST, Outcome, Placement, Purpose, State, shown_in
 from scheduler.values import dataclass, field
 
@@ -60,6 +60,8 @@ class AttemptHistory:
     """The network port that was kept for it; 0: none."""
     busy: float = 0.0
     """The share of time for which it kept its GPUs busy; 0 while that is unknown."""
+    strayed: dict[str, int] = field(default_factory=dict)
+    """The highest recorded use of GPUs that it was not given."""
     neighbours: int = 0
     """The largest number of other attempts of this run that shared a device with it at one time."""
 
@@ -195,6 +197,8 @@ class RunSummary:
                 self._resize(event)
             case Peaked():
                 self.living[event.task].raise_peak(event.peak)
+            case Strayed():
+                self.living[event.task].strayed.update(event.held)
             case Pruned():
                 self.living[event.task].pruned = event.reason
 

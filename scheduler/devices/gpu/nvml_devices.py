@@ -188,7 +188,7 @@ class NvmlDevices:
         age = now - look.at
         return DeviceBudget(
             seen.device, look.free, cap, tuple(unmanaged), unreclaimed, closed, least, look.busy, age, look.celsius,
-            look.watts,
+            look.watts, tuple((int(name.partition(".")[0]), held) for name, held in seen.account.astray.items()),
         )  # fmt: skip
 
     def _may_have_a_lease(self, uuid: str, one: UnmanagedProcess, now: float) -> bool:
@@ -303,13 +303,25 @@ class NvmlDevices:
             if uuid in self._seen:
                 self._seen[uuid].take(with_owners(look, owners), self._attempts)
         now = time.monotonic()
-        here = [key for key, watched in self._attempts.items() if not looks.keys().isdisjoint(watched.reservation)]
-        samples = [self._sample(key) for key in here]
+        strayed = self._strayed()
+        samples = [
+            self._sample(key, strayed.get(name_of(key), {}) if strayed else {})
+            for key, watched in self._attempts.items()
+            if not looks.keys().isdisjoint(watched.reservation) or name_of(key) in strayed
+        ]
         fresh = [sample for sample in samples if self._is_news(sample, now)]
         self._told.update({(sample.task, sample.attempt): (now, sample) for sample in fresh})
         return fresh
 
-    def _sample(self, key: Key) -> Sample:
+    def _strayed(self) -> dict[str, dict[str, int]]:
+        """Return what attempts use on GPUs that they were not given, by attempt and GPU."""
+        found: dict[str, dict[str, int]] = {}
+        for uuid, seen in self._seen.items():
+            for name, held in seen.account.astray.items():
+                found.setdefault(name, {})[uuid] = held
+        return found
+
+    def _sample(self, key: Key, strayed: Mapping[str, int]) -> Sample:
         accounts = {uuid: self._seen[uuid].account for uuid in self._attempts[key].reservation if uuid in self._seen}
         used = {uuid: account.used.get(key, 0) for uuid, account in accounts.items()}
         peak = {uuid: account.peak[key] for uuid, account in accounts.items() if key in account.peak}
@@ -317,7 +329,7 @@ class NvmlDevices:
         looks = {uuid: self._seen[uuid].look for uuid in busy}
         whole = {uuid: look.busy for uuid, look in looks.items() if look is not None and look.busy is not None}
         absent = tuple(uuid for uuid, account in accounts.items() if key in account.absent)
-        return Sample(*key, used, peak, None, busy, whole, absent=absent)
+        return Sample(*key, used, peak, None, busy, whole, absent=absent, strayed=strayed)
 
     def _is_news(self, sample: Sample, now: float) -> bool:
         at, told = self._told.get((sample.task, sample.attempt), (0.0, None))

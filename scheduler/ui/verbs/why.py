@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from scheduler.core.local_time import moment
 from scheduler.core.model import HOST, UNFINISHED, Outcome, State, Terms
+from scheduler.core.reporting.columns import strayed
 from scheduler.core.reporting.forecast import ExpectedTask, Forecast
 from scheduler.core.reporting.run_history import AttemptHistory, TaskHistory
 from scheduler.core.tasks.after import parent_name, parent_word
@@ -55,7 +56,9 @@ class TaskReport:
 
 def paragraph(one: TaskReport) -> str:
     """Return the state of a task and the reason for it, as one paragraph."""
-    return clean(f"task {one.task} {_PARAGRAPHS[one.state](one)}")
+    astray = strayed(one.attempt, one.labels) if one.attempt is not None else ""
+    cause = f"; it {astray}: does it set CUDA_VISIBLE_DEVICES, or choose its device, itself?" if astray else ""
+    return clean(f"task {one.task} {_PARAGRAPHS[one.state](one)}{cause}")
 
 
 def _where(one: TaskReport, attempt: AttemptHistory) -> str:

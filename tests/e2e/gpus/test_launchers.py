@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.gpu_home import GpuHome, Row
-from tests.support.standin.box import NO_COMPILER
+from tests.support.gpu_home import PATIENCE, GpuHome, Row, training
+from tests.support.standin.box import NO_COMPILER, TRAIN
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not shutil.which("cc"), reason=NO_COMPILER)]
 
@@ -120,3 +121,59 @@ def test_a_submitted_launcher_gets_its_port_unless_it_is_left_alone(machine: Mac
     assert second == ["launch", "train.py"]
     refused = home.call("submit", "--", "deepspeed", "--num_gpus", "2", "train.py", code=2).stderr
     assert "deepspeed --num_gpus 2 takes the first 2 GPUs of the machine, and the task has 1" in refused
+
+
+ASTRAY = f"""
+import os, sys, time
+sys.path.insert(0, {str(TRAIN.parent)!r})
+import client
+given = os.environ["CUDA_VISIBLE_DEVICES"]
+client.Cuda().allocate(0, 1 << 30)
+(other,) = {{*os.environ["ALL_GPUS"].split(",")}} - {{given}}
+os.environ["CUDA_VISIBLE_DEVICES"] = other
+client.Cuda().allocate(0, 3 << 30)
+while not os.path.exists("go"):
+    time.sleep(0.01)
+"""
+"""A script that takes 3 GiB of a GPU that it was not given, beside 1 GiB of its own."""
+
+
+def test_memory_on_a_gpu_that_a_task_was_not_given_is_named_everywhere_and_counts_there(machine: Machine) -> None:
+    home = machine(gpus=2)
+    (home.root / "astray.py").write_text(ASTRAY)
+    home.env["ALL_GPUS"] = ",".join(home.box.uuids)
+    home.jobs(training("astray.py", Memory="2GiB", Device=0, GPUs=1))
+    words = "used 3.0GiB of GPU 1, which it was not given"
+    with home.going():
+        home.wait_for_words("holds 3.0GiB on GPU 1, a GPU that it was not given")
+        task = home.tries()[0].task
+        wait_until(lambda: words in home.call("why", str(task)).stdout, PATIENCE)
+        row = next(one for one in json.loads(home.call("list", "r1", "--json").stdout)["tasks"] if one["id"] == task)
+        assert row["reason"] == words
+        home.go()
+    assert words in home.call("why", str(task)).stdout
+    home.call("report", "r1", "-o", "report.html")
+    assert words in (home.root / "report.html").read_text()
+
+
+def test_memory_of_a_task_on_a_gpu_that_it_was_not_given_is_left_out_of_a_budget(machine: Machine) -> None:
+    home = machine(gpus=2)
+    (home.root / "astray.py").write_text(ASTRAY)
+    home.env["ALL_GPUS"] = ",".join(home.box.uuids)
+    home.jobs(
+        training("astray.py", Memory="2GiB", Device=0, GPUs=1, Priority=0),
+        training(peak="1GiB", seconds=0.1, Memory="8GiB", Device=1, GPUs=1, Priority=1, Begin="+6s"),
+    )
+    with home.going("--devices", "0:10GiB,1:10GiB"):
+        home.wait_for_words("a GPU that it was not given")
+        first = home.tries()[0].task
+        said = wait_until(lambda: _waits(home, first + 1), PATIENCE)
+        assert f"task {first} (not given this GPU)" in said
+        home.go()
+    assert {one.outcome for one in home.tries()} == {"succeeded"}
+
+
+def _waits(home: GpuHome, task: int) -> str:
+    """Return why a task waits for memory; empty if it does not."""
+    said = home.call("why", str(task)).stdout
+    return said if "not given" in said else ""

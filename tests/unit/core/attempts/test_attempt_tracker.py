@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from scheduler.core.attempts.attempt_tracker import FULL, GO_ON, AttemptTracker
-from scheduler.core.events import Edge
+from scheduler.core.events import Edge, Strayed
 from scheduler.core.model import DeviceBudget, Outcome
 from scheduler.core.ports import Sample
 from scheduler.simulation.devices import SimulatedDevices
+from scheduler.units import GIB
 from tests.support.builders import Simulation, exited, gpu, jobs
 
 
@@ -136,3 +137,13 @@ def test_an_attempt_lasts_as_long_as_its_own_epochs_say() -> None:
     assert seen.lasts(task) == pytest.approx(70.0 - (seen._now() - task.started_at))
     task.started_at = 0.0
     assert seen.lasts(task) is None
+
+
+def test_memory_on_a_gpu_that_was_not_given_is_recorded_once_until_it_grows() -> None:
+    seen = observed()
+
+    def strayed(gib: float) -> list[Any]:
+        found = seen.sampled(Sample(1, 1, {"GPU-0": 0}, {}, strayed={"GPU-1": int(gib * GIB)}))
+        return [event.held for event in found if isinstance(event, Strayed)]
+
+    assert [strayed(gib) for gib in (1, 1, 1.001, 3, 2)] == [[{"GPU-1": GIB}], [], [], [{"GPU-1": 3 * GIB}], []]
