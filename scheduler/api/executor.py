@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import itertools
 import os
 import sys
@@ -46,6 +47,7 @@ class Executor(futures.Executor):
         gpus: int | None = None,
         cpus: float | None = None,
         env: Mapping[str, str] | None = None,
+        preload: Sequence[str] = (),
         devices: str = "auto",
         name: str = "",
         state: str | None = None,
@@ -54,14 +56,22 @@ class Executor(futures.Executor):
 
         `memory` is what a call needs on each GPU ("8GiB"); None: it is learned. `gpus` is how many GPUs a call gets;
         None: one, where there are GPUs. `env` are variables for the calls. `max_workers` limits how many calls run at
-        once; None: as many as fit. Raise UsageError for values that no task can have.
+        once; None: as many as fit. `preload` are names of modules that are imported once for all calls. Raise
+        UsageError for values that no task can have, ConfigError for modules that are not there.
         """
         if max_workers is not None and max_workers <= 0:
             raise ConfigError(f"max_workers must be greater than 0, not {max_workers}; None: as many calls as fit")
         check_counts(max_workers=max_workers)
         task_launcher.stop_loading()
         self._dumps = _cloudpickle()
-        options = RunOptions(devices, jobs=max_workers, name=run_name("name=", name), keep_going=True)
+        options = RunOptions(
+            devices,
+            jobs=max_workers,
+            name=run_name("name=", name),
+            keep_going=True,
+            preload=_checked_modules(preload),
+            path=[os.path.abspath(entry) for entry in sys.path] if preload else (),
+        )
         start = {"what": _what(), "options": options.to_dict(), "settings": {"state": state}}
         self._client = CallClient(start)
         self._owner = _Owner(self._client)
@@ -195,6 +205,20 @@ def _cloudpickle() -> Callable[[object], bytes]:
         raise missing_package("cloudpickle") from None
     dumps: Callable[[object], bytes] = cloudpickle.dumps
     return dumps
+
+
+def _checked_modules(names: Sequence[str]) -> list[str]:
+    """Return the names of modules; raise ConfigError for one that is not there."""
+    if isinstance(names, str):
+        raise ConfigError(f"preload={names!r}: give a list of names, such as [{names!r}]")
+    for name in names:
+        try:
+            found = importlib.util.find_spec(name)
+        except (ImportError, ValueError) as exc:
+            raise ConfigError(f"preload: {name!r} cannot be found: {exc}") from exc
+        if found is None:
+            raise ConfigError(f"preload: there is no module {name!r} on this program's path")
+    return [*names]
 
 
 @functools.lru_cache(1024)

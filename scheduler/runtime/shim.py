@@ -1142,6 +1142,8 @@ def _warmed(values: Mapping[str, Any]) -> WarmProgram | None:
             importlib.import_module(name)
     except Exception:  # noqa: BLE001 - a module of the user raises anything; the task will tell it again
         return None
+    if len(sys._current_frames()) > 1:
+        return None  # a module has started a thread, which no fork would have
     sys.modules[module.__name__] = module
     gc.collect()
     gc.freeze()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from scheduler.core.config import SchedulingConfig
@@ -44,12 +44,16 @@ class RunOptions:
     """off, on, auto or join."""
     mps_fence: bool = True
     mps_exclusive: bool = False
+    preload: Sequence[str] = ()
+    """The modules that an executor's calls find loaded."""
+    path: Sequence[str] = ()
+    """The places where these modules are found, as `sys.path`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options as JSON values, for the journal."""
         names = (
             "devices", "slots", "jobs", "max_per_device", "name", "learn_only", "keep_going", "max_failures", "plain",
-            "mps", "mps_fence", "mps_exclusive",
+            "mps", "mps_fence", "mps_exclusive", "preload", "path",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 MOST_RANKED = 500
 """The number of tasks up to which a run names its best one at its end."""
+PRELOADING = 300.0
+"""Seconds that the fork server may take to load the modules of an executor, before its silence counts."""
 FILE_CHECKS = 1.0
 """Seconds between two checks that the run's own files still exist."""
 
@@ -223,15 +225,17 @@ def _attach_views(
 
 
 def _make_engine(session: RunSession) -> LocalEngine:
-    from scheduler.execution.engine import LocalEngine
+    from scheduler.execution.engine import PATIENCE, LocalEngine
     from scheduler.execution.fork_server import ForkServer
     from scheduler.store.run.shell_state import this_shell
 
     run, shell = session.places, session.shell.shell
     server = ForkServer(run.shim, shell.environ, shell.beyond(this_shell()), run.server)
+    patience = PATIENCE
     if session.meta["door"] == CALLS:
-        server.warm = {"python": sys.executable, "program": str(run.launcher), "modules": ["cloudpickle"], "path": []}
-    engine = LocalEngine(run.tasks, server, session.meta["token"], log_max=session.settings.log_max)
+        server.warm = _warm(session)
+        patience = PRELOADING if session.options.preload else PATIENCE
+    engine = LocalEngine(run.tasks, server, session.meta["token"], patience=patience, log_max=session.settings.log_max)
     code = RunCode(run.code, json.loads(session.meta.get("code", "{}")))
     engine.mend_code(code.mend)
     code.sync_later()
@@ -240,6 +244,13 @@ def _make_engine(session: RunSession) -> LocalEngine:
     if session.options.plain:
         engine.loosen((1, 2) if session.inherits else ())
     return engine
+
+
+def _warm(session: RunSession) -> dict[str, Any]:
+    """Return what the fork server loads before it starts calls of an executor."""
+    modules = ["cloudpickle", *session.options.preload]
+    program = str(session.places.launcher)
+    return {"python": sys.executable, "program": program, "modules": modules, "path": [*session.options.path]}
 
 
 def load_modules() -> None:

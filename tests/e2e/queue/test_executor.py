@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 import scheduler
-from scheduler import CallFailed, Executor, NotPassed, RemoteError, UsageError
+from scheduler import CallFailed, ConfigError, Executor, NotPassed, RemoteError, UsageError
 from tests.e2e.older_tools.project import Project
 from tests.support.faults import fault
 from tests.support.waiting import wait_until
@@ -328,6 +328,40 @@ class TestWarmStart:
         command, name = executor.submit(own).result(60)
         assert "task_launcher.py\0" not in command
         assert name.strip() == os.path.basename(sys.executable)[:15]
+
+    def test_a_preloaded_module_is_imported_once_for_all_calls(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SCHEDULER_LEASES", str(tmp_path / "leases"))
+        monkeypatch.syspath_prepend(tmp_path)
+        marks = tmp_path / "marks"
+        (tmp_path / "heavy_model.py").write_text(f"open({str(marks)!r}, 'a').write('x')\n")
+
+        def use() -> str:
+            import heavy_model  # type: ignore[import-not-found]  # only the call has it
+
+            return str(heavy_model.__name__)
+
+        with Executor(preload=["heavy_model"], state=str(tmp_path / "state"), devices="host") as made:
+            assert {future.result(60) for future in [made.submit(use) for _ in range(3)]} == {"heavy_model"}
+        assert marks.read_text() == "x"
+
+    def test_a_preloaded_module_with_a_thread_or_an_error_makes_calls_start_interpreters(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SCHEDULER_LEASES", str(tmp_path / "leases"))
+        monkeypatch.syspath_prepend(tmp_path)
+        threads = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+        for name, text in {"busy": threads, "bad": "1 / 0\n"}.items():
+            (tmp_path / f"{name}_model.py").write_text(text)
+            with Executor(preload=[f"{name}_model"], state=str(tmp_path / "state"), devices="host") as made:
+                assert "task_launcher.py" in made.submit(Path.read_text, Path("/proc/self/cmdline")).result(60)
+
+    def test_a_module_that_is_not_there_is_refused_at_once(self) -> None:
+        with pytest.raises(ConfigError, match="preload: there is no module 'no_such_model' on this program's path"):
+            Executor(preload=["no_such_model"])
+        with pytest.raises(ConfigError, match="give a list of names"):
+            Executor(preload="json")
 
     def test_a_variable_that_python_reads_at_its_start_makes_an_interpreter_start(self, executor: Executor) -> None:
         def own() -> tuple[int, bool]:

@@ -15,11 +15,25 @@ SPAN = {"likely": 3.0, "early": 2.0, "late": 5.0}
 
 
 def test_options_of_a_run_survive_the_journal() -> None:
-    options = RunOptions("0-1", 2, 3, 4, "n", learn_only=True, keep_going=False, max_failures=5, plain=True, mps="on")
+    options = RunOptions(
+        "0-1",
+        2,
+        3,
+        4,
+        "n",
+        learn_only=True,
+        keep_going=False,
+        max_failures=5,
+        plain=True,
+        mps="on",
+        preload=["torch"],
+        path=["/site"],
+    )
     data = options.to_dict()
     assert data == {
         "devices": "0-1", "slots": 2, "jobs": 3, "max_per_device": 4, "name": "n", "learn_only": True,
         "keep_going": False, "max_failures": 5, "plain": True, "mps": "on", "mps_fence": True, "mps_exclusive": False,
+        "preload": ["torch"], "path": ["/site"],
     }  # fmt: skip
     assert RunOptions.from_dict(json.loads(json.dumps(data))) == options
 
