@@ -21,7 +21,7 @@ CORE = [name for name in NAMES if name.startswith("core/")]
 PURE = {
     "__future__", "abc", "array", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "datetime",
     "enum", "functools", "hashlib", "heapq", "importlib", "itertools", "json", "math", "operator", "pathlib", "pkgutil",
-    "re", "shlex", "signal", "typing",
+    "re", "shlex", "signal", "types", "typing",
 }  # fmt: skip
 """Modules that the core may import besides itself and the modules at the top of the package."""
 ONLY = {
