@@ -129,9 +129,8 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     leave it empty. A file whose earlier run has not ended is refused, unless `new`; `skip_done` skips rows that
     succeeded in an earlier run of it. `stop_when` ("val_loss > 2 after 3, val_loss is nan") and `keep_best` ("1/3 by
     val_acc at 3,9,27") stop tasks early by their metrics. `mps` is True, "auto" or "join". Without `launcher_args`,
-    commands of accelerate and deepspeed stay as they are. Signals are handled as on
-    the command line, on the main thread only, without a running event loop. The call blocks: use `asyncio.to_thread` in
-    a coroutine.
+    commands of accelerate and deepspeed stay as they are. Signals are handled as on the command line, on the main
+    thread only, without a running event loop. The call blocks: use `asyncio.to_thread` in a coroutine.
     """
     texts = {"order": order, "python": python, "my_columns": my_columns, "stop_when": stop_when, "keep_best": keep_best}
     flags = {name: text or None for name, text in texts.items()}

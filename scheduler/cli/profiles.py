@@ -10,7 +10,7 @@ from pathlib import Path
 
 from scheduler.app.observe import run_facts
 from scheduler.cli.parsing import Parser, settings_from, show
-from scheduler.core.profiling.profile import StoredProfile
+from scheduler.core.profiling.class_profile import StoredProfile
 from scheduler.errors import InputError, StateError, UsageError
 from scheduler.store.profile_records import LARGEST_FILE, from_file, to_file
 from scheduler.store.profiles import ProfileStore

@@ -44,7 +44,7 @@ from scheduler.core.model import (
     Terms,
 )
 from scheduler.core.profiling import estimator, observation, sampling, without_gpu
-from scheduler.core.profiling.profile import Observation
+from scheduler.core.profiling.class_profile import Observation
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.queue.dependencies import STATE_AFTER
 from scheduler.core.run_state import RunState

@@ -16,7 +16,7 @@ from scheduler.core.site_policy import SitePolicy
 from scheduler.values import dataclass, field
 
 if TYPE_CHECKING:
-    from scheduler.core.profiling.profile import Observation
+    from scheduler.core.profiling.class_profile import Observation
     from scheduler.core.profiling.task_class import TaskClass
 
 Key = tuple[int, int]

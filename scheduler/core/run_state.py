@@ -18,7 +18,7 @@ from scheduler.core.placement.capacity import CapacityView
 from scheduler.core.placement.request import ResourceRequest
 from scheduler.core.placement.request_cache import RequestCache
 from scheduler.core.profiling import estimator, observation, own_peak, without_gpu
-from scheduler.core.profiling.profile import Observation, PredictedPeak, Profile
+from scheduler.core.profiling.class_profile import Observation, PredictedPeak, Profile
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.queue.dependencies import DependencyTracker
 from scheduler.core.queue.task_table import TaskTable

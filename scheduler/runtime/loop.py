@@ -50,7 +50,7 @@ from scheduler.core.ports import (
     Watcher,
     World,
 )
-from scheduler.core.profiling.profile import Observation
+from scheduler.core.profiling.class_profile import Observation
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.queue import quota
 from scheduler.core.queue.fair_share import TurnTracker, users_with_more

@@ -12,7 +12,7 @@ from scheduler.core.leases import NO_OFFER, HeldLease, Lease, RoomCall, RoomOffe
 from scheduler.core.model import HOST, Job, Placement, Spec, State, Terms, Waiter, WaitTicket
 from scheduler.core.ports import Arrivals, Key
 from scheduler.core.profiling import task_class
-from scheduler.core.profiling.profile import Observation
+from scheduler.core.profiling.class_profile import Observation
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.reporting.published_forecast import PublishedForecast
 from scheduler.core.site_policy import SitePolicy

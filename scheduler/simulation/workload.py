@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from scheduler.core.model import HOST, Spec, Terms
 from scheduler.core.profiling import task_class
-from scheduler.core.profiling.profile import Observation, Profile, main_parts
+from scheduler.core.profiling.class_profile import Observation, Profile, main_parts
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.simulation.task_behaviour import TaskBehaviour, chance, curve, draw
 from scheduler.values import dataclass, field, names_of, replace

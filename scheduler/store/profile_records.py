@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from scheduler.core.model import HOST, EstimateSource
-from scheduler.core.profiling.profile import MOST_PEAKS, Peaks, Profile, StoredProfile
+from scheduler.core.profiling.class_profile import MOST_PEAKS, Peaks, Profile, StoredProfile
 from scheduler.core.tasks.redaction import HIDDEN, hides, without_secrets
 from scheduler.errors import InputError
 from scheduler.store.machine.records import amount, size

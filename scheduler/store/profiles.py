@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from scheduler.core.profiling.profile import Observation, Profile, StoredProfile
+from scheduler.core.profiling.class_profile import Observation, Profile, StoredProfile
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.errors import StateError
 from scheduler.runtime.paths import owner_beside_root

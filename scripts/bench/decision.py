@@ -27,7 +27,7 @@ from scheduler.core.events import Event, Exited, Submitted
 from scheduler.core.model import Device, DeviceBudget, Job, Machine, Outcome, Placement, Spec, Terms
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.ports import Arrivals, Key, Launch
-from scheduler.core.profiling.profile import Observation
+from scheduler.core.profiling.class_profile import Observation
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.runtime.loop import Loop, Ports
 from scheduler.runtime.paths import RunPaths

@@ -27,7 +27,7 @@ from scheduler.core.events import Event
 from scheduler.core.model import DeviceBudget, Terms
 from scheduler.core.placement.device_capacity import largest
 from scheduler.core.placement.request import gpus_of
-from scheduler.core.profiling.profile import Profile
+from scheduler.core.profiling.class_profile import Profile
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.runtime import clock
 from scheduler.runtime.paths import RUN_CODE, RunPaths, StatePaths

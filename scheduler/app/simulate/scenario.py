@@ -11,8 +11,8 @@ from scheduler.app.run.options import chosen_python
 from scheduler.app.run.task_list import csv_listing
 from scheduler.core.model import HOST, Device, Job, Spec, Terms
 from scheduler.core.placement.request import declared, gpus_of
+from scheduler.core.profiling.class_profile import Profile
 from scheduler.core.profiling.earlier_versions import EarlierVersions
-from scheduler.core.profiling.profile import Profile
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.tasks import command
 from scheduler.core.tasks.after import parsed

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from scheduler.core.model import HOST, EstimateSource
-from scheduler.core.profiling.profile import PredictedPeak, Profile, on_gpus
+from scheduler.core.profiling.class_profile import PredictedPeak, Profile, on_gpus
 from scheduler.units import MIB
 from scheduler.values import dataclass, field
 

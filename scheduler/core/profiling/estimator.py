@@ -12,7 +12,7 @@ from scheduler.core.events import Exited
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, EstimateSource, Placement, Profiling, Purpose, Terms
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, declared
-from scheduler.core.profiling.profile import Peaks, PredictedPeak, Profile, main_parts
+from scheduler.core.profiling.class_profile import Peaks, PredictedPeak, Profile, main_parts
 from scheduler.values import replace
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from scheduler.core.events import Exited
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import Outcome, Placement, Purpose
 from scheduler.core.profiling import estimator
-from scheduler.core.profiling.profile import Observation
+from scheduler.core.profiling.class_profile import Observation
 
 
 def peaks(task: TaskState, placement: Placement, event: Exited) -> dict[str, int]:

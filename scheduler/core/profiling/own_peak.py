@@ -9,7 +9,7 @@ from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, EstimateSource, Purpose, Terms
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, declared
 from scheduler.core.profiling import estimator
-from scheduler.core.profiling.profile import main_parts
+from scheduler.core.profiling.class_profile import main_parts
 from scheduler.values import replace
 
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from scheduler.core.model import HOST
+from scheduler.core.profiling.class_profile import Observation, Peaks, PredictedPeak, Profile, main_parts, on_gpus
 from scheduler.core.profiling.expectation import Sizes
-from scheduler.core.profiling.profile import Observation, Peaks, PredictedPeak, Profile, main_parts, on_gpus
 from scheduler.core.tasks.parameters import script_of
 
 if TYPE_CHECKING:

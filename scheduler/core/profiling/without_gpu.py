@@ -17,7 +17,7 @@ from scheduler.core.events import Resized
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, EstimateSource, Placement, Profiling, Purpose, Terms
 from scheduler.core.placement.device_capacity import DeviceCapacity
-from scheduler.core.profiling.profile import PredictedPeak, Profile, main_parts
+from scheduler.core.profiling.class_profile import PredictedPeak, Profile, main_parts
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.values import dataclass, replace
 

@@ -8,7 +8,7 @@ from itertools import islice
 from math import sqrt
 from typing import NamedTuple
 
-from scheduler.core.profiling.profile import Profile
+from scheduler.core.profiling.class_profile import Profile
 from scheduler.core.profiling.profile_index import ProfileIndex
 
 OWN_SPREAD, SCRIPT_SPREAD, RUN_SPREAD = 0.08, 0.25, 0.5

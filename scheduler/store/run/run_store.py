@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from scheduler.core.events import Arrived, Changed, Event, Exited, Submitted
 from scheduler.core.model import Job, Terms
 from scheduler.core.ports import Arrivals, Happening
-from scheduler.core.profiling.profile import Observation
+from scheduler.core.profiling.class_profile import Observation
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.tasks import command
 from scheduler.core.tasks.fields import (

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scheduler.core.model import HOST
-from scheduler.core.profiling.profile import Profile, StoredProfile, family_of
+from scheduler.core.profiling.class_profile import Profile, StoredProfile, family_of
 from scheduler.core.tasks.redaction import without_secrets
 from scheduler.ui.text import moment, short, table
 from scheduler.units import duration, size

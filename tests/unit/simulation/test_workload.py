@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.model import Spec, Terms
-from scheduler.core.profiling.profile import Profile
+from scheduler.core.profiling.class_profile import Profile
 from scheduler.simulation.workload import (
     TOLD_EPOCHS,
     InitialKnowledge,

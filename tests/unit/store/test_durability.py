@@ -14,7 +14,7 @@ from subprocess import PIPE
 import pytest
 
 from scheduler.core.model import HOST
-from scheduler.core.profiling.profile import Observation
+from scheduler.core.profiling.class_profile import Observation
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.errors import StateError
 from scheduler.store.profiles import ProfileStore
@@ -79,7 +79,7 @@ LEARNS = """\
 import os, signal, sys
 from pathlib import Path
 from scheduler.core.profiling.task_class import TaskClass
-from scheduler.core.profiling.profile import Observation
+from scheduler.core.profiling.class_profile import Observation
 from scheduler.store.profiles import ProfileStore
 os.read(0, 1)
 store = ProfileStore(Path(sys.argv[1]))

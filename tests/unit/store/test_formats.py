@@ -17,7 +17,7 @@ from scheduler.core.leases import RoomCall
 from scheduler.core.model import HOST, EstimateSource, Placement, Purpose, Terms, WaitTicket
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest
 from scheduler.core.ports import Answer, Request
-from scheduler.core.profiling.profile import Observation
+from scheduler.core.profiling.class_profile import Observation
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.reporting.published_forecast import PublishedForecast, WaitingDemand
 from scheduler.core.tasks.fields import RowForm, pack_terms

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.model import HOST
-from scheduler.core.profiling.profile import Peaks, Profile, StoredProfile
+from scheduler.core.profiling.class_profile import Peaks, Profile, StoredProfile
 from scheduler.errors import InputError
 from scheduler.store.profile_records import from_file, to_file
 from scheduler.store.profiles import ProfileStore

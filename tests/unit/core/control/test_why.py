@@ -14,7 +14,7 @@ from scheduler.core.events import Limited
 from scheduler.core.model import NO_TASK, DeviceBudget, EstimateSource, UnmanagedUse
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.ports import Request
-from scheduler.core.profiling.profile import Peaks, Profile
+from scheduler.core.profiling.class_profile import Peaks, Profile
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.units import GIB, MIB

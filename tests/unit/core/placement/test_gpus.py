@@ -23,8 +23,8 @@ from scheduler.core.model import (
 from scheduler.core.placement.device_capacity import kept_for_unmanaged
 from scheduler.core.placement.refusal import Reason
 from scheduler.core.placement.request import MemoryRequest
+from scheduler.core.profiling.class_profile import Observation, Peaks, Profile
 from scheduler.core.profiling.estimator import with_margin
-from scheduler.core.profiling.profile import Observation, Peaks, Profile
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.units import GIB, MIB

@@ -7,7 +7,7 @@ from dataclasses import replace
 from scheduler.core.brain import Brain
 from scheduler.core.model import HOST, DeviceBudget, Placement
 from scheduler.core.placement.refusal import Reason
-from scheduler.core.profiling.profile import Observation, Peaks, Profile
+from scheduler.core.profiling.class_profile import Observation, Peaks, Profile
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.units import GIB, MIB

@@ -8,7 +8,7 @@ from scheduler.core.brain import Brain
 from scheduler.core.causes import ResizeCause
 from scheduler.core.events import Exited, Peaked, Resized
 from scheduler.core.model import HOST, EstimateSource, Outcome
-from scheduler.core.profiling.profile import Observation, Peaks, Profile
+from scheduler.core.profiling.class_profile import Observation, Peaks, Profile
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.profiling.task_class import ScriptPlace, TaskClass, kind
 from scheduler.units import GIB, MIB

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scheduler.core.model import HOST, EstimateSource, Placement, Profiling, Purpose
 from scheduler.core.profiling import estimator
-from scheduler.core.profiling.profile import Observation, PredictedPeak, Profile
+from scheduler.core.profiling.class_profile import Observation, PredictedPeak, Profile
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.units import GIB, MIB
 from tests.support.builders import rules, size, terms

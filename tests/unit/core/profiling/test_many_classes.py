@@ -15,8 +15,8 @@ from scheduler.core.brain import Brain
 from scheduler.core.events import Exited
 from scheduler.core.model import HOST, EstimateSource, Outcome, State
 from scheduler.core.profiling import profile_index
+from scheduler.core.profiling.class_profile import Profile
 from scheduler.core.profiling.family.families import Family
-from scheduler.core.profiling.profile import Profile
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.units import GIB, MIB

@@ -9,8 +9,8 @@ import pytest
 from scheduler.core.events import Exited
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, EstimateSource, Outcome, Placement, Purpose
+from scheduler.core.profiling.class_profile import Observation
 from scheduler.core.profiling.observation import evidence, peaks
-from scheduler.core.profiling.profile import Observation
 from tests.support.builders import rules
 
 RULES = rules(profile_epochs=2)

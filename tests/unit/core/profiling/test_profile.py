@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.core.model import HOST, EstimateSource
-from scheduler.core.profiling.profile import MOST_PEAKS, Observation, Peaks, Profile
+from scheduler.core.profiling.class_profile import MOST_PEAKS, Observation, Peaks, Profile
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.units import GIB

@@ -14,7 +14,7 @@ from scheduler.core.causes import ResizeCause
 from scheduler.core.events import Event, Exited, Resized, Submitted
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, EstimateSource, Outcome, Placement, Purpose
-from scheduler.core.profiling.profile import Observation
+from scheduler.core.profiling.class_profile import Observation
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.profiling.without_gpu import Signs

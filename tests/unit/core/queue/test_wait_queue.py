@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scheduler.core.brain import Brain
 from scheduler.core.events import Skipped
 from scheduler.core.model import HOST, DeviceBudget, State, Terms, UnmanagedUse
-from scheduler.core.profiling.profile import Peaks, Profile
+from scheduler.core.profiling.class_profile import Peaks, Profile
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.queue.wait_queue import out_of_turn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.core.profiling.profile import Observation
+from scheduler.core.profiling.class_profile import Observation
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.reporting.durations import OWN_SPREAD, RUN_SPREAD, SCRIPT_SPREAD, Duration, DurationIndex, remaining
