@@ -301,6 +301,22 @@ def test_page_shows_hostile_metrics_and_parameters_as_texts(chromium: Browser, t
         home.end()
 
 
+def test_page_of_an_ended_run_shows_its_ended_tasks(chromium: Browser, tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.commands("true", "false")
+    home.call("run", "jobs.csv", code=1)
+    page = Page(home, "r1")
+    try:
+        chromium.open(page.address)
+        chromium.until("document.querySelectorAll('#table tr.row').length === 2")
+        assert chromium.texts("#groups [aria-pressed=true]") == ["ended 2"]
+        assert chromium.texts("#groups [data-group=failed]") == ["failed 1"]
+        assert chromium.news()[0] == []
+    finally:
+        assert page.close() == ""
+        home.end()
+
+
 def test_best_task_is_found_on_the_page_by_sorting_and_by_words(chromium: Browser, tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.write("jobs.csv", "lr,bs", *[[lr, bs] for lr in (0.1, 0.2, 0.3) for bs in (16, 32)])

@@ -122,6 +122,7 @@ def test_columns_are_hidden_shown_and_put_back(looked: Browser, report: Path) ->
     usual = heads(looked)
     assert "waited_s" not in usual
     looked.click(".menu summary")
+    looked.until("!!document.querySelector('[data-choose]')")
     looked.until("!!document.querySelector('[data-choose=state]')")
     looked.click("[data-choose=state]")
     looked.click("[data-choose=waited_s]")
@@ -130,6 +131,7 @@ def test_columns_are_hidden_shown_and_put_back(looked: Browser, report: Path) ->
     looked.driver.refresh()
     assert "state" not in heads(looked)
     looked.click(".menu summary")
+    looked.until("!!document.querySelector('[data-choose]')")
     looked.click("[data-all]")
     assert heads(looked) == usual
     looked.press("\ue00c")  # Escape
@@ -153,6 +155,7 @@ def test_columns_move_by_mouse_and_by_keyboard_and_rows_follow(looked: Browser, 
     assert heads(looked).index("ended") == heads(looked).index("state") - 1
     assert looked.tells("document.activeElement.dataset.sort") == "ended"
     looked.click(".menu summary")
+    looked.until("!!document.querySelector('[data-choose]')")
     looked.click("[data-all]")
     assert heads(looked) == usual
 
@@ -166,6 +169,24 @@ def test_rows_are_one_line_high_and_the_head_stays(looked: Browser, report: Path
         "Math.abs(document.querySelector('#tasks th').getBoundingClientRect().y - "
         "document.querySelector('.scroll.table').getBoundingClientRect().y) < 3"
     )
+
+
+@pytest.mark.parametrize("width", [700, 900, 1280])
+def test_columns_give_way_until_the_table_fits_the_page(looked: Browser, report: Path, width: int) -> None:
+    looked.driver.execute_script("try { localStorage.clear() } catch { /* another page */ }")
+    looked.open(report.as_uri(), (width, 900))
+    assert looked.tells(
+        "document.querySelector('#tasks').offsetWidth <= document.querySelector('.table').clientWidth + 1"
+    )
+    shown = set(looked.tells("[...document.querySelectorAll('#tasks th')].map(e => e.dataset.column)"))
+    assert {"id", "state", "memory"} <= shown
+    assert ("device" in shown) is (width == 1280)
+    looked.click(".menu summary")
+    looked.until("!!document.querySelector('[data-choose]')")
+    if not looked.tells("document.querySelector('[data-choose=device]').checked"):
+        looked.click("[data-choose=device]")
+    assert looked.tells("!!document.querySelector('#tasks th[data-column=device]')")
+    looked.click("[data-all]")
 
 
 def test_task_opens_in_place_by_mouse_and_by_keyboard(looked: Browser, report: Path) -> None:
