@@ -1,4 +1,5 @@
-"""A pipeline (preprocess, twelve trainings, evaluate) whose scheduler is killed again and again, in three forms.
+"""A pipeline (preprocess, twelve trainings, evaluate) in three forms: its scheduler is killed again and again; its
+first step fails, so that the others are skipped, and is retried.
 
 By hand: `python -m tests.support.pipeline [--kills 20] [--form list|submits|python]`
 """
@@ -21,11 +22,13 @@ from tests.support.waiting import wait_until
 TRAININGS = 12
 STEPS = TRAININGS + 2
 PATIENCE = 60.0
-STEP = """echo begin $1 >> done.txt
+STEP = """test $1 != prep || test -e mended || exit 3
+echo begin $1 >> done.txt
 until test $(wc -l < kills.txt) -ge $2; do sleep 0.02; done
 echo end $1 >> done.txt
 """
-"""A step notes that it begins and ends; in between it waits until the scheduler was killed so many times."""
+"""The first step fails until something was mended. A step notes that it begins and ends; in between it waits until the
+scheduler was killed so many times."""
 PYTHON = """import scheduler
 from scheduler import Task
 scheduler.run([Task(name=name, command=command, after=after) for name, command, after in {rows!r}],
@@ -72,6 +75,7 @@ def run(home: Home, form: str, kills: int, seed: int) -> list[str]:
     chance = random.Random(seed)
     (home.root / "step.sh").write_text(STEP)
     (home.root / "kills.txt").touch()
+    (home.root / "mended").touch()
     FORMS[form](home, rows(kills))
     for _ in range(kills):
         wait_until(lambda: (home.root / "done.txt").exists() and scheduler_of(home), PATIENCE)
@@ -81,8 +85,41 @@ def run(home: Home, form: str, kills: int, seed: int) -> list[str]:
             file.write("killed\n")
         wait_until(lambda: not scheduler_of(home), PATIENCE)
         home.call("resume", "-d", "r1", code=0)
-    wait_until(lambda: not {"waiting", "blocked", "running"} & {*home.states("r1")}, PATIENCE, pause=0.2)
+    wait_until(lambda: is_over(home), PATIENCE, pause=0.2)
     return wrong(home)
+
+
+def run_failing(home: Home, form: str) -> list[str]:
+    """Run the pipeline with a first step that fails, retry it; return what is wrong."""
+    (home.root / "step.sh").write_text(STEP)
+    (home.root / "kills.txt").touch()
+    if form == "submits":  # no parent may fail before all are there
+        home.call("submit", "--name", "before", "--", "true", code=0)
+        home.call("pause", "queue", code=0)
+    FORMS[form](home, rows(0))
+    if form == "submits":
+        home.call("unpause", "queue", code=0)
+    wait_until(lambda: home.call("list", "r1").returncode == 0, PATIENCE)  # a Python program has to begin first
+    wait_until(lambda: is_over(home), PATIENCE, pause=0.2)
+    steps = [task for task in home.tasks("r1") if task["name"] != "before"]
+    states = sorted(task["state"] for task in steps)
+    found = [] if states == ["failed"] + ["skipped"] * (STEPS - 1) else [f"states after the failure: {states}"]
+    prep = next(task["id"] for task in steps if task["name"] == "prep")
+    for task in steps:
+        said = home.call("why", str(task["id"])).stdout
+        if task["id"] != prep and f"task {prep}" not in said:
+            found.append(f"the reason names no parent: {said}")
+    (home.root / "mended").touch()
+    home.call("retry", str(prep), code=0)
+    if not scheduler_of(home):
+        home.call("resume", "-d", "r1", code=0)
+    wait_until(lambda: home.states("r1").count("succeeded") == STEPS + (form == "submits"), PATIENCE, pause=0.2)
+    return found + wrong(home)
+
+
+def is_over(home: Home) -> bool:
+    """Tell whether all tasks have ended."""
+    return not {"waiting", "blocked", "running"} & {*home.states("r1")}
 
 
 def scheduler_of(home: Home) -> int:
@@ -113,14 +150,19 @@ def main() -> int:
     args = parser.parse_args()
     bad = False
     for form in args.form or FORMS:
-        with tempfile.TemporaryDirectory() as root:
-            home = Home(Path(root))
-            try:
-                found = run(home, form, args.kills, args.seed)
-            finally:
-                home.end()
-        sys.stdout.write(f"{form}: {STEPS} steps, {args.kills} kills, seed {args.seed}: {found or 'each step once'}\n")
-        bad = bad or bool(found)
+        for what, course in (
+            (f"{args.kills} kills, seed {args.seed}", lambda home, form=form: run(home, form, args.kills, args.seed)),
+            ("failed first step", lambda home, form=form: run_failing(home, form)),
+        ):
+            with tempfile.TemporaryDirectory() as root:
+                home = Home(Path(root))
+                try:
+                    found = course(home)
+                finally:
+                    home.end()
+            sys.stdout.write(f"{form}: {STEPS} steps, {what}: {found or 'each step once, in order'}\n")
+            sys.stdout.flush()
+            bad = bad or bool(found)
     return int(bad)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.killing import Home
-from tests.support.pipeline import FORMS
+from tests.support.pipeline import FORMS, run_failing
 from tests.support.pipeline import run as run_pipeline
 from tests.support.waiting import wait_until
 
@@ -98,6 +98,11 @@ def test_only_tasks_without_parents_start_in_a_dry_run(home: Home) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_pipeline_killed_in_the_middle_and_resumed_runs_each_task_once(home: Home, form: str) -> None:
     assert run_pipeline(home, form, kills=4, seed=7) == []
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_failed_first_step_skips_the_thirteen_others_and_its_retry_runs_all(home: Home, form: str) -> None:
+    assert run_failing(home, form) == []
 
 
 class TestOtherRuns:
