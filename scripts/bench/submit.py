@@ -1,5 +1,5 @@
-"""How long `scheduler submit` takes, beside a bare start of Python, `pueue add` and `tsp`:
-`python scripts/bench/submit.py [--submits N]`.
+"""How long `scheduler submit` takes, beside a bare start of Python, `pueue add` and `tsp`, and what waiting tasks cost:
+`python scripts/bench/submit.py [--submits N] [--waiting N]`.
 
 The peers are measured where they are installed. Each bound is for a machine that does nothing else; the ratios to the
 bare start hold on a busy one as well.
@@ -8,6 +8,7 @@ bare start hold on a busy one as well.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import statistics
@@ -24,18 +25,25 @@ LIVING, STARTING = 50, 10
 """The numbers of measured submits to a living scheduler, and of those that must start it."""
 MOST_LIVING, MOST_STARTING = 150.0, 400.0
 """The most milliseconds by the clock, as medians."""
+MOST_PROCESSES, MOST_MIB = 2, 80
+"""The most processes and the most memory of a queue whose tasks all wait."""
+CALM = 3.0
+"""Seconds after the last submission before processes are counted."""
+DEVNULL = subprocess.DEVNULL
 
 
 def main() -> int:
     """Print all figures; return 1 if a bound is not kept."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--submits", type=int, default=1000, help="submits in the loop (default 1000)")
+    parser.add_argument("--waiting", type=int, default=200, help="tasks that wait while processes are counted")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="submit-") as name:
         folder = Path(name)
         env = {**environ(folder), "SCHEDULER_QUEUE_IDLE": "1h"}
         try:
             good = _one_by_one(folder, env)
+            good = _waiting(folder, args.waiting) and good
         finally:
             _end(env)
         _loops(folder, args.submits)
@@ -74,6 +82,31 @@ def _one_by_one(folder: Path, env: Mapping[str, str]) -> bool:
     return kept("ms, scheduler lives", lives, MOST_LIVING) & kept("ms, scheduler is started", starts, MOST_STARTING)
 
 
+def _waiting(folder: Path, tasks: int) -> bool:
+    """Count the processes of a queue in which all tasks wait for room that another run has."""
+    (place := folder / "waiting").mkdir()
+    env = {**environ(place), "SCHEDULER_QUEUE_IDLE": "1h"}
+    other = {**env, "SCHEDULER_STATE": f"{place}/other"}
+    most = f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') * 6 // 10 >> 20}MiB"
+    (place / "hold.csv").write_text(f"Command,HostMemory\nsleep 1000,{most}\n", encoding="ascii")
+    try:
+        subprocess.run([scheduler(), "run", "-d", "hold.csv"], cwd=place, env=other, check=True, stdout=DEVNULL)
+        lines = "".join(f"sleep {1000 + number}\n" for number in range(tasks))
+        words = [scheduler(), "submit", "--stdin", "--host-memory", most]
+        subprocess.run(words, cwd=place, env=env, input=lines, text=True, check=True, stdout=DEVNULL)
+        time.sleep(CALM)
+        listed = [scheduler(), "list", "queue", "--state", "waiting", "--json"]
+        said = subprocess.run(listed, cwd=place, env=env, check=True, capture_output=True, text=True).stdout
+        waiting, found = len(json.loads(said)["tasks"]), _processes(env)
+    finally:
+        _end(env)
+        subprocess.run([scheduler(), "stop", "--abandon"], cwd=place, env=other, check=False, stdout=DEVNULL)
+        subprocess.run([scheduler(), "wait"], cwd=place, env=other, check=False, stdout=DEVNULL)
+    print(f"{waiting} waiting tasks: {len(found)} processes, {sum(found) / 1024:.1f} MiB PSS")
+    few = kept("processes", len(found), MOST_PROCESSES)
+    return kept("MiB PSS", round(sum(found) / 1024, 1), MOST_MIB) and few and waiting == tasks
+
+
 def _loops(folder: Path, submits: int) -> None:
     """Measure many submits one after the other with each tool, in one run."""
     base = 0.0
@@ -87,7 +120,7 @@ def _loops(folder: Path, submits: int) -> None:
             )  # fmt: skip
             took = time.perf_counter() - began
             base = base or took
-            held = f", scheduler holds {_pss(env) >> 10} MiB" if tool == "scheduler submit" else ""
+            held = f", scheduler holds {sum(_processes(env)) >> 10} MiB" if tool == "scheduler submit" else ""
             print(
                 f"{submits} x {tool:<20} {took:8.1f} s, {1000 * took / submits:6.1f} ms each, x{took / base:.2f}{held}"
             )
@@ -120,17 +153,17 @@ def _tools(folder: Path) -> list[tuple[str, Sequence[str], dict[str, str], Calla
     return tools
 
 
-def _pss(env: Mapping[str, str]) -> int:
-    """Return the memory, in KiB, of the processes of a queue that belong to the scheduler."""
-    total, mark = 0, f"SCHEDULER_STATE={env['SCHEDULER_STATE']}".encode()
+def _processes(env: Mapping[str, str]) -> list[int]:
+    """Return the memory (PSS), in KiB, of each process of a queue that belongs to the scheduler."""
+    found, mark = [], f"SCHEDULER_STATE={env['SCHEDULER_STATE']}".encode()
     for pid in filter(str.isdecimal, os.listdir("/proc")):
         try:
             if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
-                total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+                found.append(next(int(line.split()[1]) for line in lines if line.startswith("Pss:")))
         except (OSError, StopIteration):
             continue
-    return total
+    return found
 
 
 def _end_tsp(tsp: str, env: Mapping[str, str], place: Path) -> None:
