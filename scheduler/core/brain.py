@@ -291,7 +291,7 @@ class Brain(RunState):
         count_exit(task, event, self.rules)
         if event.outcome is Outcome.OOM:
             raise_floors(task, task.placement, event, self.rules)
-        to = after_exit(task, event.outcome, terms, self.rules)
+        to = after_exit(task, event.outcome, terms, self.rules, self.backoff.away_for(event.away, at))
         why = f"attempt {event.attempt} {event.outcome} {event.reason}".rstrip()
         if task.placement.purpose is Purpose.PROBE and event.outcome is Outcome.SUCCEEDED:
             task.probed = observation.peaks(task, task.placement, event)

@@ -181,6 +181,8 @@ class SchedulingConfig:
     """The conditions on metrics under which a task is stopped early."""
     keep_best: KeepBest | None = None
     """Which share of the tasks goes on at some steps; None: all."""
+    directory_wait: float = 0.0
+    """Seconds for which a task waits for its directory before it fails; 0: without end."""
     preempt: bool = False
     """True if every task may ask less urgent resumable ones to make room; else only tasks that say so."""
     preempt_after: float = 300.0

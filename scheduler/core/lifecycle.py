@@ -125,8 +125,10 @@ def count_exit(task: TaskState, event: Exited, rules: SchedulingConfig) -> None:
     task.at_end_of_memory = event.edge is Edge.FINAL or (event.edge is Edge.ONCE_MORE and task.edges > 1)
 
 
-def after_exit(task: TaskState, outcome: Outcome, terms: Terms, rules: SchedulingConfig) -> State:
+def after_exit(task: TaskState, outcome: Outcome, terms: Terms, rules: SchedulingConfig, away: float = 0.0) -> State:
     """Return the state that follows from an attempt's end; the task's counters already include that attempt.
+
+    `away`: the seconds for which its directory could not be entered.
 
     A cancelled or pruned task is that however it ends, except that it may have succeeded before.
     """
@@ -137,7 +139,7 @@ def after_exit(task: TaskState, outcome: Outcome, terms: Terms, rules: Schedulin
     table = {
         Outcome.INTERRUPTED: S.INTERRUPTED,
         Outcome.LOST: S.FAILED if task.faults >= rules.max_faults else S.WAITING,
-        Outcome.UNSTARTED: S.WAITING,
+        Outcome.UNSTARTED: S.FAILED if 0.0 < rules.directory_wait <= away else S.WAITING,
         Outcome.OOM: S.OOM if task.ooms > rules.max_ooms or task.at_end_of_memory else S.WAITING,
         Outcome.SUCCEEDED: S.WAITING,
         Outcome.FAILED: S.WAITING if retried else S.FAILED,

@@ -46,6 +46,8 @@ class Settings:
     """yes: launchers get the options that their commands lack, such as a port; no: commands stay as they are."""
     my_columns: str = ""
     queue_idle: float = 600.0
+    directory_wait: float = 0.0
+    """Seconds for which a task waits for its directory before it fails; 0: without end."""
     window: str = ""
     """The local times in which tasks may start; empty: at any time."""
     preempt: str = "no"
@@ -223,6 +225,7 @@ READERS: dict[str, Any] = {
     "launcher_args": _one_of("yes", "no"),
     "my_columns": str,
     "queue_idle": units.parse_duration,
+    "directory_wait": units.parse_duration,
     "window": _window,
     "preempt": _one_of("yes", "no"),
     "preempt_after": units.parse_duration,

@@ -80,6 +80,11 @@ SETTINGS = {
         "Whether every task may ask less urgent Resumable ones to make room; else only those that say so.",
     ),
     "preempt_after": ("time", "5m", "Time that such a task waits before it asks."),
+    "directory_wait": (
+        "time",
+        "0s; 10m for queues",
+        "Time for which a task whose directory is away waits for it before it fails; 0s: without end.",
+    ),
     "queue_idle": ("time", "10m", "Time without anything to do after which the scheduler of a queue ends."),
     "stop_when": (
         "rules",

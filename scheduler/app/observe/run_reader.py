@@ -46,7 +46,7 @@ class RunReader:
         self._own = journal is None
         kept, chosen = json.loads(info.meta["settings"]), json.loads(info.meta.get("choices", "{}"))
         limits = {name: chosen.get(name) for name in ("jobs", "slots", "max_per_device")}
-        limits |= {name: kept[name] for name in ("buffer",) if name in kept}
+        limits |= {name: kept[name] for name in ("buffer", "directory_wait") if name in kept}
         try:
             order = RankOrder(kept["order"])
         except ValueError as exc:

@@ -21,6 +21,9 @@ from scheduler.store.run.catalog import RunCatalog, RunInfo
 from scheduler.ui.terminal.detached import DetachedStart
 from scheduler.values import replace
 
+DIRECTORY_WAIT = 600.0
+"""Seconds for which a task of a queue waits for its directory before it fails, where no setting says otherwise."""
+
 
 def ensure_started(home: StatePaths, name: str, settings: Settings) -> Sequence[str]:
     """Start the queue's scheduler unless it lives, and return hints about it; of several callers one starts it.
@@ -49,7 +52,9 @@ def _unfinished(home: StatePaths, queue: RunPaths | None) -> RunInfo | None:
 
 def _begin(name: str, settings: Settings, lock: int) -> DetachedStart:
     """Start a new run as the queue."""
-    settings = replace(settings, order="global")
+    chosen = settings.source.get("directory_wait", "default") != "default"
+    wait = settings.directory_wait if chosen else DIRECTORY_WAIT
+    settings = replace(settings, order="global", directory_wait=wait)
 
     def begin() -> tuple[RunSession | None, Sequence[str]]:
         _become_background(lock, settings)

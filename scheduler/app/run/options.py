@@ -136,6 +136,7 @@ def rules(choices: RunOptions, settings: Settings, *, mps: bool = False) -> Sche
         max_failures=choices.max_failures,
         window=settings.window,
         **_early_stops(settings),
+        directory_wait=settings.directory_wait,
         preempt=settings.preempt == "yes",
         preempt_after=settings.preempt_after,
         mps=mps,

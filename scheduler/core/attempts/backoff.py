@@ -33,6 +33,8 @@ class Pause:
     """Failed rounds in a row: attempts that were placed together fail in one round."""
     until: float = -inf
     """The time of the next trial."""
+    since: float = inf
+    """The time of the first failure in a row."""
     window: int = 1
     """The number of trials that may be under way at once."""
     trials: dict[Key, float] = field(default_factory=dict)
@@ -41,7 +43,7 @@ class Pause:
     def fail(self, key: Key, reason: str, at: float, rules: SchedulingConfig) -> None:
         """Note that an attempt did not start."""
         self.trials.pop(key, None)
-        self.reason, self.window = reason, 1
+        self.reason, self.window, self.since = reason, 1, min(self.since, at)
         if at >= self.until:  # the others of its round were placed before it failed
             self.until = at + min(rules.start_pause * 2.0**self.rounds, rules.start_pause_most)
             self.rounds = min(self.rounds + 1, 30)
@@ -55,7 +57,7 @@ class Pause:
     def work(self, key: Key) -> None:
         """Note that a trial start was successful."""
         if self.trials.pop(key, None) is not None:
-            self.rounds, self.window, self.until = 0, self.window * 2, -inf
+            self.rounds, self.window, self.until, self.since = 0, self.window * 2, -inf, inf
 
     def left(self, now: float, rules: SchedulingConfig) -> int:
         """Return how many starts may be tried now."""
@@ -129,6 +131,11 @@ class Backoff:
     def pauses(self) -> Mapping[str, Pause]:
         """Return all pauses by cause."""
         return self._pauses
+
+    def away_for(self, directory: str, at: float) -> float:
+        """Return the seconds for which no task could enter a directory."""
+        pause = self._pauses.get(directory) if directory else None
+        return 0.0 if pause is None else max(0.0, at - pause.since)
 
     def directory(self, task: int) -> str:
         """Return the directory of a task, if that directory has or had a pause; else an empty text."""

@@ -173,9 +173,25 @@ class TestShellOfTheSubmitter:
         shutil.rmtree(gone)
         (home.root / "go").touch()
         ended(home, "succeeded", "waiting", "succeeded")
-        assert str(gone) in home.call("why", "--task", "1", code=0).stdout
+        wait_until(lambda: str(gone) in home.call("why", "--task", "1", code=0).stdout, PATIENCE)  # between two trials
         gone.mkdir()
         ended(home, *["succeeded"] * 3)
+
+    def test_a_task_whose_directory_stays_away_fails_alone_with_its_name(self, home: Home) -> None:
+        home.env["SCHEDULER_DIRECTORY_WAIT"] = "2s"
+        gone = home.root / "gone"
+        gone.mkdir()
+        submit(home, "until [ -e go ]; do sleep 0.01; done", "--exclusive", "yes")
+        submit(home, "true", cwd=gone)
+        submit(home, "true")
+        submit(home, "true", "--after", "1")
+        shutil.rmtree(gone)
+        (home.root / "go").touch()
+        ended(home, "succeeded", "failed", "succeeded", "skipped")
+        assert str(gone) in home.call("why", "--task", "1", code=0).stdout
+        gone.mkdir()
+        home.call("retry", "1", code=0)
+        ended(home, *["succeeded"] * 4)
 
 
 class TestLife:
