@@ -6,13 +6,14 @@ import pytest
 
 from scheduler.core.brain import Brain
 from scheduler.core.causes import ResizeCause
+from scheduler.core.control import messages, why
 from scheduler.core.events import Exited, Peaked, Resized
 from scheduler.core.model import HOST, EstimateSource, Outcome
 from scheduler.core.profiling.class_profile import Observation, Peaks, Profile
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.profiling.task_class import ScriptPlace, TaskClass, kind
 from scheduler.units import GIB, MIB
-from tests.support.builders import brain, placed, rules, spec, started, tasks, tell
+from tests.support.builders import brain, gpu, host, machine, placed, rules, spec, started, tasks, tell
 
 LR = "0.1", "0.2", "0.3"
 HALVES = tuple(n * GIB for n in (2, 4, 6))
@@ -157,6 +158,14 @@ class TestReservations:
         tell(b, placed(1, "4GiB", device="GPU-0", source=EstimateSource.EARLIER), started(1))
         tell(b, Peaked(1, 1, {"GPU-0": 2 * GIB}), Resized(1, 1, {"GPU-0": 3 * GIB}, ResizeCause.SETTLED))
         assert b.need(2, 1).gpus[0].bytes == 5 * GIB + 256 * MIB
+
+    def test_why_names_the_earlier_version_with_its_peak_and_margin(self) -> None:
+        b, _ = self.made()
+        tell(b, placed(1, "20GiB", device="GPU-0"), started(1))
+        found = why.of_task(b, machine(gpu(), host()), 2, {})
+        assert found is not None
+        said = messages.need(found.wants)
+        assert said == "needs 8.2GiB (earlier version: peak 4.0GiB + 100% + 256MiB)"
 
     def test_a_task_whose_need_was_taken_from_an_earlier_version_is_watched_until_it_settles(self) -> None:
         b, _ = self.made()
