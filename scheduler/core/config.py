@@ -71,6 +71,9 @@ class SchedulingConfig:
     unconfirmed_margin: float = 1.0
     """The margin of a need that an earlier version of the script showed: twice as much until a task of the new version
     has settled, because the edit may have doubled the batch size; then a quarter more."""
+    earlier_sure: int = 3
+    """The number of classes of the new version that must need as much as before until the others get no wider margin
+    than known ones: with a quarter more, edited sweeps took half as long again as known ones."""
     profile: Profiling = Profiling.OFF
     """How needs are learned. OFF here, since a Brain without task classes has nothing to learn about."""
     profile_epochs: int = 2

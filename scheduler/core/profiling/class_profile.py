@@ -92,8 +92,8 @@ class PredictedPeak:
     busy: float = 0.0
     grown: float = 1.0
     """How many times as much a new version of its script needs; it is contained in `peaks`."""
-    confirmed: bool = False
-    """True if a class of the new version has shown how its need compares with the earlier version."""
+    confirmed: int = 0
+    """The number of classes of the new version that have shown how their need compares with the earlier version."""
 
 
 def main_parts(gpus: int) -> tuple[str, ...]:

@@ -133,7 +133,7 @@ class Change:
             return None
         peaks = {part: int(peak * self.ratio(part)) for part, peak in relative.peaks.items()}
         grown = max(map(self.ratio, self.ratios), default=1.0)
-        return PredictedPeak(peaks, EstimateSource.EARLIER, relative.busy, grown=grown, confirmed=bool(self.shown))
+        return PredictedPeak(peaks, EstimateSource.EARLIER, relative.busy, grown=grown, confirmed=len(self.shown))
 
 
 class EarlierVersions:

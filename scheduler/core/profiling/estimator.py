@@ -99,6 +99,8 @@ def margin_of(guess: PredictedPeak, rules: SchedulingConfig) -> float:
 
     What has grown already grows less far: the margin of an unconfirmed need contains what was seen to be more.
     """
+    if guess.confirmed >= rules.earlier_sure and guess.grown == 1.0:
+        return rules.margin
     if guess.confirmed:
         return rules.earlier_margin
     return max(rules.earlier_margin, (1 + rules.unconfirmed_margin) / guess.grown - 1)

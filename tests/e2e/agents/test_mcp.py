@@ -146,6 +146,34 @@ def test_tasks_of_agents_are_marked_and_cancelled_together_and_other_tasks_are_l
     assert other["state"] in ("running", "waiting")
 
 
+def test_tasks_go_on_when_the_agent_leaves_and_the_next_session_finds_them(home: Home) -> None:
+    async def first(agent: Agent) -> None:
+        parent = await agent.answer("submit", command="until [ -e go ]; do sleep 0.05; done", gpus=0)
+        fields = {
+            "gpus": 0,
+            "after": parent["tasks"],
+            "priority": -1,
+            "timeout": "1h",
+            "cpus": 0.5,
+            "host_memory": "64MiB",
+        }
+        await agent.answer("submit", command="pwd; echo {a}", parameters={"a": ["x y"]}, directory="sub", **fields)
+
+    async def second(agent: Agent) -> None:
+        listed = await agent.answer("list", run="agent", state="blocked,waiting")
+        (task,) = listed["tasks"]
+        assert listed["states"] == {"running": 1, "blocked": 1}
+        assert "task" in (await agent.answer("why", who=str(task["id"])))["says"][0]
+        (home.root / "go").touch()
+        assert (await agent.answer("list", run="agent", wait_s=50))["all_ended"]
+        log = await agent.answer("logs", task=str(task["id"]))
+        assert log["text"] == f"{home.root}/sub\nx y\n"
+
+    (home.root / "sub").mkdir()
+    session(home, first)
+    session(home, second)
+
+
 def test_a_list_of_ten_thousand_tasks_is_a_short_page_with_a_cursor(home: Home) -> None:
     home.write("jobs.csv", "Command,Hold", *[["true", "yes"]] * 10_000)
     with home.start("run", "jobs.csv", "--gpus", "0") as process:

@@ -48,7 +48,7 @@ class TestRelatives:
         index = ProfileIndex(known())
         guess = index.guess(index.number(of("0.2")))
         assert guess is not None
-        assert (guess.by, guess.peaks, guess.confirmed) == (EstimateSource.EARLIER, {"0": 4 * GIB, HOST: GIB}, False)
+        assert (guess.by, guess.peaks, guess.confirmed) == (EstimateSource.EARLIER, {"0": 4 * GIB, HOST: GIB}, 0)
 
     @pytest.mark.parametrize(
         "new",
@@ -158,6 +158,19 @@ class TestReservations:
         tell(b, placed(1, "4GiB", device="GPU-0", source=EstimateSource.EARLIER), started(1))
         tell(b, Peaked(1, 1, {"GPU-0": 2 * GIB}), Resized(1, 1, {"GPU-0": 3 * GIB}, ResizeCause.SETTLED))
         assert b.need(2, 1).gpus[0].bytes == 5 * GIB + 256 * MIB
+
+    def test_after_three_classes_with_equal_needs_the_margin_is_that_of_known_ones(self) -> None:
+        index = ProfileIndex({one.key: profile(one, {"0": GIB}) for one in (of(f"0.{n}", "old") for n in range(9))})
+        b = brain(tasks(9), knowledge=index, profile="live")
+        kinds = [of(f"0.{n}") for n in range(9)]
+        for task, one in enumerate(kinds, 1):
+            b.assign(task, one)
+        for task in range(1, 4):
+            device = "GPU-0"
+            tell(b, placed(task, "3GiB", device=device, source=EstimateSource.EARLIER), started(task))
+            tell(b, Peaked(task, 1, {device: GIB}), Resized(task, 1, {device: 2 * GIB}, ResizeCause.SETTLED))
+        need = b.need(9, 1)
+        assert (need.source, need.gpus[0].bytes) == (EstimateSource.EARLIER, int(1.1 * GIB) + 256 * MIB)
 
     def test_why_names_the_earlier_version_with_its_peak_and_margin(self) -> None:
         b, _ = self.made()
