@@ -228,8 +228,9 @@ class Brain(RunState):
         if HOST in event.peak:
             task.last_ram_peak_at = at
             self._raise_ram(task, task.placement)
-        if self.outgrew(task):
-            self._forget_requests(self.task_table.kind(task.id))
+        kind = self.task_table.kind(task.id)
+        if observation.note_growth(self.profiles, kind, task, self.rules) or self.outgrew(task):
+            self._forget_requests(kind)
         if any(key in task.placement.devices for key in grown):
             task.last_peak_at = at  # a slow growth of RAM beside GPUs must not keep them locked
 
@@ -257,8 +258,7 @@ class Brain(RunState):
         if event.cause.changes_sides:
             self._change_sides(task, sees, event.cause, at)
         was_at_its_beginning = estimator.is_at_its_beginning(task, self.rules)
-        if event.cause.settles:
-            task.settled = True
+        task.settled = task.settled or event.cause.settles
         self.capacity.come(task.placement, self.known_peaks(task.placement))
         task.history.append(f"reservation {event.cause}")
         task.loaded = task.loaded or event.busy > 0
@@ -266,8 +266,8 @@ class Brain(RunState):
         if was_at_its_beginning and not estimator.is_at_its_beginning(task, self.rules):
             self._note_beginning()
         if event.cause is ResizeCause.RAM_SEEN:
-            held = task.peak.get(HOST, 0)
-            self.profiles.expect_ram(self.task_table.kind(task.id), estimator.once_loaded(held, self.rules))
+            loaded = estimator.once_loaded(task.peak.get(HOST, 0), self.rules)
+            self.profiles.expect_ram(self.task_table.kind(task.id), loaded)
             self._needs.grown()
         if event.cause is ResizeCause.RAM_SETTLED:
             task.placement = replace(task.placement, ram_expected=False)

@@ -135,9 +135,9 @@ class SchedulingConfig:
     usual_kinds: int = 5
     """From this many known task classes on, an unknown task starts only where three quarters of them would have
     enough memory: half of a GPU is too little where most tasks need nearly all of one."""
-    expect_from: int | None = 2
-    """From this many known task classes on, a task of unknown memory on GPUs reserves its expected need, so that
-    others may start beside it; None: never."""
+    expect_from: int | None = 1
+    """From this many task classes on that have settled, or use more than a context, a task of unknown memory on GPUs
+    reserves its expected need, so that others may start beside it; None: never."""
     expect_share: float = 0.9
     """An unknown task reserves what this share of the known classes needs at most; while few are known, the highest
     peak and a fraction more."""

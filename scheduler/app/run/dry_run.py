@@ -183,7 +183,7 @@ def _show(plan: Plan, hints: Sequence[str], out: TextIO, *, as_json: bool) -> No
         facts = {**_now(plan), **dry_run.facts(told, bars), "guessed": guessed, "hints": list(hints)}
         out.write(json.dumps(facts, indent=1) + "\n")
         return
-    lines = opening.plan_lines(plan.what, plan.brain, plan.decision, plan.jobs)
+    lines = opening.plan_lines(plan.what, plan.brain, plan.decision, plan.jobs, plan.budgets)
     width = min(120, _columns(out))
     out.writelines(line + "\n" for line in [*lines, *dry_run.lines(told, bars, number, guessed, width), *hints])
 

@@ -90,15 +90,26 @@ def need(wants: RequestedResources) -> str:
     if wants.bytes is None:
         return f"its memory is not known yet{ooms}"
     if wants.is_expected:
-        return (
-            f"its memory is not known yet{ooms}: {size(wants.bytes)}{each} are reserved for it until it has settled, "
-            f"expected from {count(wants.classes, 'known task class')} ({size(wants.starts_with)} are enough to start "
-            "where no other such task has just started)"
-        )
+        return f"its memory is not known yet{ooms}: {_expectation(wants, each)}"
     has_margin = wants.share and wants.source is not EstimateSource.DECLARED
-    made = f": peak {size(wants.peak)} + {wants.share:.0%} + {size(wants.margin)}" if has_margin else ""
+    shared = wants.starts_with and f", or {size(wants.starts_with)} if others on its GPU share this margin"
+    made = f": peak {size(wants.peak)} + {wants.share:.0%} + {size(wants.margin)}{shared or ''}" if has_margin else ""
     what = f"no GPU, and {size(wants.bytes)} of host RAM" if wants.no_gpu else f"{size(wants.bytes)}{each}"
     return f"needs {what} ({wants.source}{made}{ooms})"
+
+
+def _expectation(wants: RequestedResources, each: str) -> str:
+    """Return what is reserved for a task of unknown memory, by which evidence, and what is risked."""
+    bytes_, enough = size(wants.bytes or 0), size(wants.starts_with)
+    reserved = f"{bytes_}{each} are reserved for it until it has settled, since {wants.expect:.0%} of such tasks need "
+    evidence = f"no more by what {count(wants.classes, 'known task class')} {'shows' if wants.classes == 1 else 'show'}"
+    if wants.starts_with >= (wants.bytes or 0):
+        return f"{reserved}{evidence}"
+    return (
+        f"{reserved}{evidence}, and it starts with {enough} ({wants.enough:.0%} need no more) where every other such "
+        "task has used more than a context: if it needs more, it runs out of memory in its first seconds, "
+        "and starts again"
+    )
 
 
 def devices(states: Iterable[DeviceState]) -> list[str]:

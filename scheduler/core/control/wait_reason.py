@@ -58,14 +58,18 @@ class RequestedResources:
     classes: int = 0
     """The number of these task classes."""
     starts_with: int = 0
-    """The bytes with which it starts where no other task of unknown memory is at its beginning."""
+    """The bytes with which it starts where no other task of unknown memory is at its beginning; of known memory, where
+    others share its margin."""
+    expect: float = 0.0
+    enough: float = 0.0
+    """The shares of tasks of unknown memory that need at most `bytes`, and at most `starts_with`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the request as JSON values."""
         return {
             "bytes": self.bytes, "peak": self.peak, "gpus": self.gpus, "source": self.source, "share": self.share,
             "margin": self.margin, "ooms": self.ooms, "no_gpu": self.no_gpu, "is_expected": self.is_expected,
-            "classes": self.classes, "starts_with": self.starts_with,
+            "classes": self.classes, "starts_with": self.starts_with, "expect": self.expect, "enough": self.enough,
         }  # fmt: skip
 
 

@@ -123,7 +123,9 @@ def _wants(brain: Brain, task: int, need: ResourceRequest) -> RequestedResources
         no_gpu=need.visible > 0,
         is_expected=ask.enough > 0 and need.source is EstimateSource.MEASURED,
         classes=brain.profiles.sized if ask.enough else 0,
-        starts_with=min(ask.enough, reserved or 0),
+        starts_with=min(ask.enough or ask.shared, reserved or 0),
+        expect=brain.rules.expect_share if ask.enough else 0.0,
+        enough=brain.rules.enough_share if ask.enough else 0.0,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import sqrt
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from scheduler.core.config import SchedulingConfig
@@ -250,7 +249,7 @@ def cut(
     placement: Placement,
     peak: Mapping[str, int],
     rules: SchedulingConfig,
-    beside: Mapping[str, tuple[int, float]] = MappingProxyType({}),
+    beside: Mapping[str, tuple[int, float]] | None = None,
 ) -> dict[str, int] | None:
     """Return the reduced reservation of an unknown attempt that has settled: its peak and the margin, never more
     than before.
@@ -262,7 +261,7 @@ def cut(
 
     def settled(key: str) -> int:
         full = with_margin(peak[key], rules)
-        return with_shared_margin(peak[key], full, *beside[key], rules) if key in beside else full
+        return with_shared_margin(peak[key], full, *beside[key], rules) if beside and key in beside else full
 
     return {
         key: min(bytes_, settled(key)) if peak.get(key) else bytes_ for key, bytes_ in placement.reservation.items()

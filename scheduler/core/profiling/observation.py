@@ -1,4 +1,4 @@
-"""The observation of a task class from the end of an attempt."""
+"""The observation of a task class from the end of an attempt, or from its growth."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import Outcome, Placement, Purpose
 from scheduler.core.profiling import estimator
 from scheduler.core.profiling.class_profile import Observation
+from scheduler.core.profiling.profile_index import ProfileIndex
+
+
+def note_growth(profiles: ProfileIndex, kind: int, task: TaskState, rules: SchedulingConfig) -> bool:
+    """Count what an attempt of unknown memory uses on its GPUs, beyond a context, among the needs of all classes, by
+    which others start before it has settled; return whether that changed anything.
+    """
+    placement = task.placement
+    if not kind or placement is None or not placement.gpus or not estimator.is_watched(placement, task.settled):
+        return False
+    most = max(task.peak.get(key, 0) for key in placement.gpus)
+    return most > rules.context and profiles.note_growth(kind, most, len(placement.gpus))
 
 
 def peaks(task: TaskState, placement: Placement, event: Exited) -> dict[str, int]:

@@ -189,6 +189,12 @@ class ProfileIndex:
         if kind.family and ram > self._ram.get(kind.family, 0):
             self._ram[kind.family] = ram
 
+    def note_growth(self, number: int, bytes_: int, gpus: int) -> bool:
+        """Count the use of a living attempt among the needs of all classes until that of its class is known; return
+        whether that changed anything.
+        """
+        return not self.profile(number).knows(gpus) and self._on_gpus.put(number, bytes_)
+
     def usual(self, share: float, least: int) -> int:
         """Return the bytes on one GPU that suffice for this share of all classes; 0 while fewer than `least` are
         known.

@@ -67,30 +67,22 @@ def _resized(
     growth = estimator.grown(placement.reservation, used, rules, run.capacity.left(HOST))
     if growth is not None:
         events.append(Resized(task, attempt, growth, _why_grown(living, placement, used)))
-    elif (told := _told_meanwhile(run, living, placement, seen)) is not None:
-        events.append(told)
+    elif (known := _known_meanwhile(run, living, placement, seen)) is not None:
+        events.append(Resized(task, attempt, known, ResizeCause.KNOWN))
     elif not any(key in placement.devices for key in news) and _may_settle(run, living, placement, now, busy == 0.0):
-        known = not placement.source.is_watched and placement.purpose is Purpose.RUN
+        is_known = not placement.source.is_watched and placement.purpose is Purpose.RUN
         beside = run.capacity.margins_beside(placement) if rules.share_margins else {}
-        less = dict(placement.reservation) if known else estimator.cut(placement, seen, rules, beside)
+        less = dict(placement.reservation) if is_known else estimator.cut(placement, seen, rules, beside)
         if less is not None:
             events.append(Peaked(task, attempt, seen))
             events.append(Resized(task, attempt, less, ResizeCause.SETTLED, busy or 0.0))
+    elif (expected := _expected_meanwhile(run, living, placement, seen)) is not None:
+        events.append(Resized(task, attempt, expected, ResizeCause.EXPECTED))
     elif _is_overdue(run, living, placement, now):
         events.append(Resized(task, attempt, placement.reservation, ResizeCause.OVERDUE, busy or 0.0))
     elif busy is not None and _has_other_load(run, living, placement, now, busy):
         events.append(Resized(task, attempt, placement.reservation, ResizeCause.LOAD, busy))
     return events
-
-
-def _told_meanwhile(
-    run: SampledRun, living: TaskState, placement: Placement, seen: Mapping[str, int]
-) -> Resized | None:
-    """Return the reservation that follows from what other attempts have shown; None while it stays as it is."""
-    for cause, told in ((ResizeCause.KNOWN, _known_meanwhile), (ResizeCause.EXPECTED, _expected_meanwhile)):
-        if (reservation := told(run, living, placement, seen)) is not None:
-            return Resized(living.id, living.attempts, reservation, cause)
-    return None
 
 
 def _why_grown(living: TaskState, placement: Placement, used: Mapping[str, int]) -> ResizeCause:

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from scheduler.core.brain import Brain
 from scheduler.core.config import BATCHES
 from scheduler.core.control import messages
-from scheduler.core.model import Decision, DeviceBudget, EstimateSource, Job, Profiling, RankOrder, State
+from scheduler.core.model import Decision, DeviceBudget, EstimateSource, Job, Placement, Profiling, RankOrder, State
 from scheduler.core.placement.device_capacity import kept_for_unmanaged
 from scheduler.core.placement.refusal import Refusal
-from scheduler.core.placement.request import declared, gpus_of
+from scheduler.core.placement.request import MemoryRequest, declared, gpus_of
 from scheduler.core.profiling.estimator import should_probe
 from scheduler.core.queue.wait_queue import out_of_turn
 from scheduler.patterns import lazy_pattern
@@ -204,11 +204,22 @@ def _measured_as_they_start(brain: Brain, task: int, gpus: int) -> str:
     rules = brain.rules
     if not gpus or rules.expect_from is None:
         return f"unknown: measured while they run (each reserves {_reserved(gpus)} until its use settles)"
-    if not (expected := brain.need(task, gpus).gpus[0].bytes):
-        first = f"one on each GPU until {rules.expect_from} are known, then side by side"
+    ask = brain.need(task, gpus).gpus[0]
+    if not ask.bytes:
+        first = f"one on each GPU until it uses more than {size(rules.context)}, then side by side"
         return f"unknown: measured as they start, {first}"
     classes = count(brain.profiles.sized, "known task class")
-    return f"unknown: measured as they start, each reserves {size(expected)} until then, expected from {classes}"
+    each = f"{size(ask.bytes)} reserved for each, expected from {classes}"
+    return f"unknown: measured as they start, {_at_a_time(brain, ask)} ({each})"
+
+
+def _at_a_time(brain: Brain, ask: MemoryRequest) -> str:
+    """Return how many tasks with this request start side by side on the largest GPU."""
+    rooms = (brain.capacity.rooms[key] for key in brain.capacity.gpus)
+    most = max((room.most for room in rooms), default=0) - brain.rules.buffer
+    least, many = (max(1, most // bytes_) for bytes_ in (ask.bytes or 1, ask.starts_with or 1))
+    number = f"{least}" if many <= least else f"{least}-{many}"
+    return "one at a time on each GPU" if number == "1" else f"{number} at a time on each GPU"
 
 
 def _reserved(gpus: int) -> str:
@@ -235,18 +246,29 @@ def resuming_lines(run: Mapping[str, str], brain: Brain, *, asked: bool) -> list
     ]
 
 
-def plan_lines(what: str, brain: Brain, decision: Decision, jobs: Mapping[int, Job]) -> list[str]:
-    """Return the lines of a dry run: the tasks that would start now, and why the next ones would wait."""
+def plan_lines(
+    what: str, brain: Brain, decision: Decision, jobs: Mapping[int, Job], budgets: Sequence[DeviceBudget]
+) -> list[str]:
+    """Return the lines of a dry run: how memory is known, which tasks would start now, and why the next ones would
+    wait.
+    """
     table = brain.task_table
     plan = [f"{what}: {count(len(table), 'task')}, {count(table.batches, 'batch')}; nothing was started"]
+    plan.append(f"memory           {_memory(brain, budgets)}")
     for placement in decision.placements:
         job = jobs.get(placement.task)
         if job is not None:
             reserved = size(max(placement.reservation.values(), default=0))
-            what = f"row {job.spec.row:>5}  {short(job.name, 40):<40}  reserved {reserved} ({placement.source})"
+            what = f"row {job.spec.row:>5}  {short(job.name, 40):<40}  reserved {reserved} ({_source(placement)})"
             plan.append(f"would start now  {what}")
     waits = waits_by_row(decision.refusals, jobs)[:MOST_WAITS]
     return plan + [f"would wait       row {job.spec.row:>5}  {why}" for job, why in waits]
+
+
+def _source(placement: Placement) -> str:
+    """Return the source of a reservation; an expectation says so."""
+    unknown = placement.source is EstimateSource.MEASURED
+    return "unknown, until its use has settled" if unknown else placement.source
 
 
 def waits_by_row(refusals: Iterable[Refusal], jobs: Mapping[int, Job]) -> list[tuple[Job, str]]:

@@ -83,7 +83,7 @@ def test_why_gives_memory_and_when_it_is_expected_to_be_free() -> None:
 def test_why_gives_a_known_peak_with_its_margin() -> None:
     assert paragraph(of_kind(2, PEAK), *GPU) == [
         "waits for GPU memory",
-        "needs 22.2GiB (profile: peak 20.0GiB + 10% + 256MiB)",
+        "needs 22.2GiB (profile: peak 20.0GiB + 10% + 256MiB, or 20.6GiB if others on its GPU share this margin)",
         "GPU-0 has 1.2GiB of 24.0GiB free (task 1 22.2GiB, buffer 512MiB)",
         UNSEEN,
         LAST,
@@ -102,7 +102,7 @@ def test_why_says_that_a_task_needs_no_gpu() -> None:
 def test_why_gives_the_smaller_margin_of_a_peak_that_was_measured_often() -> None:
     assert paragraph(of_kind(2, SURE), *GPU) == [
         "waits for GPU memory",
-        "needs 20.7GiB (profile: peak 20.0GiB + 3% + 128MiB)",
+        "needs 20.7GiB (profile: peak 20.0GiB + 3% + 128MiB, or 20.6GiB if others on its GPU share this margin)",
         "GPU-0 has 2.8GiB of 24.0GiB free (task 1 20.7GiB, buffer 512MiB)",
         UNSEEN,
         LAST,
@@ -118,8 +118,10 @@ def test_why_of_an_expected_need_gives_no_more_than_a_device_has() -> None:
         tell(b, started(task), replace(exited(task), peak={"GPU-0": peak * GIB}))
     said = paragraph(b, *GPU, task=4)
     assert said[1] == (
-        "its memory is not known yet: 23.5GiB are reserved for it until it has settled, expected from "
-        "2 known task classes (23.5GiB are enough to start where no other such task has just started)"
+        "its memory is not known yet: 23.5GiB are reserved for it until it has settled, since 90% of such tasks need "
+        "no more by what 2 known task classes show, and it starts with 22.7GiB (60% need no more) where every other "
+        "such task has used more than a context: if it needs more, it runs out of memory in its first seconds, "
+        "and starts again"
     )
 
 

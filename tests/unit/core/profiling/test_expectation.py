@@ -74,6 +74,32 @@ class TestSettling:
         assert "settled" in self.watched((1.0, 500 * MIB), (61.0, 500 * MIB))[1]
 
 
+class TestGrowth:
+    """The use of a task of unknown memory before it has settled."""
+
+    def expected_beside(self, *used: int) -> int | None:
+        """Return the expected need of task 2 while task 1, of another script, has used so many bytes."""
+        b = brain(tasks(2), profile="live")
+        for task in (1, 2):
+            b.assign(task, TaskClass(f"k{task}", f"{task}.py", probes=False))
+        tell(b, placed(1, "20GiB", device="GPU-0", source=EstimateSource.MEASURED), started(1))
+        b.need(2, 1)
+        for at, bytes_ in enumerate(used):
+            b.apply(Peaked(1, 1, {"GPU-0": bytes_}), float(at))
+        return b.need(2, 1).gpus[0].bytes
+
+    def test_growth_beyond_a_context_lets_others_expect_twice_as_much(self) -> None:
+        expected = self.expected_beside(500 * MIB, 4 * GIB)
+        assert expected is not None
+        assert 8 * GIB <= expected < 8.5 * GIB
+
+    def test_a_context_alone_lets_others_expect_nothing(self) -> None:
+        assert self.expected_beside(500 * MIB) is None
+
+    def test_later_growth_replaces_earlier_growth(self) -> None:
+        assert self.expected_beside(GIB, 4 * GIB) == self.expected_beside(4 * GIB)
+
+
 class TestHidden:
     """Tasks that have shown no more than a context while others of their script have shown their need."""
 
