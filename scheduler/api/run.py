@@ -133,9 +133,8 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     thread only, without a running event loop. The call blocks: use `asyncio.to_thread` in a coroutine.
     """
     texts = {"order": order, "python": python, "my_columns": my_columns, "stop_when": stop_when, "keep_best": keep_best}
-    flags = {name: text or None for name, text in texts.items()}
+    flags = {"launcher_args": None if launcher_args else "no", **{name: text or None for name, text in texts.items()}}
     flags |= {"num": None if num is None else str(num), "buffer": buffer, "max_load": str(max_load)}
-    flags |= {} if launcher_args else {"launcher_args": "no"}
     settings = read_settings({**flags, "state": state})
     check_counts(jobs_at_once=jobs_at_once, slots=slots, max_per_device=max_per_device, max_failures=max_failures)
     is_file = isinstance(jobs, (str, os.PathLike))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 
-from scheduler.core.attempts import early_abort, mps_policy
+from scheduler.core.attempts import early_abort, mps_policy, start_faults
 from scheduler.core.events import Exited
 from scheduler.core.model import HOST, Outcome
 from scheduler.core.ports import Key
@@ -41,6 +41,8 @@ def exited(key: Key, record: Record, last_output: Callable[[], str], directory: 
         return Exited(*key, Outcome.UNSTARTED, reason=record.error, seconds=record.seconds, away=away)
     outcome, reason, ran = _outcome(record, output)
     part = ran.part if ran else ""
+    if outcome is Outcome.FAILED and not reason and (said := start_faults.hint(output())):
+        reason = f"{f'exit {record.code}' if record.code is not None else f'signal {record.signal}'}: {said}"
     if outcome is Outcome.FAILED and oom_patterns.may_be_gpu_memory(output(), signalled=record.signal is not None):
         part = oom_patterns.GPU
     return Exited(

@@ -177,3 +177,15 @@ def _waits(home: GpuHome, task: int) -> str:
     """Return why a task waits for memory; empty if it does not."""
     said = home.call("why", str(task)).stdout
     return said if "not given" in said else ""
+
+
+def test_a_script_that_takes_a_uuid_for_a_number_fails_with_the_flag_that_cures_it(machine: Machine) -> None:
+    home = machine(gpus=1)
+    (home.root / "number.py").write_text('import os\nprint(int(os.environ["CUDA_VISIBLE_DEVICES"]))\n')
+    home.jobs({"Command": f"{sys.executable} number.py", "GPUs": 1, "Memory": "1GiB"})
+    said = home.call("run", "jobs.csv", code=1)
+    hint = "exit 1: it takes a GPU's UUID for a number: give it numbers with --visible index"
+    assert hint in home.log()
+    (row,) = json.loads(home.call("list", "r1", "--json").stdout)["tasks"]
+    assert (row["reason"], row["exit_code"]) == (hint, 1), said
+    home.call("run", "jobs.csv", "--new", "--visible", "index", code=0)
