@@ -82,8 +82,8 @@ SETTINGS = {
     "preempt_after": ("time", "5m", "Time that such a task waits before it asks."),
     "directory_wait": (
         "time",
-        "0s; 10m for queues",
-        "Time for which a task whose directory is away waits for it before it fails; 0s: without end.",
+        "0s",
+        "Time for which a task waits for its directory before it fails; 0s: without end. A queue has 10m by default.",
     ),
     "queue_idle": ("time", "10m", "Time without anything to do after which the scheduler of a queue ends."),
     "stop_when": (
