@@ -27,6 +27,7 @@ COPIED = (
     "devices/metric_reader.py",
     *(f"core/metrics/{name}.py" for name in ("__init__", "curve", "goal", "readings", "record")),
     "devices/sampler_protocol.py",
+    "devices/gpu/nvml_library.py",
     "devices/gpu/nvml_sampler.py",
     "devices/gpu/process_owner.py",
     "devices/host/activity.py",

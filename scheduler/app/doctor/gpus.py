@@ -20,6 +20,7 @@ from scheduler.devices.gpu import inventory
 from scheduler.devices.gpu.allocation import ORDER, AllowedGpus, allowed, cuda_numbers, whole, within
 from scheduler.devices.gpu.inventory import GpuInventory, InstalledGpu, instances_of
 from scheduler.devices.gpu.nvml_devices import NvmlDevices
+from scheduler.devices.gpu.telemetry import SLOWED, reasons
 from scheduler.devices.host.cgroups import device_rules
 from scheduler.devices.mps.daemon_discovery import USUAL, FoundDaemon
 from scheduler.errors import DeviceError, UsageError
@@ -223,7 +224,7 @@ def numbers(gpus: Sequence[ExaminedGpu]) -> str:
 
 def findings(found: ExaminedGpus) -> Iterator[Finding]:
     """Yield all findings about GPUs except those about MPS."""
-    for part in (_driver, _each_gpu, _permission, _order, _memory_use, _modes, _unmanaged):
+    for part in (_driver, _each_gpu, _permission, _order, _memory_use, _modes, _health, _unmanaged):
         yield from part(found)
 
 
@@ -360,6 +361,28 @@ def _modes(found: ExaminedGpus) -> Iterator[Finding]:
         where, which = f"off on {numbers(off)}", f" -i {','.join(str(gpu.index) for gpu in off)}"
     cure = f"nvidia-smi{which} -am 1 as root gives exact peaks; with -pm 1 it stays on after the last process"
     yield absent("accounting", f"{where}: memory is sampled, short peaks can be missed", cure)
+
+
+def _health(found: ExaminedGpus) -> Iterator[Finding]:
+    """Yield the findings about errors of the memory and about lowered clocks of the usable GPUs."""
+    cards = [gpu for gpu in found.gpus if gpu.allowed and not gpu.trouble and not gpu.installed.parent]
+    well = [gpu for gpu in cards if gpu.installed.uncorrected is not None]
+    for gpu in cards:
+        said = gpu.installed
+        ills = [f"{count(said.uncorrected or 0, 'uncorrectable memory error')} since the driver was loaded"] * bool(
+            said.uncorrected
+        )
+        ills += ["a broken part of its memory is replaced at the next reset"] * said.pending
+        ills += ["a broken row of its memory cannot be replaced: it should be exchanged"] * said.worn
+        if ills:
+            well = [one for one in well if one is not gpu]
+            cure = f"nvidia-smi -i {gpu.index} --gpu-reset as root while no process uses it"
+            yield wrong("health", f"{said.label}: {'; '.join(ills)}", cure)
+        slow = [word for word in reasons(said.throttled & SLOWED) or () if word]
+        if slow:
+            yield ok("health", f"{said.label}: its clocks are lowered now ({', '.join(slow)}), so tasks take longer")
+    if well:
+        yield ok("health", f"no uncorrectable memory error on {numbers(well)}")
 
 
 def _unmanaged(found: ExaminedGpus) -> Iterator[Finding]:

@@ -21,6 +21,21 @@ _RELOAD = "reboot, or reload its modules"
 _INSTALL = "pip install nvidia-ml-py"
 REINSTALL = "pip uninstall pynvml; pip install --force-reinstall nvidia-ml-py"
 _CURES = (REBOOT, _RESET, _ACCESS, _LIBRARIES, _HOST, _RELOAD, REINSTALL, _INSTALL)
+XID = "XID "
+"""The beginning of the word for a critical error of the driver."""
+_CRITICAL = {
+    48: "an uncorrectable memory error",
+    62: "one of its controllers stopped",
+    64: "a broken row of its memory could not be replaced",
+    74: "an NVLink error",
+    79: "it has fallen off the bus",
+    95: "an uncontained memory error",
+    110: "a security fault",
+    119: "its system processor does not answer",
+    120: "an error of its system processor",
+    140: "an unrecovered memory error",
+    143: "it could not be initialised",
+}
 _SENTENCES = {
     "GPU_IS_LOST": f"is lost (it has fallen off the bus): {REBOOT}",
     "RESET_REQUIRED": f"needs a reset: {_RESET}",
@@ -54,6 +69,14 @@ class InstalledGpu:
     """The UUID of the GPU of which this is a MIG instance; empty: a whole GPU."""
     part: int = -1
     """The number of the instance on its GPU; -1: a whole GPU."""
+    uncorrected: int | None = None
+    """Uncorrectable memory errors since the driver was loaded; None: it does not count them."""
+    pending: bool = False
+    """True if a part of its memory is replaced at the next reset."""
+    worn: bool = False
+    """True if a broken row of its memory could not be replaced."""
+    throttled: int = 0
+    """Why its clocks are below their maximum, as bits of NVML."""
     sharers: int = 1
     """The number of instances that have its memory in common: compute instances of one GPU instance."""
 
@@ -129,6 +152,8 @@ def _in_wsl() -> bool:
 
 def trouble(code: int, word: str, call: str) -> str:
     """Return the trouble of a GPU, as words that follow its name."""
+    if word.startswith(XID):
+        return f"reported {word} ({_CRITICAL.get(code, 'a critical error')}): it needs a reset ({_RESET})"
     said = _SENTENCES.get(word)
     return f"{said} ({call}: {word})" if said else f"cannot be read ({call}: {word}, error {code}): {REBOOT}"
 

@@ -1,6 +1,6 @@
 """The sampler child of the GPUs: it reads the use of processes from the NVIDIA library, and their owners from /proc.
 
-It alone loads pynvml, from the path that it is given. `sampler_protocol` describes orders, answers and the board on
+`nvml_library` loads pynvml. `sampler_protocol` describes orders, answers and the board on
 which it announces every call; at end-of-file it ends, whatever the library is doing. Standard library only: it is
 started from a copy in the run's directory.
 
@@ -15,8 +15,6 @@ The owner of a pid is an attempt's name, `!` and a shim's pid for another user's
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import importlib.util
 import json
 import os
 import sys
@@ -24,6 +22,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from scheduler.devices.gpu.nvml_library import (
+    FUNCTION_NOT_FOUND,
+    NO_PERMISSION,
+    NOT_FOUND,
+    NOT_SUPPORTED,
+    TIMEOUT,
+    Library,
+    NvmlFailure,
+    as_text,
+)
 from scheduler.devices.gpu.process_owner import ProcessOwners, has_container_client
 from scheduler.devices.sampler_protocol import Board, serve, tell
 from scheduler.runtime.shim import children_finder, descendants
@@ -39,148 +47,46 @@ LONGEST = 2.0
 SELDOM = 0.25
 """Seconds between samples of values that change slowly or are expensive: utilisation, accounting, names of
 processes."""
+UNCORRECTED, SINCE_LOAD = 1, 0
+"""The kind of memory errors that are asked for, and since when they are counted: since the driver was loaded."""
+XID_EVENT = 8
+"""The type of event of a critical error."""
+EVENT_WAIT = 1
+"""Milliseconds for which a look waits for events."""
+FATAL = frozenset({48, 62, 64, 74, 79, 95, 110, 119, 120, 140, 143})
+"""Critical errors (XID) after which the GPU needs a reset, by NVIDIA's catalogue; most others are a program's."""
 SM, MEMORY = 1, 2
 """The numbers of a GPU's clocks in NVML."""
 GPU_SENSOR = 0
-FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, NOT_FOUND, NO_PERMISSION, NOT_SUPPORTED = 13, 7, 6, 4, 3
-
-
-class NvmlFailure(Exception):
-    """A call that the library refused."""
-
-    def __init__(self, code: int, call: str) -> None:
-        super().__init__(code, call)
-        self.code = code
-        self.call = call
-
-
-class _Old(ctypes.Structure):
-    _fields_ = (("pid", ctypes.c_uint32), ("used", ctypes.c_uint64))
-
-
-class _Usual(ctypes.Structure):
-    _fields_ = (*_Old._fields_, ("gpu_instance", ctypes.c_uint32), ("compute_instance", ctypes.c_uint32))
-
-
-class _Long(ctypes.Structure):
-    """The longer structure that some drivers of the 530s fill in under the usual one's name."""
-
-    _fields_ = (*_Usual._fields_, ("protected", ctypes.c_uint64))
-
-
-class Library:
-    """The NVIDIA library through pynvml; every call is announced, and every error becomes an NvmlFailure."""
-
-    def __init__(self, path: str, board: Board) -> None:
-        self._nvml = _load(path)
-        self.board = board
-        self._forms: dict[str, list[tuple[str, type[ctypes.Structure]]]] = {}
-        self._words: dict[int, str] = {}
-        self._room = 64
-
-    def call(self, name: str, *arguments: Any) -> Any:
-        """Call a function of pynvml."""
-        self.board.say(name)
-        function = getattr(self._nvml, name, None)
-        if function is None:
-            raise NvmlFailure(FUNCTION_NOT_FOUND, name)
-        try:
-            return function(*arguments)
-        except self._nvml.NVMLError as exc:
-            raise NvmlFailure(int(exc.value), name) from exc
-
-    def maybe(self, name: str, *arguments: Any) -> Any:
-        """Call a function of pynvml; return None if this driver, device or user cannot have the value."""
-        try:
-            return self.call(name, *arguments)
-        except NvmlFailure as failure:
-            if failure.code in (FUNCTION_NOT_FOUND, NOT_SUPPORTED, NO_PERMISSION):
-                return None
-            raise
-
-    def word(self, code: int) -> str:
-        """Return NVML's name of an error: `GPU_IS_LOST`."""
-        if not self._words:
-            names = (name for name in dir(self._nvml) if name.startswith("NVML_ERROR_"))
-            self._words = {getattr(self._nvml, name): name[11:] for name in names}
-        return self._words.get(code, f"error {code}")
-
-    def has(self, name: str) -> bool:
-        """Tell whether the driver's library has a function."""
-        with contextlib.suppress(self._nvml.NVMLError):
-            return bool(self._nvml._nvmlGetFunctionPointer(name))
-        return False
-
-    def processes(self, kind: str, handle: Any) -> list[tuple[int, int | None]]:
-        """Return (pid, bytes or None) of one of the lists; drivers before 510 only have older versions of it."""
-        forms = self._forms.setdefault(kind, self._forms_of_lists())
-        while forms:
-            suffix, form = forms[0]
-            try:
-                return self._list(f"nvmlDeviceGet{kind}RunningProcesses{suffix}", form, handle)
-            except NvmlFailure as failure:
-                if failure.code != FUNCTION_NOT_FOUND:
-                    raise
-                del forms[0]
-        return []
-
-    def _forms_of_lists(self) -> list[tuple[str, type[ctypes.Structure]]]:
-        """Return the versions of the lists, newest first; nvitop (nvitop/api/libnvml.py) knows which drivers have
-        the longer one.
-        """
-        long = self.has("nvmlDeviceGetConfComputeMemSizeInfo") and not self.has("nvmlDeviceGetRunningProcessDetailList")
-        return [("_v3", _Long if long else _Usual), ("_v2", _Usual), ("", _Old)]
-
-    def _list(self, name: str, form: type[Any], handle: Any) -> list[tuple[int, int | None]]:
-        for _ in range(5):
-            count, entries = ctypes.c_uint32(self._room), (form * self._room)()
-            code = self._raw(name, handle, ctypes.byref(count), entries)
-            if code == 0:
-                return [(entry.pid, _known(entry.used)) for entry in entries[: count.value]]
-            if code != INSUFFICIENT_SIZE:
-                raise NvmlFailure(code, name)
-            self._room = max(self._room, count.value) * 2 + 5
-        raise NvmlFailure(INSUFFICIENT_SIZE, name)
-
-    def _raw(self, name: str, *arguments: Any) -> int:
-        self.board.say(name)
-        try:
-            return int(self._nvml._nvmlGetFunctionPointer(name)(*arguments))
-        except self._nvml.NVMLError as exc:
-            raise NvmlFailure(int(exc.value), name) from exc
-
-    def memory(self, handle: Any) -> dict[str, int | bool]:
-        """Return free and used bytes; `exact` if they do not contain the driver's own share."""
-        try:
-            said = self.call("nvmlDeviceGetMemoryInfo", handle, getattr(self._nvml, "nvmlMemory_v2", 0x02000028))
-            return {"total": said.total, "free": said.free, "held": said.used, "exact": True}
-        except NvmlFailure as failure:
-            if failure.code != FUNCTION_NOT_FOUND:
-                raise
-        said = self.call("nvmlDeviceGetMemoryInfo", handle)
-        return {"total": said.total, "free": said.free, "held": said.used, "exact": False}
 
 
 _Listed = dict[int, tuple[int | None, bool]]
 """{pid: (bytes if they are visible, whether it is a client of MPS)}."""
 
 
-def _load(path: str) -> Any:
-    """Load the official module by its path, because another package of that name may hide it."""
-    spec = importlib.util.spec_from_file_location("pynvml", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules["pynvml"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+class CriticalErrors:
+    """The critical errors (XID) of one GPU since its sampling began; none where the driver does not tell them."""
 
+    def __init__(self, library: Library, handle: Any) -> None:
+        self._library = library
+        self._events: Any = None
+        with contextlib.suppress(NvmlFailure):
+            events = library.call("nvmlEventSetCreate")
+            library.call("nvmlDeviceRegisterEvents", handle, XID_EVENT, events)
+            self._events = events
 
-def _known(value: int) -> int | None:
-    return None if value == 0xFFFF_FFFF_FFFF_FFFF else value
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
+    def fatal(self) -> int:
+        """Return the number of a new error after which the GPU needs a reset; 0 if there is none."""
+        while self._events is not None:
+            try:
+                said = self._library.call("nvmlEventSetWait_v2", self._events, EVENT_WAIT)
+            except NvmlFailure as failure:
+                if failure.code != TIMEOUT:
+                    self._events = None
+                return 0
+            if said.eventData in FATAL:
+                return int(said.eventData)
+        return 0
 
 
 class SampledGpu:
@@ -201,6 +107,7 @@ class SampledGpu:
         self._accounting = False
         self._peaks: dict[int, int] = {}
         self._last: _Listed = {}
+        self._errors: CriticalErrors | None = None
 
     def look(self, own: Callable[[Iterable[int]], set[int]]) -> dict[str, Any]:
         """Take one sample. Free memory is read before and after the processes and the lower value counts, so that no
@@ -214,6 +121,8 @@ class SampledGpu:
             processes = self._processes(handle)
             memory = self._library.memory(handle)
             memory["free"] = min(before["free"], memory["free"])
+            if began - self._seldom_at >= SELDOM and self._errors is not None and (xid := self._errors.fatal()):
+                return {"failed": [xid, f"XID {xid}", "nvmlEventSetWait"]}
             self._look_seldom(handle, began, own(self._last.keys() | (processes or {}).keys()), processes or {})
         except NvmlFailure as failure:
             return {"failed": [failure.code, self._library.word(failure.code), failure.call]}
@@ -236,9 +145,10 @@ class SampledGpu:
                 if failure.code not in (FUNCTION_NOT_FOUND, NOT_FOUND, 2):
                     raise
                 handle = call("nvmlDeviceGetHandleByIndex", self._place[1])
+            self._errors = self._errors or CriticalErrors(self._library, handle)
             if self._part >= 0:
                 handle = self._instance(handle)
-            elif _text(call("nvmlDeviceGetUUID", handle)) != self.uuid:
+            elif as_text(call("nvmlDeviceGetUUID", handle)) != self.uuid:
                 raise NvmlFailure(NOT_FOUND, "nvmlDeviceGetUUID")
             self._accounting = self._library.maybe("nvmlDeviceGetAccountingMode", handle) == 1
             self._handle = handle
@@ -327,7 +237,7 @@ def find_gpus(library: Library, skip: set[int]) -> dict[str, Any]:
 
 def _versions(library: Library) -> tuple[str, str]:
     cuda = library.maybe("nvmlSystemGetCudaDriverVersion_v2") or library.maybe("nvmlSystemGetCudaDriverVersion") or 0
-    driver = _text(library.maybe("nvmlSystemGetDriverVersion") or "")
+    driver = as_text(library.maybe("nvmlSystemGetDriverVersion") or "")
     return driver, f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else ""
 
 
@@ -338,23 +248,40 @@ def _facts(library: Library, index: int) -> list[dict[str, Any]]:
     mig = mode is not None and mode[0] == 1
     gpu = {
         "index": index,
-        "uuid": _text(library.call("nvmlDeviceGetUUID", handle)),
-        "model": _text(library.call("nvmlDeviceGetName", handle)),
-        "bus_id": _text(library.call("nvmlDeviceGetPciInfo", handle).busId),
+        "uuid": as_text(library.call("nvmlDeviceGetUUID", handle)),
+        "model": as_text(library.call("nvmlDeviceGetName", handle)),
+        "bus_id": as_text(library.call("nvmlDeviceGetPciInfo", handle).busId),
         "total": _total(library, handle, may_be_hidden=mig),
         "minor": _or(library.maybe("nvmlDeviceGetMinorNumber", handle), -1),
         "mig": mig,
         "compute_mode": library.maybe("nvmlDeviceGetComputeMode", handle) or 0,
         "capability": list(library.maybe("nvmlDeviceGetCudaComputeCapability", handle) or ()),
         "accounting": library.maybe("nvmlDeviceGetAccountingMode", handle) == 1,
+        **_health(library, handle),
     }
     return [gpu, *_instance_facts(library, gpu, handle)] if mig else [gpu]
+
+
+def _health(library: Library, handle: Any) -> dict[str, Any]:
+    """Return what a GPU tells of its memory errors and of its clocks; None for what it does not tell."""
+
+    def maybe(name: str, *arguments: int) -> Any:
+        with contextlib.suppress(NvmlFailure):
+            return library.maybe(name, handle, *arguments)
+
+    rows = maybe("nvmlDeviceGetRemappedRows") or (0, 0, 0, 0)
+    return {
+        "uncorrected": maybe("nvmlDeviceGetTotalEccErrors", UNCORRECTED, SINCE_LOAD),
+        "pending": bool(maybe("nvmlDeviceGetRetiredPagesPendingStatus")) or bool(rows[2]),
+        "worn": bool(rows[3]),
+        "throttled": maybe("nvmlDeviceGetCurrentClocksThrottleReasons") or 0,
+    }
 
 
 def _instance_facts(library: Library, gpu: dict[str, Any], parent: Any) -> list[dict[str, Any]]:
     found, owners = [], []
     for part, handle in instances(library, parent):
-        said = {"uuid": _uuid_of(library, handle), "model": _text(library.call("nvmlDeviceGetName", handle))}
+        said = {"uuid": _uuid_of(library, handle), "model": as_text(library.call("nvmlDeviceGetName", handle))}
         total = library.memory(handle)["total"]
         own = {"total": total, "mig": False, "accounting": False, "parent": gpu["uuid"], "part": part}
         found.append({**gpu, **said, **own})
@@ -384,7 +311,7 @@ def _total(library: Library, handle: Any, *, may_be_hidden: bool) -> int:
 
 
 def _uuid_of(library: Library, handle: Any) -> str:
-    return _text(library.call("nvmlDeviceGetUUID", handle))
+    return as_text(library.call("nvmlDeviceGetUUID", handle))
 
 
 def look_at_cards(library: Library) -> list[dict[str, Any]]:
@@ -408,7 +335,7 @@ def _card(library: Library, index: int) -> dict[str, Any]:
 
     return {
         "index": index,
-        "uuid": _text(library.call("nvmlDeviceGetUUID", handle)),
+        "uuid": as_text(library.call("nvmlDeviceGetUUID", handle)),
         "sm_clock_mhz": maybe("nvmlDeviceGetClockInfo", SM),
         "sm_clock_max_mhz": maybe("nvmlDeviceGetMaxClockInfo", SM),
         "memory_clock_mhz": maybe("nvmlDeviceGetClockInfo", MEMORY),

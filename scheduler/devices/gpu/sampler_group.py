@@ -12,11 +12,12 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from scheduler.devices.gpu.attribution import DeviceLook, read_look
 from scheduler.devices.gpu.child_faults import DYING, Fault, SamplerLimits, find_crash, find_hang, hung_at_start
-from scheduler.devices.gpu.inventory import InstalledGpu, trouble, why_not
+from scheduler.devices.gpu.inventory import XID, InstalledGpu, trouble, why_not
 from scheduler.devices.sampler_child import SamplerChild, bury
 from scheduler.values import dataclass, field
 
@@ -152,8 +153,8 @@ class SamplerGroup:
     def _note_error(self, group: SampledGroup, uuid: str, code: int, word: str, call: str) -> None:
         group.errors[uuid] = group.errors.get(uuid, 0) + 1
         group.good = 0
-        if word in AT_ONCE or group.errors[uuid] >= ERRORS:
-            self._give_up(group, [uuid], trouble(code, word, call))
+        if word in AT_ONCE or word.startswith(XID) or group.errors[uuid] >= ERRORS:
+            self._give_up(group, [uuid], trouble(code, word, call), for_good=word.startswith(XID))
 
     def _note_well(self, group: SampledGroup, uuid: str, cost: float) -> None:
         group.errors.pop(uuid, None)
@@ -234,23 +235,30 @@ class SamplerGroup:
         else:
             self._give_up(group, list(group.gpus), f"cannot be read: {fault.sentence}", kill=True)
 
-    def _give_up(self, group: SampledGroup, uuids: list[str], reason: str, *, kill: bool = False) -> None:
-        """Make these GPUs unavailable for a while. The others continue, in this child or, if it must end, in a new
-        one.
+    def _give_up(
+        self, group: SampledGroup, uuids: list[str], reason: str, *, kill: bool = False, for_good: bool = False
+    ) -> None:
+        """Make these GPUs unavailable for a while, or for the rest of the run. The others continue, in this child or,
+        if it must end, in a new one.
         """
-        self._send_away([uuid for uuid in uuids if group.gpus.pop(uuid, None)], reason)
+        self._send_away([uuid for uuid in uuids if group.gpus.pop(uuid, None)], reason, for_good=for_good)
         if kill or not group.gpus:
             self._replace(group)
         else:
             self._order(group)
 
-    def _send_away(self, uuids: Sequence[str], reason: str) -> None:
+    def _send_away(self, uuids: Sequence[str], reason: str, *, for_good: bool = False) -> None:
         """Mark GPUs as unavailable and report it once, however often they are tried in vain."""
         new = [self._gpus[uuid].label for uuid in uuids if uuid not in self._away]
-        again = time.monotonic() + self._limits.retry
+        again = inf if for_good else time.monotonic() + self._limits.retry
         self._away.update({uuid: QuarantinedGpu(reason, again, len(uuids) > 1) for uuid in uuids})
         if new:
-            self._news.append(f"{', '.join(new)} {reason}; no task starts there until it answers again")
+            until = (
+                "no task of this run starts there any more"
+                if for_good
+                else "no task starts there until it answers again"
+            )
+            self._news.append(f"{', '.join(new)} {reason}; {until}")
 
     def _replace(self, group: SampledGroup) -> None:
         self._end(group)

@@ -20,6 +20,8 @@ REASONS = {
     0x80: "power brake", 0x100: "display clocks",
 }  # fmt: skip
 """The bits of nvmlDeviceGetCurrentClocksThrottleReasons in words (nvml.h)."""
+SLOWED = 0x8 | 0x20 | 0x40 | 0x80
+"""The bits that mean heat, or a lack of power; the others are usual."""
 
 
 def look_at_cards() -> Cards:

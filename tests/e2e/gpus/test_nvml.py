@@ -766,6 +766,31 @@ class TestFaults:
         assert child == group.child._process.pid
 
 
+class TestCriticalErrors:
+    @pytest.mark.parametrize(
+        ("xid", "what"), [(79, "it has fallen off the bus"), (48, "an uncorrectable memory error")]
+    )
+    def test_gpu_with_a_fatal_error_is_drained_for_good(self, box: Box, look_at: Any, xid: int, what: str) -> None:
+        eyes = look_at(box)
+        box.set(1, xid=xid)
+        eyes.until(lambda: eyes.budget(1).closed)
+        assert eyes.budget(1).closed.startswith(f"reported XID {xid} ({what}): it needs a reset")
+        end = time.monotonic() + 2 * QUICK.retry
+        eyes.until(lambda: time.monotonic() > end)
+        assert eyes.budget(1).closed
+        assert eyes.is_open(0, 2)
+        (said,) = [sentence for sentence in eyes.troubles if "XID" in sentence]
+        assert said.endswith("no task of this run starts there any more")
+
+    def test_error_of_a_program_and_one_from_before_the_run_close_nothing(self, box: Box, look_at: Any) -> None:
+        box.set(0, xid=79)
+        eyes = look_at(box)
+        box.set(1, xid=31)
+        end = time.monotonic() + 1.0
+        eyes.until(lambda: time.monotonic() > end)
+        assert eyes.is_open(0, 1, 2)
+
+
 class TestCost:
     def test_sampler_costs_a_few_percent_of_a_core_at_most(self, eyes: Eyes, tree: Callable[..., Tree]) -> None:
         trees = [tree() for _ in range(10)]

@@ -29,6 +29,10 @@ enum { COMPUTE = 1, GRAPHICS = 2, MPS = 4 };
     X(accounting)     /* accounting mode */                                                                 \
     X(mig)            /* MIG mode; -1 = a device that knows no MIG */                                       \
     X(gone)           /* a MIG instance that was destroyed */                                               \
+    X(xid)            /* the last critical error, by its number; 0 = none yet */                            \
+    X(ecc)            /* uncorrectable memory errors since the driver was loaded; -1 = it does not count */  \
+    X(retire_pending) /* a page or row of memory is replaced at the next reset */                           \
+    X(throttled)      /* why its clocks are low, as bits */                                                 \
     X(mig_private)    /* of a GPU in MIG mode only the instances may be read, as in a container */          \
     X(compute_mode)   /* 0 default, 2 prohibited, 3 exclusive process */                                    \
     X(persistence)    /* persistence mode */                                                                \

@@ -652,6 +652,73 @@ PUBLIC int nvmlDeviceGetAccountingStats(void *handle, unsigned pid, struct accou
     return result;
 }
 
+/* ---- health ---- */
+
+struct event_set {
+    int watched[WHOLE];
+    int64_t seen[WHOLE];
+};
+
+struct event_data {
+    void *device;
+    unsigned long long type, data;
+    unsigned gpu_instance, compute_instance;
+};
+
+enum { XID_EVENT = 8, TIMEOUT = 10 };
+
+PUBLIC int nvmlEventSetCreate(struct event_set **out)
+{
+    if (!users)
+        return UNINITIALIZED;
+    *out = calloc(1, sizeof **out);
+    return SUCCESS;
+}
+
+PUBLIC int nvmlEventSetFree(struct event_set *set)
+{
+    free(set);
+    return SUCCESS;
+}
+
+PUBLIC int nvmlDeviceRegisterEvents(void *handle, unsigned long long types, struct event_set *set)
+{
+    ENTER(handle);
+    if (gpu->parent || !(types & XID_EVENT))
+        return NOT_SUPPORTED;
+    set->watched[device] = 1;
+    set->seen[device] = state_of(device, SWITCH_xid);
+    return SUCCESS;
+}
+
+PUBLIC int nvmlEventSetWait_v2(struct event_set *set, struct event_data *out, unsigned milliseconds)
+{
+    if (!users)
+        return UNINITIALIZED;
+    for (int device = 0; device < (int)gpus->count; device++) {
+        int64_t now = state_of(device, SWITCH_xid);
+        if (!set->watched[device] || now == set->seen[device])
+            continue;
+        set->seen[device] = now;
+        *out = (struct event_data){&handles[device], XID_EVENT, (unsigned long long)now, OUTSIDE_MIG, OUTSIDE_MIG};
+        return SUCCESS;
+    }
+    gpus_sleep(milliseconds);
+    return TIMEOUT;
+}
+
+PUBLIC int nvmlDeviceGetTotalEccErrors(void *handle, int kind, int counter, unsigned long long *out)
+{
+    ENTER(handle);
+    if (gpu->switches[SWITCH_ecc] < 0 || gpu->parent)
+        return NOT_SUPPORTED;
+    *out = kind == 1 && counter == 0 ? (unsigned long long)gpu->switches[SWITCH_ecc] : 0;
+    return SUCCESS;
+}
+
+ONLY(!gpu->parent, nvmlDeviceGetRetiredPagesPendingStatus, int, gpu->switches[SWITCH_retire_pending] > 0)
+ONLY(!gpu->parent, nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, gpu->switches[SWITCH_throttled])
+
 /* ---- what tools ask for, and this machine has not ---- */
 
 #define LACKING(name)                                  \
@@ -672,4 +739,3 @@ LACKING(nvmlDeviceGetFanSpeed)
 LACKING(nvmlDeviceGetMaxClockInfo)
 LACKING(nvmlDeviceGetPcieThroughput)
 LACKING(nvmlDeviceGetPerformanceState)
-LACKING(nvmlDeviceGetTotalEccErrors)

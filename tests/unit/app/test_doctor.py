@@ -156,6 +156,29 @@ class TestAllowed:
         assert marks == [Mark.OK, Mark.WRONG]
 
 
+class TestHealth:
+    def test_gpu_with_memory_errors_needs_a_reset_and_the_others_are_well(self) -> None:
+        well = replace(GPU, installed=replace(INSTALLED, uncorrected=0))
+        ill = replace(SECOND, installed=replace(SECOND.installed, uncorrected=2, pending=True))
+        bad, good = (one for one in checked(gpus=(well, ill)) if one.what == "health")
+        assert bad.says == (
+            "GPU 1: 2 uncorrectable memory errors since the driver was loaded; "
+            "a broken part of its memory is replaced at the next reset"
+        )
+        assert (bad.mark, bad.cure) == (Mark.WRONG, "nvidia-smi -i 1 --gpu-reset as root while no process uses it")
+        assert good.says == "no uncorrectable memory error on GPU 0"
+
+    def test_worn_memory_is_named(self) -> None:
+        assert "it should be exchanged" in line("health", with_gpu({"worn": True})).says
+
+    def test_lowered_clocks_are_named_with_the_reason(self) -> None:
+        said = line("health", with_gpu({"throttled": 0x40 | 0x1})).says
+        assert said == "GPU 1: its clocks are lowered now (thermal slowdown by hardware), so tasks take longer"
+
+    def test_gpus_that_tell_nothing_have_no_finding(self) -> None:
+        assert [one for one in checked() if one.what == "health"] == []
+
+
 class TestOrder:
     def test_equal_cuda_order_has_no_finding(self) -> None:
         assert "CUDA's order" not in {one.what for one in checked()}

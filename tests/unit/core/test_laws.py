@@ -142,7 +142,7 @@ class TestOneModuleEach:
         loads = {name for name in NAMES if any(module == "pynvml" for module, _ in imports(name))}
         by_path = {name for name in NAMES if "spec_from_file_location" in attributes(name)}
         of_the_user = {"runtime/task_launcher.py"}  # it loads the file that a Python task is written in
-        assert loads | by_path == {"devices/gpu/nvml_sampler.py"} | of_the_user
+        assert loads | by_path == {"devices/gpu/nvml_library.py"} | of_the_user
 
     def test_print_is_used_in_the_views_only(self) -> None:
         assert all(
