@@ -17,6 +17,7 @@ import tempfile
 import termios
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 from measuring import environ, scheduler
@@ -58,7 +59,10 @@ def share(folder: Path, running: int, seconds: float, command: str, *, view: boo
     reader, terminal = os.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     out = terminal if view else subprocess.DEVNULL
-    run = subprocess.Popen(argv, cwd=folder, env=env, stdin=terminal if view else None, stdout=out, stderr=out)
+    run = subprocess.Popen(
+        argv, cwd=folder, env=env, stdin=out, stdout=out, stderr=out, start_new_session=True,
+        preexec_fn=partial(fcntl.ioctl, terminal, termios.TIOCSCTTY, 0) if view else None,  # noqa: PLW1509 - one call
+    )  # fmt: skip
     written = bytearray()
     threading.Thread(target=_drain, args=(reader, written), daemon=True).start()
     try:
