@@ -21,7 +21,7 @@ SHORT = 30
 """The height below which no blank lines separate the parts."""
 BEST = "best    "
 """The word before the best task so far."""
-LEAST_NEWS, RULE = 60, "  │ "
+LEAST_NEWS, RULE = 50, "  │ "
 """The width from which on the last lines are shown beside the table, and what is between them."""
 MOST_NEWS = 12
 """The number of last lines that are shown if the table leaves the room."""
