@@ -79,6 +79,7 @@ class Preemption:
             self._again = machine.now + EVERY
         if self._is_on_its_way(machine):
             return None  # one after the other: the last one's room is not free yet
+        holders = [holder for holder in holders if holder.lease is None or _key(holder.lease) not in self._deaf]
         for number in urgent[:MOST_URGENT]:
             if asked := self._enough(number, holders, machine):
                 self._call_others(number, asked, machine.now)

@@ -12,10 +12,25 @@ from hypothesis import strategies as st
 from scheduler.core.brain import Brain
 from scheduler.core.causes import Action
 from scheduler.core.events import Changed, Exited, Preempted
-from scheduler.core.model import Machine, Outcome, Placement, State, Terms
-from scheduler.core.placement.preemption import EVERY, Preemption, RoomHolder
+from scheduler.core.leases import Lease, RoomCall, RoomOffer
+from scheduler.core.model import Machine, Outcome, Placement, State, Terms, WaitTicket
+from scheduler.core.placement.preemption import EVERY, PATIENCE, Preemption, RoomHolder
 from scheduler.units import GIB
-from tests.support.builders import asked, brain, decide, exited, gpu, host, machine, place, started, submit, tasks, tell
+from tests.support.builders import (
+    asked,
+    brain,
+    decide,
+    exited,
+    gpu,
+    host,
+    lease_of,
+    machine,
+    place,
+    started,
+    submit,
+    tasks,
+    tell,
+)
 
 NOW = 10_000.0
 HOUR = 3600.0
@@ -167,6 +182,127 @@ class TestAfterwards:
         made.apply(Preempted(2, (1,)), NOW)
         made.apply(Exited(1, 1, Outcome.AGAIN, code=75, seconds=1.0), NOW)
         assert made.tasks[1].short_turns == 0
+
+
+def theirs(task: int = 40, priority: int | None = 5, asked_by: int | None = None, **said: Any) -> Lease:
+    """Make the lease of an attempt of this user's run 9 that fills the GPU."""
+    offer = RoomOffer(priority, asked_by)
+    held = {"GPU-0": 20 * GIB, "host": GIB}
+    return lease_of(held, held, name=f"l{task}", task=task, attempt=2, offer=offer, since=50.0 + task, **said)
+
+
+def full(*leases: Lease, now: float = NOW) -> Machine:
+    return machine(gpu(free="3GiB"), host("64GiB"), now=now, leases=leases)
+
+
+class TestOtherRuns:
+    """Tasks of the user's other runs, which are known by their leases and asked through the wait ticket."""
+
+    TICKET = WaitTicket(1, ("GPU-0",), (20 * GIB,), GIB)
+
+    def test_an_urgent_task_calls_the_attempt_of_another_run(self) -> None:
+        search = Preemption(made := brain(urgent()))
+        wanted = search.wanted(full(theirs()))
+        assert wanted == Preempted(1, (40,))
+        made.apply(wanted, NOW)
+        ticket = search.ticket(self.TICKET)
+        assert ticket is not None
+        assert (ticket.urgent, ticket.call) == (True, RoomCall(1, -1, (("9", 40, 2),)))
+
+    def test_the_ticket_of_a_task_that_is_not_urgent_stays_as_it_is(self) -> None:
+        search = Preemption(brain(urgent()))
+        assert search.ticket(None) is None
+        assert search.ticket(self.TICKET) is self.TICKET
+
+    @pytest.mark.parametrize("said", [{"priority": None}, {"priority": -1}, {"uid": 7}])
+    def test_attempts_that_do_not_offer_it_or_are_of_others_are_not_called(self, said: dict[str, Any]) -> None:
+        assert Preemption(brain(urgent())).wanted(full(theirs(**said))) is None
+
+    def test_an_attempt_with_the_number_of_an_own_task_is_not_called(self) -> None:
+        assert Preemption(brain(urgent())).wanted(full(theirs(1))) is None
+
+    def test_the_latest_started_of_two_runs_is_called(self) -> None:
+        search = Preemption(brain(urgent()))
+        two = machine(
+            gpu(0, free="3GiB"),
+            gpu(1, free="3GiB"),
+            host("64GiB"),
+            now=NOW,
+            leases=(
+                theirs(40),
+                lease_of({"GPU-1": 20 * GIB}, {"GPU-1": 20 * GIB}, name="l41", task=41, offer=RoomOffer(5), since=60.0),
+            ),
+        )
+        assert search.wanted(two) == Preempted(1, (40,))
+
+    def test_a_call_without_an_answer_is_waited_for_and_then_not_repeated(self) -> None:
+        search = Preemption(made := brain(urgent()))
+        wanted = search.wanted(full(theirs()))
+        assert wanted is not None
+        made.apply(wanted, NOW)
+        assert search.wanted(full(theirs(), now=NOW + PATIENCE - 1)) is None
+        ticket = search.ticket(self.TICKET)
+        assert ticket is not None
+        assert ticket.call is not None, "it still asks"
+        assert search.wanted(full(theirs(), now=NOW + PATIENCE + EVERY)) is None
+        ticket = search.ticket(self.TICKET)
+        assert ticket is not None
+        assert ticket.call is None
+
+    def test_an_attempt_that_answered_is_waited_for(self) -> None:
+        search = Preemption(made := brain(urgent()))
+        made.apply(search.wanted(full(theirs())), NOW)  # type: ignore[arg-type]  # it is wanted, as shown above
+        late = NOW + PATIENCE + EVERY
+        assert search.wanted(full(theirs(asked_by=1), now=late)) is None
+        ticket = search.ticket(self.TICKET)
+        assert ticket is not None
+        assert ticket.call is None, "it was answered"
+
+    def test_a_look_comes_once_in_a_second(self) -> None:
+        search = Preemption(brain(urgent()))
+        small = lease_of({"GPU-0": GIB}, {"GPU-0": GIB}, name="l41", task=41, offer=RoomOffer(5))
+        assert search.wanted(full(small)) is None, "that is too little"
+        assert search.wanted(full(theirs(), now=NOW + EVERY / 2)) is None
+        assert search.due == NOW + EVERY
+        assert search.wanted(full(theirs(), now=NOW + EVERY)) == Preempted(1, (40,))
+
+
+class TestCalledByOtherRuns:
+    """Tasks of this run that an urgent task of another run asks to save."""
+
+    def test_the_called_attempts_save_and_no_others(self) -> None:
+        made = running(long(3), urgent(preempt=False), gpus=3)
+        calls = [RoomCall(70, 1, (("5", 1, 1), ("8", 2, 1), ("5", 3, 1)))]
+        assert Preemption(made).answered(calls, "5") == [Preempted(70, (1, 3))]
+
+    def test_a_task_that_two_call_saves_for_the_first(self) -> None:
+        made = running(long(), urgent(preempt=False))
+        calls = [RoomCall(70, 1, (("5", 1, 1),)), RoomCall(71, 1, (("5", 1, 1),))]
+        assert Preemption(made).answered(calls, "5") == [Preempted(70, (1,))]
+
+    @pytest.mark.parametrize(
+        ("call", "why"),
+        [
+            (RoomCall(2, 1, (("5", 1, 1),)), "a task of this run calls in another directory"),
+            (RoomCall(70, 1, (("6", 1, 1),)), "another run"),
+            (RoomCall(70, 1, (("5", 1, 2),)), "another attempt"),
+            (RoomCall(70, 1, (("5", 9, 1),)), "no such task"),
+            (RoomCall(70, 1, (("5", 2, 0),)), "it waits itself"),
+            (RoomCall(70, 5, (("5", 1, 1),)), "as urgent"),
+        ],
+    )
+    def test_a_call_that_is_not_for_a_living_less_urgent_attempt_is_left(self, call: RoomCall, why: str) -> None:
+        assert Preemption(running(long(), urgent(preempt=False))).answered([call], "5") == [], why
+
+    def test_a_run_listens_once_in_a_second_while_it_has_something_to_give(self) -> None:
+        search = Preemption(running(long(), urgent(preempt=False)))
+        assert [search.is_to_listen(now) for now in (NOW, NOW + EVERY / 2, NOW + EVERY)] == [True, False, True]
+        assert search.is_to_listen(NOW - 5), "the clock was set back"
+        assert not Preemption(brain(long())).is_to_listen(NOW), "nothing runs"
+        assert not Preemption(running(long(resumable=False), urgent())).is_to_listen(NOW)
+        ends = running(long(), urgent(preempt=False))
+        ends.draining = True
+        assert not Preemption(ends).is_to_listen(NOW)
 
 
 def restart(made: Brain, attempt: int) -> None:

@@ -142,6 +142,25 @@ class TestClosed:
         assert where(*decide(b, *slots("0", "1"), lost, gpu(1), HOST_RAM).placements) == {1: "1:1"}
         assert reasons(brain(tasks(1)), *slots("0"), lost, HOST_RAM) == {1: "closed-device"}
 
+    def test_a_refusal_names_the_task_its_slot_and_why(self) -> None:
+        lost = replace(gpu(0), closed="is lost")
+        (refused,) = decide(brain(tasks(1)), *slots("0"), lost, HOST_RAM).refusals
+        assert (refused.task, refused.device, refused.text) == (1, lost.device.label, "is lost")
+        b = brain(tasks(2))
+        start(b, *slots("a"), HOST_RAM)
+        (refused,) = decide(b, *slots("a"), HOST_RAM).refusals
+        assert (refused.task, refused.reason, refused.wanted, refused.total) == (2, Reason.SLOTS, 1, 1)
+        assert refused.device == slots("a")[0].device.label
+
+    def test_a_task_on_a_slot_of_another_name_is_refused_for_its_device(self) -> None:
+        (refused,) = decide(brain(tasks(1, device="7")), *slots("0"), *CARDS).refusals
+        assert (refused.task, refused.reason) == (1, Reason.DEVICE)
+
+    def test_a_task_that_must_be_alone_says_how_many_are_there(self) -> None:
+        b = brain([*tasks(1), *tasks(1, exclusive=True)])
+        (refused,) = decide(b, *slots("0", "0"), *CARDS).refusals
+        assert (refused.task, refused.wanted, refused.room, refused.device) == (2, 1, 1, gpu(0).device.label)
+
     def test_an_exclusive_task_waits_for_an_empty_gpu(self) -> None:
         b = brain([*tasks(1), *tasks(1, exclusive=True)])
         decision = decide(b, *slots("0", "0"), *CARDS)

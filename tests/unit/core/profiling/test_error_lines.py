@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.profiling.error_lines import LONGEST, clean
+from scheduler.core.profiling.error_lines import LONGEST, clean, is_another_error, without_code
 from scheduler.core.profiling.oom_patterns import OomMatch, what_ran_out
 
 GPU = "CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -55,3 +55,49 @@ def test_words_in_the_middle_of_a_line_without_breaks_are_not_examined() -> None
 )
 def test_decorations_of_a_terminal_hide_no_words(output: str) -> None:
     assert what_ran_out(output) == OomMatch("gpu", 2 << 30)
+
+
+class TestWithoutCode:
+    def test_the_source_lines_of_a_notebook_are_emptied(self) -> None:
+        lines = [
+            "Cell In[9], line 12",
+            *(f"     {number} call({number})" for number in range(6, 12)),
+            "---> 12 raise MemoryError()",
+            *(f"     {number} call({number})" for number in range(13, 19)),
+            "     12 of another listing",
+            "MemoryError: no more",
+        ]
+        kept = without_code(lines)
+        assert [line for line in kept if line] == [
+            lines[0], "     6 call(6)", "     18 call(18)", "     12 of another listing", "MemoryError: no more",
+        ]  # fmt: skip
+        assert len(kept) == len(lines)
+
+    def test_the_code_of_a_frame_ends_with_its_indentation(self) -> None:
+        lines = [
+            '  File "a.py", line 1, in f',
+            "    raise MemoryError",
+            "    ^^^^",
+            "MemoryError",
+            "    indented words",
+        ]
+        assert without_code(lines) == ["", "", "", "MemoryError", "    indented words"]
+
+    def test_a_list_with_dashes_is_no_arrow(self) -> None:
+        assert without_code(["- 12 epochs", "     12 batches"]) == ["- 12 epochs", "     12 batches"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "another"),
+    [
+        ([], False),
+        (["words without an error"], False),
+        (["KeyError: 'x'"], True),
+        (["During handling of the above exception, another exception occurred:", "KeyError: 'x'"], False),
+        (["During handling of the above exception, another exception occurred:", "KeyError: 1", "KeyError: 2"], True),
+        (["Exception ignored in: <function f>", "KeyError: 'x'"], False),
+        (["ChildFailedError:", "  the first to fail was rank 0"], False),
+    ],
+)
+def test_an_error_that_belongs_to_the_first_one_is_no_other(lines: list[str], another: bool) -> None:
+    assert is_another_error(lines) is another

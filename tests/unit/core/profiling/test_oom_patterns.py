@@ -144,6 +144,21 @@ class TestProgramsThatGoOn:
         assert what_ran_out(f"{self.REFUSED}Skipping tactic: error allocating 15485030400-byte buffer\n") is not None
 
 
+class TestWhichMemory:
+    """Words that are mostly about the host, near words about a GPU."""
+
+    @pytest.mark.parametrize(("between", "part"), [(0, "gpu"), (2, "gpu"), (3, "host"), (20, "host")])
+    def test_a_gpu_in_the_lines_before_decides_as_far_as_it_is_near(self, between: int, part: str) -> None:
+        found = what_ran_out("copying the weights to cuda:0\n" + "epoch\n" * between + "Cannot allocate memory\n")
+        assert found is not None
+        assert found.part == part
+
+    def test_a_gpu_in_the_lines_behind_decides_before_those_in_front(self) -> None:
+        found = what_ran_out("host memory is checked\nout of memory\n  while copying to cuda:0\n")
+        assert found is not None
+        assert found.part == "gpu"
+
+
 class TestPresentation:
     GPU, WHAT = CASES["PyTorch, torch 2.5"]
 

@@ -57,6 +57,15 @@ class TestNextUser:
         assert decision.fitting == ("ticket.2000.9-b",)
         assert "of run 9 of" in decision.refusals[0].text
 
+    @pytest.mark.parametrize(("uid", "urgent", "starts"), [(ME, True, []), (ME, False, [1]), (BEN, True, [1])])
+    def test_an_urgent_task_of_this_user_comes_before_a_task_that_waited_longer(
+        self, uid: int, urgent: bool, starts: list[int]
+    ) -> None:
+        its = waiter(16, waited=5.0, uid=uid)
+        its = replace(its, ticket=replace(its.ticket, urgent=urgent))
+        mine = Turn(task=1, waited=100.0)
+        assert placed(packer(1, "16GiB").decide(scene(its, turn=mine))) == starts
+
     def test_among_users_who_hold_nothing_the_one_who_started_something_last_is_last(self) -> None:
         for theirs, fits in ((10.0, ("ticket.2000.9-b",)), (70.0, ())):
             seen = scene(waiter(16, waited=1.0, last=theirs), turn=Turn(1, 9.0, last=40.0))
