@@ -150,6 +150,18 @@ class TestPacking:
         assert not decide(b, leases=[hold("14GiB")]).placements
 
 
+class TestRefused:
+    def test_a_task_that_fits_nowhere_is_returned_as_impossible(self) -> None:
+        b = sequential([*tasks(1, "99GiB"), *tasks(1, "1GiB")])
+        decision = decide(b)
+        assert [(one.task, one.reason.is_final) for one in decision.impossible] == [(1, True)]
+
+    def test_a_preferred_gpu_comes_first(self) -> None:
+        b = sequential(tasks(1, "1GiB", gpus=1, prefer="GPU-1"))
+        (one,) = decide(b, gpu(0), gpu(1), host()).placements
+        assert one.gpus == ("GPU-1",)
+
+
 class TestBatches:
     @contract("S3-16")
     def test_a_batch_waits_until_all_of_the_batch_before_has_ended(self) -> None:
