@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from scheduler.api import call_future
 from scheduler.api.call_future import CallFailed, CallFuture, NotPassed, RemoteError
 from scheduler.app.queue.call_source import CallEnd, LinePipe
 from scheduler.core.model import State
@@ -200,7 +201,9 @@ class CallClient:
             try:
                 form, cells = self._written(places, row, call)
             except Exception as exc:  # noqa: BLE001  # a full disk, a name that no row can have: it concerns this call
-                self._finish(row).fail(NotPassed(f"{call.future.name} cannot be passed to its task: {exc}"))
+                call_future.fail(
+                    self._finish(row), NotPassed(f"{call.future.name} cannot be passed to its task: {exc}")
+                )
                 continue
             self._sent[row] = form, cells
             rows.setdefault(self._form(pipe, form), []).append([row, cells])
@@ -253,11 +256,11 @@ class CallClient:
         elif "refused" in line:
             self._sent.pop(line["refused"], None)
             future = self._finish(line["refused"])
-            future.fail(_failed(f"{future.name} was refused: {line['why']}", State.REFUSED, None))
+            call_future.fail(future, _failed(f"{future.name} was refused: {line['why']}", State.REFUSED, None))
         elif "started" in line:
             row = self._rows_of.get(line["started"])
             if row is not None:  # else its end was told, by a scheduler that was killed before it was durable
-                self._calls[row].started(line["attempt"])
+                call_future.start(self._calls[row], line["attempt"])
         elif "ended" in line:
             self._ended(CallEnd.from_dict(line["ended"]))
 
@@ -271,7 +274,7 @@ class CallClient:
         future = self._calls[row]
         self._sent.pop(row, None)
         assert self._places is not None
-        future.accepted(self._places, task)
+        call_future.accept(future, self._places, task)
         self._rows_of[task] = row
         if future.cancelled():
             self.cancelled(future)  # its task was not known when it was asked for
@@ -289,12 +292,12 @@ class CallClient:
         places = self._places
         assert places is not None
         future = self._calls[row]
-        future.ended(end)
+        call_future.end(future, end)
         try:
             if not future.cancelled():
                 _hand_over(future, end, places.result_of(row))
         except Exception as exc:  # noqa: BLE001  # what a value of the user's raises as it is read back
-            future.fail(exc)
+            call_future.fail(future, exc)
         finally:
             self._finish(row)
             for path in (_arguments(places, row), places.result_of(row)):
@@ -320,7 +323,7 @@ class CallClient:
             self._trouble = self._trouble or ("" if self._closing and not left else why)
             self._closing = True
         for future in left:
-            future.fail(_failed(self._trouble, "", future.task_id))
+            call_future.fail(future, _failed(self._trouble, "", future.task_id))
 
 
 def _hand_over(future: CallFuture, end: CallEnd, result: Path) -> None:
@@ -333,14 +336,14 @@ def _hand_over(future: CallFuture, end: CallEnd, result: Path) -> None:
         said = task_launcher.said_in(file)
         pickled = file.read()
     if said["error"]:
-        future.fail(_told(future, end, said, pickled))
+        call_future.fail(future, _told(future, end, said, pickled))
     elif end.state != State.SUCCEEDED:
         raise _without_result(future, end)
     else:
         value, why = _loaded(pickled)
         if why:
             raise _about(end, RemoteError(f"the result of {_name(future, end)} cannot be loaded here: {why}"))
-        future.succeed(value)
+        call_future.succeed(future, value)
 
 
 def _name(future: CallFuture, end: CallEnd) -> str:

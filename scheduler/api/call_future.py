@@ -79,8 +79,6 @@ class CallFuture(Future[Any]):
             self._on_cancel(self)
         return cancelled
 
-    # ---- for the executor ----
-
     def _tell(self) -> bool:
         """Tell waiters that the call runs, or that it was cancelled; return False if they were told before."""
         with self._notice:
@@ -90,28 +88,36 @@ class CallFuture(Future[Any]):
             self.set_running_or_notify_cancel()
             return True
 
-    def accepted(self, places: RunPaths, task: int) -> None:
-        """Note the task of the call."""
-        self._places, self.task_id = places, task
 
-    def started(self, attempt: int) -> None:
-        """Note that an attempt runs."""
-        self._attempt = attempt
-        self._tell()
+# ---- for the executor ----
 
-    def ended(self, end: CallEnd) -> None:
-        """Note how the task ended, before there is a result."""
-        self._end = end
-        self._attempt = end.attempt or self._attempt
 
-    def succeed(self, value: Any) -> None:
-        """Set the result, unless the call was cancelled."""
-        self._tell()
-        if not self.cancelled():
-            self.set_result(value)
+def accept(future: CallFuture, places: RunPaths, task: int) -> None:
+    """Note the task of a call."""
+    future._places, future.task_id = places, task
 
-    def fail(self, exc: BaseException) -> None:
-        """Set an exception, unless the call was cancelled."""
-        self._tell()
-        if not self.cancelled():
-            self.set_exception(exc)
+
+def start(future: CallFuture, attempt: int) -> None:
+    """Note that an attempt runs."""
+    future._attempt = attempt
+    future._tell()
+
+
+def end(future: CallFuture, how: CallEnd) -> None:
+    """Note how the task ended, before there is a result."""
+    future._end = how
+    future._attempt = how.attempt or future._attempt
+
+
+def succeed(future: CallFuture, value: Any) -> None:
+    """Set the result, unless the call was cancelled."""
+    future._tell()
+    if not future.cancelled():
+        future.set_result(value)
+
+
+def fail(future: CallFuture, exc: BaseException) -> None:
+    """Set an exception, unless the call was cancelled."""
+    future._tell()
+    if not future.cancelled():
+        future.set_exception(exc)

@@ -14,6 +14,7 @@ from concurrent import futures
 from types import TracebackType
 from typing import Any
 
+from scheduler.api import call_future
 from scheduler.api.call_client import CallClient, NewCall
 from scheduler.api.call_future import CallFuture, NotPassed
 from scheduler.api.call_words import CallWords, describe, describe_chunk
@@ -125,7 +126,9 @@ class Executor(futures.Executor):
         try:
             pickled = self._dumps(what)
         except Exception as exc:  # noqa: BLE001  # objects of the user raise anything
-            future.fail(NotPassed(f"{words.name}: {self._which(fn, what)} cannot be passed to another process: {exc}"))
+            call_future.fail(
+                future, NotPassed(f"{words.name}: {self._which(fn, what)} cannot be passed to another process: {exc}")
+            )
             return future
         self._client.add(NewCall(future, pickled, each, cells))
         return future
@@ -157,7 +160,7 @@ class Executor(futures.Executor):
         results = _Chunks(self).map(fn, _chunks(zip(*iterables, strict=False), chunksize), timeout=timeout)
         return itertools.chain.from_iterable(results)
 
-    def submit_chunk(self, fn: Callable[..., Any], chunk: Sequence[tuple[Any, ...]]) -> CallFuture:
+    def _submit_chunk(self, fn: Callable[..., Any], chunk: Sequence[tuple[Any, ...]]) -> CallFuture:
         """Make several calls of a function in one task, one after another; its result is the list of theirs."""
         return self._add(fn, (fn, chunk, {}), describe_chunk(fn, len(chunk)), each=True)
 
@@ -182,7 +185,7 @@ class _Chunks(futures.Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
         """Submit a chunk, which is the only argument."""
-        return self._inner.submit_chunk(fn, *args)
+        return self._inner._submit_chunk(fn, *args)
 
 
 class _Owner:

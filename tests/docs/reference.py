@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
+import scheduler
 from scheduler.cli.main import VERBS
 from scheduler.cli.run_flags import parser
 from scheduler.core.events import Event
@@ -238,6 +240,9 @@ def pages() -> dict[str, str]:
         ),
         "json.md": _page("JSON", "What `--json` prints, verb by verb.", [JSON, *_json()]),
         "metrics.md": _page("Metrics", "What `scheduler status --prometheus` prints.", _metrics()),
+        "python.md": _page(
+            "Python", "What `import scheduler` offers. Nothing of it is loaded before it is used.", _python()
+        ),
         "events.md": _page("Events", "The rows of a run's journal. Every view replays them.", _events()),
     }
 
@@ -253,6 +258,7 @@ def _index() -> str:
         ("[JSON](json.md)", "what `--json` prints"),
         ("[Metrics](metrics.md)", "for Prometheus"),
         ("[Events](events.md)", "rows of the journal"),
+        ("[Python](python.md)", "functions and classes of the module `scheduler`"),
     )
     return _page(
         "Reference",
@@ -314,6 +320,44 @@ def _metrics() -> list[str]:
 def _events() -> list[str]:
     rows = [(cls.kind, (cls.__doc__ or "").splitlines()[0]) for cls in get_args(Event)]
     return [_table(("event", "meaning"), rows)]
+
+
+OLDER = ("ConfigManager", "GPUTask", "GPUTaskScheduler")
+"""Names of the older tools, which a page of their own describes."""
+
+
+def _python() -> list[str]:
+    names = [name for name in (*scheduler.__all__, "map") if name not in OLDER]
+    return [
+        part for name in sorted(names, key=str.lower) for part in _public(f"scheduler.{name}", getattr(scheduler, name))
+    ]
+
+
+def _public(name: str, what: Any) -> Iterator[str]:
+    """Yield the parts about a function or a class, and about what is public in it."""
+    yield f"## {name}\n\n```\n{name}{_parameters(what)}\n```\n\n{inspect.getdoc(what)}\n"
+    if not isinstance(what, type):
+        return
+    rows = []
+    for own, member in vars(what).items():
+        if own.startswith("_") or not getattr(member, "__doc__", None):
+            continue
+        if isinstance(member, property):
+            rows.append((f"`.{own}`", inspect.getdoc(member)))
+        elif inspect.isfunction(member):
+            rows.append((f"`.{own}{_parameters(member)}`", inspect.getdoc(member)))
+    if rows:
+        yield _table(("member", "what"), [(own, " ".join(str(text).split())) for own, text in rows])
+
+
+def _parameters(what: Any) -> str:
+    """Return the parameters of a function or a class with their defaults, without their types."""
+    try:
+        signature = inspect.signature(what)
+    except (ValueError, TypeError):  # an error has those of every exception
+        return ""
+    found = [one.replace(annotation=one.empty) for one in signature.parameters.values() if one.name != "self"]
+    return str(signature.replace(parameters=found, return_annotation=signature.empty))
 
 
 def _described(names: Iterable[str], meanings: dict[str, str]) -> list[tuple[str, str]]:
