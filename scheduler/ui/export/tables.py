@@ -11,6 +11,7 @@ from itertools import chain, islice
 from typing import Any, TextIO
 
 from scheduler.core.metrics.goal import is_reached
+from scheduler.core.model import EstimateSource
 from scheduler.core.reporting.forecast import ExpectedTask
 from scheduler.ui.text import clean, fit_middle, instant, short, table
 from scheduler.ui.text import columns as text_columns
@@ -158,12 +159,14 @@ def shown_columns(
     """Return the most important columns of some rows: parameters that vary, last values of metrics, and the usual ones.
 
     Where there are parameters or metrics, columns in which all rows are equal give way to them. A number that is only
-    counted, such as the epochs, is no column where all rows have the same one.
+    counted, such as the epochs, is no column where all rows have the same one. The source of the need is shown where
+    it is an earlier version of the script.
     """
     more = [name for name in varies if 2 * sum(row.get(name) not in (None, "") for row in rows) > len(rows)]
     shown = [name for name in metrics if is_reached(name) or len({row.get(METRIC + name) for row in rows}) > 1]
     found = [f"{METRIC}{name}" for name in shown[:MOST_METRICS]]
-    usual = [*usual, *(("expected",) if expected else ())]
+    source = "source" not in usual and any(row.get("source") == EstimateSource.EARLIER for row in rows)
+    usual = [*usual, *(("source",) if source else ()), *(("expected",) if expected else ())]
     if more or found:
         plain = {"exit_code": (0, None), "priority": (0,), "batch": (1,)}
         usual = [name for name in usual if not all(row.get(name) in plain.get(name, ()) for row in rows)]

@@ -59,6 +59,17 @@ def test_every_row_is_known_from_the_earlier_version_after_a_comment_was_edited(
     assert {(one.number, one.outcome) for one in tries} == {(1, "succeeded")}
     (task, *_) = json.loads(home.call("results", "r2", "--json", code=0).stdout)["tasks"]
     assert task["source"] == "earlier version"
+    assert home.call("list", "r2", code=0).stdout.count("earlier version") == len(LISTED)
+
+
+def test_a_copy_of_the_project_is_the_same_script(home: GpuHome) -> None:
+    learned(home)
+    copy = home.root / "other" / "checkout"
+    copy.mkdir(parents=True)
+    for name in ("fit.py", "sizes.py", "jobs.csv"):
+        (copy / name).write_text((home.root / name).read_text())
+    home.call("run", "jobs.csv", "--settle", "1s", cwd=copy, code=0)
+    assert {one.source for one in home.tries(2)} == {"profile"}
 
 
 def test_a_batch_size_that_was_doubled_in_a_module_beside_the_script_costs_no_neighbour(home: GpuHome) -> None:
