@@ -140,7 +140,8 @@ class RunState:
 
         The peak is its own one once it has settled, else that of its class.
         """
-        if not self.rules.share_margins or not placement.gpus or placement.purpose is not Purpose.RUN:
+        declared = placement.source is EstimateSource.DECLARED
+        if declared or not self.rules.share_margins or placement.purpose is not Purpose.RUN or not placement.gpus:
             return {}
         task = self.tasks.get(placement.task)
         if task is not None and task.floors:
