@@ -18,7 +18,7 @@ from tests.support.standin.box import NO_COMPILER, TRAIN, build
 pytest.importorskip("submitit")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(build() is None, reason=NO_COMPILER)]
 
-BEGIN = f"""\
+BEGIN = """\
 import os
 import submitit, train
 
@@ -29,7 +29,7 @@ def full(value):
     return value
 
 def learn(lr, width):
-    assert train.main(["--peak", f"{{width}}GiB", "--seconds", "1"]) == 0
+    assert train.main(["--peak", f"{width}GiB", "--seconds", "1"]) == 0
     return lr
 
 executor = submitit.AutoExecutor(folder="logs")
