@@ -49,10 +49,19 @@ class Browser:
         return self.driver.find_element("css selector", selector)
 
     def click(self, selector: str) -> None:
-        """Click an element, after scrolling to it."""
-        element = self.find(selector)
-        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
-        element.click()
+        """Click an element, after scrolling to it; once more if the page has drawn it anew meanwhile."""
+        from selenium.common.exceptions import StaleElementReferenceException
+
+        for last in (False, True):
+            element = self.find(selector)
+            try:
+                self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+                element.click()
+            except StaleElementReferenceException:
+                if last:
+                    raise
+                continue
+            return
 
     def press(self, *keys: str) -> None:
         """Press keys at the element with the focus."""

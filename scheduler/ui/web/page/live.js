@@ -191,7 +191,7 @@ function columnsOf(rows) {
     { id: "exit_code", label: "exit", num: true, sort: false, off: group !== "failed", text: t => t.exit_code == null ? "" : String(t.exit_code) },
     { id: "reason", out: 9, label: "reason", cls: "long", sort: false, off: !seen("reason", rows, t => t.reason), text: t => t.reason || "" },
     { id: "command", out: 1, label: "command", cls: "long code", sort: false, off: true, text: t => t.command },
-    { id: "actions", label: "actions", cls: "does", sort: false, draw: (td, t) => does(td, t.id, t.name, stateOf(t)) },
+    { id: "actions", label: "actions", cls: "does", sort: false, off: !seen("actions", rows, t => !["succeeded", "skipped"].includes(t.state)), draw: (td, t) => does(td, t.id, t.name, stateOf(t)) },
   ];
 }
 function sorts() {
