@@ -404,6 +404,13 @@ class TestWarmStart:
 
         assert executor.submit(start).result(60) == ("1\n", [2])
 
+    def test_a_call_can_have_an_executor_of_its_own(self, executor: Executor) -> None:
+        def inside() -> int:
+            with scheduler.Executor(devices="host") as made:
+                return int(made.submit(abs, -3).result())
+
+        assert executor.submit(inside).result(60) == 3
+
     def test_random_numbers_differ_from_call_to_call(self, executor: Executor) -> None:
         def draw() -> float:
             import random
