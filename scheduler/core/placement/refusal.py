@@ -171,7 +171,7 @@ class Reason(StrEnum):
     @property
     def is_for_time(self) -> bool:
         """True if the run starts no task at all for now, whatever is free."""
-        return self in (Reason.ON_PAUSE, Reason.OUTSIDE)
+        return self in (Reason.PAUSED, Reason.ON_PAUSE, Reason.OUTSIDE)
 
     @property
     def is_for_capacity(self) -> bool:
@@ -217,4 +217,4 @@ class Refusal:
 
 def too_many_jobs(task: int, jobs: int | None) -> Refusal:
     """Return the refusal of a task because its run has reached its maximum number of attempts."""
-    return Refusal(task, Reason.JOBS if jobs else Reason.PAUSED, total=jobs or 0)
+    return Refusal(task, Reason.JOBS, total=jobs or 0)

@@ -1,4 +1,7 @@
-"""The gate of a run: whether it may start tasks at all at a time of the wall clock, given its pause and its window."""
+"""The gate of a run: whether it may start tasks at all at a time of the wall clock.
+
+Its pause (`pause`, or no tasks at once by -j 0) and its window may shut it.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,8 @@ class StartGate:
 
     def look(self, rules: SchedulingConfig, at: float, zone: tzinfo | None = None) -> GateState:
         """Return the state at a time of the wall clock, which may have been set since the last call."""
+        if rules.jobs == 0:
+            return GateState(Refusal(NO_TASK, Reason.PAUSED))
         paused_until = (rules.paused_until or inf) if rules.paused else -inf
         if not rules.window:
             return GateState(_paused(paused_until, at, zone), paused_until) if at < paused_until else GateState()

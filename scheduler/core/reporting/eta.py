@@ -256,7 +256,7 @@ class EtaEstimate:
             queue += self._freed(blocked)
             self._start(queue)
         tasks = {task: self._expected_task(attempt) for task, attempt in self._attempts.items()}
-        shut = self._rules.jobs == 0 or self._gate.look(self._rules, self._at).refusal
+        shut = self._gate.look(self._rules, self._at).refusal
         if queue and all_queued and not self._running and shut:
             return Forecast(self._now, None, "unknown: the run is paused", tasks)
         if queue and all_queued and not self._running:

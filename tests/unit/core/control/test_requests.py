@@ -218,7 +218,6 @@ class TestLimits:
         assert said == "-j unlimited → 0 (paused: running tasks finish, no more tasks start)"
         assert starts(b) == []
         assert not b.over
-        assert reasons(b) == {1: "paused"}
         assert ask(b, "limit", said={"-j": "2"}) == ["-j 0 → 2"]
         assert starts(b) == [1, 2]
         assert ask(b, "limit", said={"-j": ""}) == ["-j 2 → unlimited"]

@@ -17,6 +17,7 @@ from scheduler.core.ports import Request
 from scheduler.core.profiling.class_profile import Peaks, Profile
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.profiling.task_class import TaskClass
+from scheduler.core.queue.start_gate import StartGate
 from scheduler.units import GIB, MIB
 from tests.support.builders import (
     Simulation,
@@ -230,11 +231,10 @@ def test_why_names_the_limit_of_tasks_of_the_run() -> None:
 
 
 def test_why_names_the_pause_of_a_run() -> None:
-    assert paragraph(brain(tasks(2, "1GiB"), jobs=0), host()) == [
-        "may not start: the run is paused (-j 0)",
-        "scheduler set -j N continues it",
-        LAST,
-    ]
+    b = brain(tasks(2, "1GiB"), jobs=0)
+    shut = StartGate().look(b.rules, 0.0).refusal
+    (answer,) = why.answers(b, machine(host()), [2], {}, shut)
+    assert answer.says.startswith("may not start: the run is paused (-j 0); scheduler set -j N continues it")
 
 
 def test_why_names_a_device_that_is_disabled() -> None:

@@ -31,6 +31,11 @@ class TestLook:
         state = StartGate().look(SchedulingConfig(paused=True), at("12:00"), ZONE)
         assert (says(state), state.until) == ("may not start: the run is paused; scheduler unpause continues it", inf)
 
+    def test_no_jobs_at_all_are_a_pause_without_an_end(self) -> None:
+        state = StartGate().look(SchedulingConfig(jobs=0), at("12:00"), ZONE)
+        said = "may not start: the run is paused (-j 0); scheduler set -j N continues it"
+        assert (says(state), state.until) == (said, inf)
+
     def test_a_pause_for_a_time_ends_by_itself(self) -> None:
         rules, gate = SchedulingConfig(paused=True, paused_until=at("13:00")), StartGate()
         state = gate.look(rules, at("12:00"), ZONE)
