@@ -203,7 +203,7 @@ MEANS_ELSE = lazy_pattern(
     r"|\b(?:shared|constant|texture) memory\b(?: \S+){0,5}? (?:exceed\w*|too large)"  # limits of kernels and databases
     r"|\bJava(?:Script)? heap\b|\bGC overhead limit\b|\bunable to create (?:new )?native thread"  # limits of Java
     r"|\bstatic TLS block\b|\bnegative \w* ?size\b|\ballocat\w+ -\d{3}"
-    r"|\bhas no attribute\b|\bcannot import name\b|\bis not defined\b"
+    r"|\bhas no attribute\b|\bcannot import name\b|\bis not defined\b|\babstract (?:class )?type\b"
     r"|\balloc\w*\b.{0,160}(?:\b\d+ != \d+|\bmismatch)"
     r"|\balloc\w*\b.{0,120}: (?:invalid (?:argument|device|value)|operation not (?:permitted|supported))"
     r"|\b(?:memory|oom(?!_score)\w*)s?(?: \w+){0,2}[\"']? ?[:=] ?[\"']?(?:0|false|no|none|off|null)\b"
