@@ -188,6 +188,8 @@ print(executor.submit(Training(), "weights").job_id)
     home.call("resume", "r1", "-d", code=0)
     home.call("wait", str(task), code=0)
     assert home.tasks("1")[task]["attempts"] == 2
+    said = "".join(path.read_text() for path in (home.state / f"runs/1/tasks/{task}").glob("1.*"))
+    assert f"Requeued job {task} (0 remaining timeouts)" in said, said
 
 
 def test_cancelled_job_ends_at_once_and_has_no_result(home: PluginHome) -> None:
