@@ -97,7 +97,8 @@ def _place(function: Callable[..., Any]) -> CallTarget:
     """Return where a function stands; any other object that can be called is known by its class."""
     code = getattr(function, "__code__", None)
     named = function if isinstance(getattr(function, "__qualname__", None), str) else type(function)
-    return _place_of(str(named.__module__), named.__qualname__, code if isinstance(code, CodeType) else None)
+    module = getattr(named, "__module__", None)  # the wrapper of a slot, such as `Class.__call__`, has none
+    return _place_of(str(module), named.__qualname__, code if isinstance(code, CodeType) else None)
 
 
 def _digest(code: CodeType) -> str:
