@@ -229,7 +229,7 @@ class Brain(RunState):
             task.last_ram_peak_at = at
             self._raise_ram(task, task.placement)
         kind = self.task_table.kind(task.id)
-        if observation.note_growth(self.profiles, kind, task, self.rules) or self.outgrew(task):
+        if any((observation.note_growth(self.profiles, kind, task, self.rules), self.outgrew(task))):  # both take it in
             self._forget_requests(kind)
         if any(key in task.placement.devices for key in grown):
             task.last_peak_at = at  # a slow growth of RAM beside GPUs must not keep them locked

@@ -92,7 +92,10 @@ def need(wants: RequestedResources) -> str:
     if wants.is_expected:
         return f"its memory is not known yet{ooms}: {_expectation(wants, each)}"
     has_margin = wants.share and wants.source is not EstimateSource.DECLARED
-    shared = wants.starts_with and f", or {size(wants.starts_with)} if others on its GPU share this margin"
+    where = "others on its GPU share this margin"
+    if wants.source is EstimateSource.EARLIER:
+        where = "no other task there has still to settle"
+    shared = wants.starts_with and f", or {size(wants.starts_with)} if {where}"
     made = f": peak {size(wants.peak)} + {wants.share:.0%} + {size(wants.margin)}{shared or ''}" if has_margin else ""
     what = f"no GPU, and {size(wants.bytes)} of host RAM" if wants.no_gpu else f"{size(wants.bytes)}{each}"
     return f"needs {what} ({wants.source}{made}{ooms})"
