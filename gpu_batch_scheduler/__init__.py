@@ -13,13 +13,18 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from scheduler import (
+        CallFailed,
+        CallFuture,
         ConfigError,
         ConfigManager,
+        Executor,
         Failure,
         Finished,
         GPUTask,
         GPUTaskScheduler,
         InputError,
+        NotPassed,
+        RemoteError,
         SchedulerError,
         StateError,
         SubmittedTasks,
@@ -32,8 +37,9 @@ if TYPE_CHECKING:
     from scheduler import map as map
 
 __all__ = [
-    "ConfigError", "ConfigManager", "Failure", "Finished", "GPUTask", "GPUTaskScheduler", "InputError",
-    "SchedulerError", "StateError", "SubmittedTasks", "Task", "UsageError", "run", "runs", "submit",
+    "CallFailed", "CallFuture", "ConfigError", "ConfigManager", "Executor", "Failure", "Finished", "GPUTask",
+    "GPUTaskScheduler", "InputError", "NotPassed", "RemoteError", "SchedulerError", "StateError", "SubmittedTasks",
+    "Task", "UsageError", "run", "runs", "submit",
 ]  # fmt: skip
 
 OLDEST = (3, 11)
