@@ -100,16 +100,19 @@ def test_a_scheduler_that_is_killed_after_it_asked_is_followed_by_one_that_knows
 
 
 def test_a_training_of_another_run_saves_and_goes_on_where_it_was(home: GpuHome) -> None:
+    long = 4 * STEPS
+    (home.root / "train.py").write_text(CHECKPOINTED.replace(f"step < {STEPS}", f"step < {long}"))
     home.call("run", "jobs.csv", "-d", code=0)
     wait_until(lambda: len({line.split()[0] for line in steps(home)}) == 2 and len(steps(home)) > 4, 60)
     submit_urgent(home)
+    wait_until(lambda: "asked to save and make room for the more urgent task 2" in home.log(), 60)
     home.call("wait", "2", code=0)
     home.call("wait", "r1", code=0)
     done = home.tasks("r1")
     assert [task["state"] for task in done] == ["succeeded"] * 2
     assert sorted(task["attempts"] for task in done) == [1, 2]
-    assert len({*steps(home)}) == 2 * STEPS
-    assert len(steps(home)) <= 2 * STEPS + 1
+    assert len({*steps(home)}) == 2 * long
+    assert len(steps(home)) <= 2 * long + 1
     assert home.tasks("queue")[0]["ended"] < max(task["ended"] for task in done)
 
 
