@@ -138,7 +138,7 @@ class SchedulingConfig:
     expect_from: int | None = 1
     """From this many task classes on that have settled, or use more than a context, a task of unknown memory on GPUs
     reserves its expected need, so that others may start beside it; None: never."""
-    expect_share: float = 0.9
+    expect_share: float = 0.85
     """An unknown task reserves what this share of the known classes needs at most; while few are known, the highest
     peak and a fraction more."""
     enough_share: float = 0.6

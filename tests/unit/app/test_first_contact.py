@@ -15,7 +15,7 @@ from scheduler.simulation.machine_spec import parse_machine
 from scheduler.simulation.metrics import RunMetrics
 from scheduler.simulation.workload import InitialKnowledge, TraceRow, workload
 
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2, 3, 4, 5)
 """The seeds that are averaged: one of two equally good schedules can end up to 7 % before the other."""
 RULES = SchedulingConfig(profile=Profiling.AUTO)
 
@@ -33,10 +33,13 @@ def ran(
 
 @pytest.mark.parametrize("gpus", [1, 4])
 def test_jobs_that_all_differ_take_little_longer_than_with_known_peaks(gpus: int) -> None:
-    found = ran(distinct(40, 1), gpus)
-    assert found.makespan <= 1.10 * ran(distinct(40, 1), gpus, peaks=True).makespan
-    assert found.makespan <= ran(distinct(40, 1), gpus, "one-per-gpu").makespan / 1.6
-    assert found.ooms <= 40 / 25
+    found = [ran(distinct(40, seed), gpus, seed=seed) for seed in SEEDS]
+    known = [ran(distinct(40, seed), gpus, peaks=True, seed=seed) for seed in SEEDS]
+    alone = [ran(distinct(40, seed), gpus, "one-per-gpu", seed=seed) for seed in SEEDS]
+    makespan = sum(one.makespan for one in found)
+    assert makespan <= 1.10 * sum(one.makespan for one in known)
+    assert makespan <= sum(one.makespan for one in alone) / 1.6
+    assert sum(one.ooms for one in found) <= len(SEEDS) * 40 / 25
 
 
 @pytest.mark.parametrize("gpus", [1, 4])
