@@ -61,7 +61,8 @@ NOT_IN_A_RUN = (
     "scheduler.ui.web.report", "scheduler.ui.web.server", "scheduler.ui.verbs.why", "scheduler.app.observe.web",
     "scheduler.app.doctor", "scheduler.app.observe.why", "scheduler.app.control.retention",
     "scheduler.app.observe.monitor", "scheduler.app.control.devices", "scheduler.app.control.completion_data",
-    "scheduler.app.observe.report", "scheduler.app.observe.wait", "scheduler.app.queue.exec_client",
+    "scheduler.app.agents", "scheduler.app.observe.report", "scheduler.app.observe.wait",
+    "scheduler.app.queue.exec_client",
 )  # fmt: skip
 """Entry points and modules of other verbs, which are not loaded because they would slow every start."""
 

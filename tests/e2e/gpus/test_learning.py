@@ -184,19 +184,19 @@ class TestWrongEstimates:
         run(home, "--profile", "probe")
         assert " probe  " not in home.log()
 
-    def test_changed_script_is_another_task_class(self, home: Home) -> None:
+    def test_changed_script_is_known_from_its_earlier_version(self, home: Home) -> None:
         home.write("jobs.csv", HEADER, hold(home, 60, epochs=1))
         run(home)
         with open(home.root / "hold.py", "a") as script:
             script.write("# another version\n")
         (task,) = run(home)
-        assert task["source"] == "measured"
+        assert task["source"] == "earlier version"
 
-    def test_other_interpreter_is_another_task_class(self, home: Home) -> None:
+    def test_script_is_known_from_another_interpreter(self, home: Home) -> None:
         home.write("jobs.csv", HEADER, hold(home, 60, epochs=1))
         run(home)
         (task,) = run(home, "--python", "/usr/bin/python3") if os.path.exists("/usr/bin/python3") else [None]
-        assert task is None or task["source"] == "measured"
+        assert task is None or task["source"] == "earlier version"
 
 
 class TestProfiles:

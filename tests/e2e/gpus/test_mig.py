@@ -44,7 +44,7 @@ def test_instances_and_a_whole_gpu_are_packed_by_their_memory(machine: Callable[
     assert {device for devices in uses(home).values() for device in devices} == {1, large, small}
     assert [home.box.ooms(device) for device in (0, 1, large, small)] == [0, 0, 0, 0]
     for device, total in ((1, 40), (large, 20), (small, 5)):
-        assert most_reserved(home.tries(), str(device)) <= total * GIB
+        assert home.box.peak_used(device) <= total * GIB
     assert home.box.used(0) == 0
     assert "GPUs    1, 0.0, 0.1 (" in home.log()
     rows = json.loads(home.call("list", "r1", "--json", code=0).stdout)["tasks"]

@@ -93,7 +93,7 @@ class TestLateUse:
         (home.root / "touch").touch()
         home.run()
         (late,) = home.tries(3)
-        assert (homes([late]), late.outcome, late.causes) == ([HOST], "succeeded", ["touched"])
+        assert (homes([late]), late.outcome, late.causes[0]) == ([HOST], "succeeded", "touched")
         assert late.reservation["0"] > 3 * GIB
         home.run()
         (known,) = home.tries(4)
@@ -182,7 +182,7 @@ class TestMps:
             home.wait_for_clients(1)
             home.go()
         (late,) = home.tries(2)
-        assert (homes([late]), late.causes) == ([HOST], ["touched"])
+        assert (homes([late]), late.causes[0]) == ([HOST], "touched")
         assert [task["mps"] for task in home.tasks()] == ["client"]
 
     def test_client_without_memory_that_is_listed_uses_its_gpu(self, home: GpuHome) -> None:

@@ -277,6 +277,7 @@ class TestBesideOthers:
                 wait_until(lambda: len(home.tries()) == 3 and all(one.pid for one in home.tries()), PATIENCE)
                 home.go()
                 run.communicate(timeout=PATIENCE)
-            assert [one.source for one in home.tries()] == ["measured", "profile", "profile"]
+            first, _, last = home.tries()  # the second may start before the first has settled
+            assert (first.source, last.source) == ("measured", "profile")
         finally:
             home.end()

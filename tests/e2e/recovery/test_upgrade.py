@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 PACKAGE = Path(scheduler.__file__).parent
-NEVER_IN_A_RUN = {"pandas", "pynvml"}
+NEVER_IN_A_RUN = {"cloudpickle", "pandas", "pynvml"}  # cloudpickle: in a program and in the tasks of its calls
 BEFORE_THE_FIRST_LAUNCH = {"scheduler.ui.terminal.live_view", "http.client", "urllib.error", "urllib.request"}
 """Modules that only a run on a terminal, or one that calls a web hook, loads while it begins."""
 UNTIL_GO = "sh -c 'echo x >>ran; touch here; until [ -e go ]; do sleep 0.01; done'"
