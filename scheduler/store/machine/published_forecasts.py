@@ -6,7 +6,6 @@ forecasts of other schedulers know of them. No decision depends on it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from scheduler.core.reporting.published_forecast import (
     WaitingDemand,
 )
 from scheduler.runtime.shim import BLOCK, pack_block
-from scheduler.store.machine.records import RecordDirectory, RecordFile, RecordKind, amount, read_all, size
+from scheduler.store.machine.records import OwnRecord, RecordDirectory, RecordFile, RecordKind, amount, read_all, size
 from scheduler.values import replace
 
 VERSION = 1
@@ -123,13 +122,11 @@ def others(directory: Path, uid: int, run: str) -> list[PublishedForecast]:
     return [one for one in read_all(directory, FORECASTS) if (one.uid, one.run) != (uid, run)]
 
 
-class PublishedForecastFile:
+class PublishedForecastFile(OwnRecord):
     """The record of this run's forecast."""
 
     def __init__(self, uid: int, run: str) -> None:
-        self._stem = f"forecast.{uid}.{run}."
-        self._name = ""
-        self._fd = -1
+        super().__init__(f"forecast.{uid}.{run}.")
 
     @property
     def needs_mutex(self) -> bool:
@@ -146,23 +143,6 @@ class PublishedForecastFile:
     def rewrite(self, forecast: PublishedForecast) -> None:
         """Replace the record; no mutex is needed, because a torn one is left out by its checksum. Raise OSError."""
         os.pwrite(self._fd, _block(forecast), 0)
-
-    def leave(self, directory: int) -> None:
-        """Remove the file, if there is one."""
-        if self._fd < 0:
-            return
-        with contextlib.suppress(OSError):
-            os.unlink(self._name, dir_fd=directory)
-        os.close(self._fd)
-        self._fd = -1
-
-    def forget(self, records: RecordDirectory) -> None:
-        """Remove the file, and those that an earlier scheduler of this run may have left."""
-        self.leave(records.fd)
-        for name in records.names():
-            if name.startswith(self._stem):
-                with contextlib.suppress(OSError):  # another user put it there
-                    os.unlink(name, dir_fd=records.fd)
 
 
 def _block(forecast: PublishedForecast) -> bytes:

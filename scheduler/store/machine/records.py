@@ -9,6 +9,7 @@ can never become valid.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -248,3 +249,30 @@ def amount(said: Any) -> float:
     if not number <= LONGEST:
         raise ValueError(f"{number} is no amount")
     return max(0.0, number)
+
+
+class OwnRecord:
+    """The one record that a run has of a kind; its file lasts until the run leaves, or its scheduler dies."""
+
+    def __init__(self, stem: str) -> None:
+        """Make no file yet; the names of all files of the run begin with `stem`."""
+        self._stem = stem
+        self._name = ""
+        self._fd = -1
+
+    def leave(self, directory: int) -> None:
+        """Remove the file, if there is one."""
+        if self._fd < 0:
+            return
+        with contextlib.suppress(OSError):
+            os.unlink(self._name, dir_fd=directory)
+        os.close(self._fd)
+        self._fd = -1
+
+    def forget(self, records: RecordDirectory) -> None:
+        """Remove the file, and those that an earlier scheduler of this run may have left."""
+        self.leave(records.fd)
+        for name in records.names():
+            if name.startswith(self._stem):
+                with contextlib.suppress(OSError):  # another user put it there
+                    os.unlink(name, dir_fd=records.fd)

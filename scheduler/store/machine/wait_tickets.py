@@ -14,7 +14,7 @@ from scheduler.core.leases import RoomCall
 from scheduler.core.model import Waiter, WaitTicket
 from scheduler.runtime.clock import since_boot
 from scheduler.runtime.shim import pack_block
-from scheduler.store.machine.records import RecordDirectory, RecordFile, RecordKind, amount, read_all, size
+from scheduler.store.machine.records import OwnRecord, RecordDirectory, RecordFile, RecordKind, amount, read_all, size
 from scheduler.values import replace
 
 VERSION = 3
@@ -93,14 +93,12 @@ def waiters(directory: Path) -> list[Waiter]:
     return sorted(read_all(directory, TICKETS), key=lambda waiter: -waiter.ticket.waited)
 
 
-class Tickets:
+class Tickets(OwnRecord):
     """This run's ticket, and a view of all others; hold the directory's mutex for all methods but `leave`."""
 
     def __init__(self, uid: int, run: str) -> None:
+        super().__init__(f"ticket.{uid}.{run}.")
         self._uid = uid
-        self._stem = f"ticket.{uid}.{run}."
-        self._name = ""
-        self._fd = -1
         self._absent: dict[str, float] = {}
         """The time at which each ticket of the last read was last absent; before the first read none counts as
         absent."""
@@ -123,23 +121,6 @@ class Tickets:
     def is_of_this_user(self, name: re.Match[str]) -> bool:
         """Tell whether a name is that of a ticket of another run of this user."""
         return int(name[1]) == self._uid and not name.string.startswith(self._stem)
-
-    def leave(self, directory: int) -> None:
-        """Remove the ticket, if there is one."""
-        if self._fd < 0:
-            return
-        with contextlib.suppress(OSError):
-            os.unlink(self._name, dir_fd=directory)
-        os.close(self._fd)
-        self._fd = -1
-
-    def forget(self, records: RecordDirectory) -> None:
-        """Remove the ticket, and those that an earlier scheduler of this run may have left."""
-        self.leave(records.fd)
-        for name in records.names():
-            if name.startswith(self._stem):
-                with contextlib.suppress(OSError):  # another user put it there
-                    os.unlink(name, dir_fd=records.fd)
 
     def others(self, records: RecordDirectory) -> list[Waiter]:
         """Return the other waiters of the directory; remove dead tickets of this user, also of this run's earlier
