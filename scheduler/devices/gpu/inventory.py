@@ -153,7 +153,7 @@ def _in_wsl() -> bool:
 def trouble(code: int, word: str, call: str) -> str:
     """Return the trouble of a GPU, as words that follow its name."""
     if word.startswith(XID):
-        return f"reported {word} ({_CRITICAL.get(code, 'a critical error')}): it needs a reset ({_RESET})"
+        return f"reported {word} ({_CRITICAL.get(code, 'a critical error')}), so it needs a reset: {_RESET}"
     said = _SENTENCES.get(word)
     return f"{said} ({call}: {word})" if said else f"cannot be read ({call}: {word}, error {code}): {REBOOT}"
 

@@ -65,36 +65,52 @@ _Listed = dict[int, tuple[int | None, bool]]
 
 
 class CriticalErrors:
-    """The critical errors (XID) of one GPU since its sampling began; none where the driver does not tell them."""
+    """The critical errors (XID) of the GPUs of one child since it began to sample each; none where the driver does not
+    tell them.
 
-    def __init__(self, library: Library, handle: Any) -> None:
+    All GPUs share one event set, and an error belongs to the GPU that the event names: a library may report the errors
+    of every GPU to every set.
+    """
+
+    def __init__(self, library: Library) -> None:
         self._library = library
         self._events: Any = None
+        self._fatal: dict[str, int] = {}
+        self._registered: set[str] = set()
         with contextlib.suppress(NvmlFailure):
-            events = library.call("nvmlEventSetCreate")
-            library.call("nvmlDeviceRegisterEvents", handle, XID_EVENT, events)
-            self._events = events
+            self._events = library.call("nvmlEventSetCreate")
 
-    def fatal(self) -> int:
-        """Return the number of a new error after which the GPU needs a reset; 0 if there is none."""
+    def register(self, uuid: str, handle: Any) -> None:
+        """Collect the errors of one more GPU."""
+        if self._events is not None and uuid not in self._registered:
+            self._registered.add(uuid)
+            with contextlib.suppress(NvmlFailure):
+                self._library.call("nvmlDeviceRegisterEvents", handle, XID_EVENT, self._events)
+
+    def fatal(self, uuid: str) -> int:
+        """Return the number of an error of a GPU after which it needs a reset; 0 if there is none."""
         while self._events is not None:
             try:
                 said = self._library.call("nvmlEventSetWait_v2", self._events, EVENT_WAIT)
             except NvmlFailure as failure:
                 if failure.code != TIMEOUT:
                     self._events = None
-                return 0
+                break
             if said.eventData in FATAL:
-                return int(said.eventData)
-        return 0
+                with contextlib.suppress(NvmlFailure):  # a GPU that cannot name itself is noticed by its own sample
+                    self._fatal[_uuid_of(self._library, said.device)] = int(said.eventData)
+        return self._fatal.get(uuid, 0)
 
 
 class SampledGpu:
     """One GPU or MIG instance: its handle, and its samples so far."""
 
-    def __init__(self, library: Library, uuid: str, bus: str, index: int, part: int) -> None:
+    def __init__(self, library: Library, errors: CriticalErrors, uuid: str, bus: str, index: int, part: int) -> None:
         self.uuid = uuid
         self._library = library
+        self._errors = errors
+        self._card = ""
+        """The UUID of the whole GPU, which critical errors name; empty until it is opened."""
         self._place = (bus, index)
         self._part = part
         self._handle: Any = None
@@ -107,7 +123,6 @@ class SampledGpu:
         self._accounting = False
         self._peaks: dict[int, int] = {}
         self._last: _Listed = {}
-        self._errors: CriticalErrors | None = None
 
     def look(self, own: Callable[[Iterable[int]], set[int]]) -> dict[str, Any]:
         """Take one sample. Free memory is read before and after the processes and the lower value counts, so that no
@@ -121,7 +136,7 @@ class SampledGpu:
             processes = self._processes(handle)
             memory = self._library.memory(handle)
             memory["free"] = min(before["free"], memory["free"])
-            if began - self._seldom_at >= SELDOM and self._errors is not None and (xid := self._errors.fatal()):
+            if began - self._seldom_at >= SELDOM and (xid := self._errors.fatal(self._card)):
                 return {"failed": [xid, f"XID {xid}", "nvmlEventSetWait"]}
             self._look_seldom(handle, began, own(self._last.keys() | (processes or {}).keys()), processes or {})
         except NvmlFailure as failure:
@@ -145,10 +160,11 @@ class SampledGpu:
                 if failure.code not in (FUNCTION_NOT_FOUND, NOT_FOUND, 2):
                     raise
                 handle = call("nvmlDeviceGetHandleByIndex", self._place[1])
-            self._errors = self._errors or CriticalErrors(self._library, handle)
+            self._card = _uuid_of(self._library, handle)
+            self._errors.register(self._card, handle)
             if self._part >= 0:
                 handle = self._instance(handle)
-            elif as_text(call("nvmlDeviceGetUUID", handle)) != self.uuid:
+            elif self._card != self.uuid:
                 raise NvmlFailure(NOT_FOUND, "nvmlDeviceGetUUID")
             self._accounting = self._library.maybe("nvmlDeviceGetAccountingMode", handle) == 1
             self._handle = handle
@@ -368,6 +384,7 @@ class GpuSampler:
     def __init__(self, library: Library) -> None:
         self._library = library
         self._owners = ProcessOwners()
+        self._errors = CriticalErrors(library)
         self._gpus: dict[str, SampledGpu] = {}
         self._attempts: dict[str, tuple[int, list[str], bool]] = {}
         self._clients: list[str] = []
@@ -378,7 +395,7 @@ class GpuSampler:
     def order(self, said: dict[str, Any]) -> None:
         """Take a new list of GPUs and attempts; what was on the old list keeps its history."""
         self._gpus = {
-            uuid: self._gpus.get(uuid) or SampledGpu(self._library, uuid, bus, index, part)
+            uuid: self._gpus.get(uuid) or SampledGpu(self._library, self._errors, uuid, bus, index, part)
             for uuid, bus, index, part in said["gpus"]
         }
         self._attempts = {name: tuple(rest) for name, rest in said["attempts"].items()}

@@ -774,7 +774,7 @@ class TestCriticalErrors:
         eyes = look_at(box)
         box.set(1, xid=xid)
         eyes.until(lambda: eyes.budget(1).closed)
-        assert eyes.budget(1).closed.startswith(f"reported XID {xid} ({what}): it needs a reset")
+        assert eyes.budget(1).closed.startswith(f"reported XID {xid} ({what}), so it needs a reset: ")
         end = time.monotonic() + 2 * QUICK.retry
         eyes.until(lambda: time.monotonic() > end)
         assert eyes.budget(1).closed

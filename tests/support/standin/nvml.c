@@ -655,7 +655,6 @@ PUBLIC int nvmlDeviceGetAccountingStats(void *handle, unsigned pid, struct accou
 /* ---- health ---- */
 
 struct event_set {
-    int watched[WHOLE];
     int64_t seen[WHOLE];
 };
 
@@ -672,6 +671,8 @@ PUBLIC int nvmlEventSetCreate(struct event_set **out)
     if (!users)
         return UNINITIALIZED;
     *out = calloc(1, sizeof **out);
+    for (int device = 0; device < (int)gpus->count; device++)
+        (*out)->seen[device] = state_of(device, SWITCH_xid);
     return SUCCESS;
 }
 
@@ -686,7 +687,6 @@ PUBLIC int nvmlDeviceRegisterEvents(void *handle, unsigned long long types, stru
     ENTER(handle);
     if (gpu->parent || !(types & XID_EVENT))
         return NOT_SUPPORTED;
-    set->watched[device] = 1;
     set->seen[device] = state_of(device, SWITCH_xid);
     return SUCCESS;
 }
@@ -697,7 +697,7 @@ PUBLIC int nvmlEventSetWait_v2(struct event_set *set, struct event_data *out, un
         return UNINITIALIZED;
     for (int device = 0; device < (int)gpus->count; device++) {
         int64_t now = state_of(device, SWITCH_xid);
-        if (!set->watched[device] || now == set->seen[device])
+        if (now == set->seen[device]) /* also of GPUs that were not registered, as NVIDIA's mock does */
             continue;
         set->seen[device] = now;
         *out = (struct event_data){&handles[device], XID_EVENT, (unsigned long long)now, OUTSIDE_MIG, OUTSIDE_MIG};
