@@ -38,6 +38,7 @@ def main(argv: list[str]) -> int:
         time.time() - flags.duration("--since", since) if since is not None else 0.0,
         limit if args.sort is None else None,
         args.show_secrets,
+        brief=not args.json and not {"command", "key"} & {*columns, (args.sort or "").removeprefix("-")},
     )
     if not everything:
         runs = [listed_run(run_facts.find_run(settings, args.run), options)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from scheduler.patterns import lazy_pattern
@@ -92,7 +92,10 @@ def fit(text: str, width: int, *, pad: bool = False) -> str:
 
 def fit_middle(text: str, width: int, *, pad: bool = True) -> str:
     """Return a text as one clean line of this width; one that is too long loses the middle of its longest words."""
-    words = _one_line(text).split(" ")
+    line = _one_line(text)
+    if not pad and columns(line) <= width:
+        return line
+    words = line.split(" ")
     while columns(" ".join(words)) > width:
         longest = max(words, key=columns)
         if columns(longest) < SHORTEST_WORD:
@@ -110,7 +113,8 @@ def _cut_middle(word: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return clean(text).replace("\n", " ").replace("\t", " ")
+    line = clean(text)
+    return line.replace("\n", " ").replace("\t", " ") if "\n" in line or "\t" in line else line
 
 
 def clock(at: float) -> str:
@@ -143,15 +147,17 @@ def instant(at: float | None) -> str | None:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()) -> list[str]:
     """Return lines of aligned columns; `right` has the indexes of right-aligned ones."""
-    every = [header, *rows]
-    widths = [max(columns(row[i]) for row in every) for i in range(len(header))]
-    return ["  ".join(_aligned(row, widths, right)).rstrip() for row in every]
+    every = [_aligned(cells, at_right=place in right) for place, cells in enumerate(zip(header, *rows, strict=True))]
+    return ["  ".join(row).rstrip() for row in zip(*every, strict=True)]
 
 
-def _aligned(row: Sequence[str], widths: Sequence[int], right: frozenset[int]) -> Iterator[str]:
-    for place, (cell, wide) in enumerate(zip(row, widths, strict=True)):
-        blanks = " " * (wide - columns(cell))
-        yield blanks + cell if place in right else cell + blanks
+def _aligned(cells: Sequence[str], *, at_right: bool) -> list[str]:
+    """Return the cells of one column with blanks, so that all take as many columns of the terminal."""
+    wides = [*map(columns, cells)]
+    widest = max(wides)
+    if at_right:
+        return [" " * (widest - wide) + cell for cell, wide in zip(cells, wides, strict=True)]
+    return [cell + " " * (widest - wide) for cell, wide in zip(cells, wides, strict=True)]
 
 
 def scheduler_ended(run: int, state: str = "") -> str:

@@ -32,6 +32,8 @@ class ListOptions:
     """Tasks that ended before this time are left out."""
     limit: int | None = None
     secrets: bool = False
+    brief: bool = False
+    """Rows without commands and keys, which cost more than the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def listed_run(info: RunInfo, options: ListOptions, journal: JournalReader | Non
     try:
         forecast = run_facts.forecast_with(info, reader.brain)
         found, left_out = _listed_tasks(reader, options)
-        shown = reader.rows_of(found, secrets=options.secrets)
+        shown = reader.rows_of(found, secrets=options.secrets, brief=options.brief)
         rows: Sequence[Mapping[str, Any]] = list(with_expected(shown, forecast))
         metrics = metrics_of(rows, reader.metric_names)
         facts, dead, varies = reader.run_facts(), reader.dead, reader.varies

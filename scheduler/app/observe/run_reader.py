@@ -15,7 +15,7 @@ from scheduler.core.causes import Action
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Asked, Changed, Exited, Skipped, Submitted
 from scheduler.core.metrics.record import MetricRecord
-from scheduler.core.model import NO_TASK, UNFINISHED, Device, DeviceBudget, Job, RankOrder, State, Terms
+from scheduler.core.model import NO_TASK, UNFINISHED, Device, DeviceBudget, Job, RankOrder, Spec, State, Terms
 from scheduler.core.reporting import columns
 from scheduler.core.reporting.run_history import RunHistory, RunTotals, TaskHistory, totals
 from scheduler.core.tasks import command, launchers
@@ -186,9 +186,12 @@ class RunReader:
         last = found.last if found is not None else None
         return last.ended if last is not None else None
 
-    def rows_of(self, tasks: Sequence[int], *, secrets: bool = False) -> Iterator[dict[str, Any]]:
-        """Return the rows of some tasks, in their order (of more than `MANY`: by id), with `***` for secrets."""
-        make, found = self._maker(secrets), {*tasks} if len(tasks) > MANY else ()
+    def rows_of(self, tasks: Sequence[int], *, secrets: bool = False, brief: bool = False) -> Iterator[dict[str, Any]]:
+        """Return the rows of some tasks, in their order (of more than `MANY`: by id), with `***` for secrets.
+
+        `brief` rows have no command and no key, which cost more than the rest.
+        """
+        make, found = self._maker(secrets, brief=brief), {*tasks} if len(tasks) > MANY else ()
         rows = (one for one in self._rows() if one[0] in found) if found else self._rows_one_by_one(tasks)
         for task, batch, row in rows:
             yield self.with_metrics(make(task, batch, row))
@@ -196,7 +199,7 @@ class RunReader:
     def _rows_one_by_one(self, tasks: Iterable[int]) -> Iterator[tuple[int, int, Row]]:
         return ((task, self.brain.batch_of(task), self._journal.row(task)) for task in tasks)
 
-    def _maker(self, secrets: bool) -> Callable[[int, int, Row], dict[str, Any]]:
+    def _maker(self, secrets: bool, *, brief: bool = False) -> Callable[[int, int, Row], dict[str, Any]]:
         """Return a function that makes the row of a task from its batch and its accepted fields."""
         forms = [RowForm.unpack(text) for text in self._journal.forms()]
         labels = self.labels
@@ -207,21 +210,24 @@ class RunReader:
             form = forms[row.form]
             spec = form.spec(unpack_cells(row.text), row.row)
             spec = replace(spec, terms=self.brain.terms_of(task))
-            job = Job(
-                spec, command.name(spec, varies=form.varies, secrets=secrets), command.key(spec, row.nth), form.append
-            )
-            argv = command.argv(spec, task, spec.terms.epochs, self.info.meta["python"], form.append)
-            argv = launchers.as_started(argv, spec, form, self._port(task))
+            key = "" if brief else command.key(spec, row.nth)
+            job = Job(spec, command.name(spec, varies=form.varies, secrets=secrets), key, form.append)
+            line = "" if brief else shown(self._started(task, spec, form), secrets=secrets)
             made = columns.row(
-                task, batch, job, self.brain.state(task), self.history.tasks.get(task), shown(argv, secrets=secrets),
-                self._log(task),
+                task, batch, job, self.brain.state(task), self.history.tasks.get(task), line, self._log(task),
                 self.history.submitted(batch, submitted), labels, self._done_by(task),
                 self._skipped_for(task), energies.get(task),
             )  # fmt: skip
-            made = columns.with_parameters(made, command.row_parameters(spec), form.varies)
+            if form.varies:
+                made = columns.with_parameters(made, command.row_parameters(spec), form.varies)
             return made if secrets else masked(made, columns.OURS, columns.TEXTS)
 
         return make
+
+    def _started(self, task: int, spec: Spec, form: RowForm) -> tuple[str, ...]:
+        """Return the words of a task's command as it is started."""
+        words = command.argv(spec, task, spec.terms.epochs, self.info.meta["python"], form.append)
+        return launchers.as_started(words, spec, form, self._port(task))
 
     def _energies(self) -> Mapping[int, float]:
         """Return the energy of each task in watt hours; empty if the power of the run's GPUs was not recorded."""

@@ -31,12 +31,16 @@ class Ranking:
 
 def metrics_of(rows: Iterable[Mapping[str, Any]], first: Sequence[str] = ()) -> list[str]:
     """Return the metrics that rows have as numbers, the most important ones first."""
-    names = dict.fromkeys(
-        name.removeprefix(PREFIX)
-        for row in rows
-        for name, value in row.items()
-        if name.startswith(PREFIX) and isinstance(value, int | float) and not isinstance(value, bool)
-    )
+    metrics: dict[tuple[str, ...], list[str]] = {}
+    """The columns of metrics by all columns of a row: the rows of a list are mostly alike."""
+    names: dict[str, None] = {}
+    for row in rows:
+        columns = tuple(row)
+        if columns not in metrics:
+            metrics[columns] = [name for name in columns if name.startswith(PREFIX)]
+        for name in metrics[columns]:
+            if isinstance(row[name], int | float) and not isinstance(row[name], bool):
+                names[name.removeprefix(PREFIX)] = None
     return ranked(names, first)
 
 

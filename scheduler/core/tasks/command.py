@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from scheduler.core.model import Spec
 from scheduler.core.tasks.fields import words
-from scheduler.core.tasks.parameters import parameters, script_of, told
+from scheduler.core.tasks.parameters import last_part, parameters, script_of, stem, told
 from scheduler.core.tasks.placeholders import Results, launched, takes
 from scheduler.core.tasks.redaction import without_secrets
 
@@ -93,7 +93,7 @@ def _name(spec: Spec, varies: Sequence[str]) -> str:
         return line[:LONGEST_NAME]
     if not said:
         return f"row {spec.row}"
-    script, rest = script_of(meant(said)) if spec.command else (PurePath(said[0]).stem, said[1:])
+    script, rest = script_of(meant(said)) if spec.command else (stem(said[0]), said[1:])
     return " ".join([script, *rest])
 
 
@@ -109,7 +109,7 @@ def _command_words(spec: Spec) -> tuple[Sequence[str], str]:
     line = ""
     try:
         said = words(spec.command or spec.filename)
-        if PurePath(said[0]).name in SHELLS and len(said) > 2 and said[1] in ("-c", "-lc"):
+        if last_part(said[0]) in SHELLS and len(said) > 2 and said[1] in ("-c", "-lc"):
             line = said[2]
             return (() if _needs_shell(line) else list(dropwhile(_is_assignment, words(line)))), line
         return meant(said) if spec.command else said, ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePath
 
 from scheduler.core.model import Spec
 from scheduler.core.profiling.family.arguments import labels, plain_name, slots
@@ -24,20 +23,32 @@ _LAUNCHERS = frozenset({
 _SCRIPTS = (".py", ".sh", ".ipynb", ".jl", ".R", ".lua")
 
 
+def last_part(path: str) -> str:
+    """Return the last part of a path: the name of a file or folder. It is called for each task of long lists."""
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def stem(path: str) -> str:
+    """Return the name of a file without its last suffix."""
+    name = last_part(path)
+    front, _, suffix = name.rpartition(".")
+    return front if front and suffix else name
+
+
 def script_of(words: Sequence[str]) -> tuple[str, Sequence[str]]:
     """Return the name of the script that a command runs, and its arguments: those of its launcher are left out."""
     if not words:
         return "", ()
-    program = PurePath(words[0]).name
+    program = last_part(words[0])
     if program.startswith("python"):
         return _of_python(words)
     if program in _LAUNCHERS:
         for at, word in enumerate(words[1:], 1):
             if word.endswith(_SCRIPTS):
-                return PurePath(word).stem, words[at + 1 :]
-            if PurePath(word).name.startswith("python") and at + 1 < len(words):
+                return stem(word), words[at + 1 :]
+            if last_part(word).startswith("python") and at + 1 < len(words):
                 return _of_python(words[at:])
-    return PurePath(words[0]).stem, words[1:]
+    return stem(words[0]), words[1:]
 
 
 def _of_python(words: Sequence[str]) -> tuple[str, Sequence[str]]:
@@ -50,8 +61,8 @@ def _of_python(words: Sequence[str]) -> tuple[str, Sequence[str]]:
             break
         at += 2 if word in _WITH_VALUE else 1
     if at >= len(words) or words[at] == "-c":
-        return PurePath(words[0]).stem, words[1:]
-    return PurePath(words[at]).stem, words[at + 1 :]
+        return stem(words[0]), words[1:]
+    return stem(words[at]), words[at + 1 :]
 
 
 def parameters(spec: Spec, words: Sequence[str], line: str = "") -> dict[str, str]:

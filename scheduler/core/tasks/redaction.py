@@ -80,7 +80,8 @@ def masked(row: Mapping[str, Any], ours: frozenset[str], texts: Sequence[str]) -
     """Return a row of results without secrets: only text columns of `ours` and the user's own columns can contain
     one.
     """
-    return {name: _cell(name, value) if name not in ours or name in texts else value for name, value in row.items()}
+    able = [*(row.keys() - ours), *(name for name in texts if name in row)]
+    return {**row, **{name: _cell(name, row[name]) for name in able}}
 
 
 def _cell(name: str, value: Any) -> Any:

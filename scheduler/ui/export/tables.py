@@ -145,7 +145,7 @@ def _cut_names(shown: Sequence[str], header: Sequence[str], cells: list[list[str
 
 
 def _widths(header: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
-    return [max(text_columns(row[place]) for row in [header, *cells]) for place in range(len(header))]
+    return [max(map(text_columns, column)) for column in zip(header, *cells, strict=True)]
 
 
 def shown_columns(

@@ -63,6 +63,13 @@ class TestAllMyTasks:
         assert states[1] == {"failed"}
         assert "waiting" in states[2]
 
+    def test_list_shows_and_sorts_by_commands_only_where_they_are_named(self, several: Home) -> None:
+        shown = several.call("list", "r1", "-c", "command,key", code=0).stdout.splitlines()[2:]
+        assert [line.split()[0] for line in shown] == ["true", "false"]
+        assert all(len(line.split()[1]) == 16 for line in shown)
+        down = several.call("list", "r1", "--sort", "command", code=0).stdout.splitlines()[2:]
+        assert [line.split()[1] for line in down] == ["false", "true"]
+
     def test_list_says_that_nothing_is_left(self, home: Home) -> None:
         home.call("run", home.commands("true"), code=0)
         said = home.call("list", "--since", "1ms", code=0).stdout

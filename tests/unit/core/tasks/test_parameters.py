@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 import pytest
 
 from scheduler.core.model import Spec, Terms
 from scheduler.core.tasks import command
-from scheduler.core.tasks.parameters import ParameterSample, script_of, told, varying
+from scheduler.core.tasks.parameters import ParameterSample, last_part, script_of, stem, told, varying
 
 
 def spec(text: str, *, filename: str = "", **own: str) -> Spec:
@@ -22,6 +24,13 @@ def spec(text: str, *, filename: str = "", **own: str) -> Spec:
 ])  # fmt: skip
 def test_script_of_a_command_is_found_behind_its_launchers(words: str, script: str) -> None:
     assert script_of(words.split())[0] == script
+
+
+@pytest.mark.parametrize(
+    "path", ["a/train.py", "train", "./x.tar.gz", ".bashrc", "a/.b.c", "dir/", "a.", "..", "/", "a//b"]
+)
+def test_names_of_files_are_those_of_paths(path: str) -> None:
+    assert (last_part(path), stem(path)) == (PurePath(path).name, PurePath(path).stem)
 
 
 def test_parameters_are_own_columns_and_named_arguments() -> None:
