@@ -19,14 +19,14 @@ from scheduler.store.queue.queue_link import USUAL, checked_name
 from scheduler.units import ranges
 
 if TYPE_CHECKING:
-    from scheduler.store.run.run_store import Cells
+    from scheduler.core.tasks.row_source import InputRow
 
 SETTINGS = ("python", "my_columns", "launcher_args")
 LISTS = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson")
 """The ends of the names of files that are lists of tasks."""
 NAMES = {"stdin": "standard input", "": "the grid"}
 """Names of sources that are no file; of those without a name only a grid can be empty."""
-Rows = tuple[RowForm, Iterable["Cells"], Sequence[str]]
+Rows = tuple[RowForm, Iterable["InputRow"], Sequence[str]]
 """A form, its rows, and warnings that are complete once the rows are read."""
 
 

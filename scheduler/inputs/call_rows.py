@@ -9,6 +9,7 @@ from typing import Any
 
 from scheduler.core.model import Terms
 from scheduler.core.tasks.fields import BY_COLUMN, BadCell, RowForm
+from scheduler.core.tasks.row_source import InputRow
 from scheduler.inputs import python_calls, python_tasks
 from scheduler.inputs.python_calls import CallTarget
 from scheduler.inputs.python_tasks import Task
@@ -44,7 +45,7 @@ class CallRows:
         name: str,
         varied: Mapping[str, Any],
         rest: Mapping[Any, str],
-    ) -> tuple[int, list[str], Terms, int]:
+    ) -> InputRow:
         """Return a call as a row. The first is checked like any task; of the others only what differs is checked."""
         said = {key: str(value) for key, value in varied.items()}
         tail = " ".join([_word(key, text) for key, text in said.items()])

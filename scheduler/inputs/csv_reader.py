@@ -26,6 +26,7 @@ from typing import Any
 
 from scheduler.core.tasks.fields import BY_COLUMN, FIVE, BadCell, RowForm
 from scheduler.core.tasks.placeholders import names
+from scheduler.core.tasks.row_source import InputRow, RowSource
 from scheduler.errors import InputError, UsageError
 from scheduler.inputs import table
 from scheduler.inputs.csv_decoding import (
@@ -42,7 +43,7 @@ from scheduler.inputs.row_checks import (
     RowChecker,
     anywhere,
 )
-from scheduler.inputs.row_validator import CommandCounts, Row, RowValidator, unreadable
+from scheduler.inputs.row_validator import CommandCounts, RowValidator, unreadable
 from scheduler.runtime import clock
 from scheduler.runtime.python_envs import Programs
 from scheduler.units import count
@@ -90,7 +91,7 @@ class CsvMark:
         return cls(**json.loads(text))
 
 
-def batches(rows: Iterable[Row], num: int) -> Iterator[list[Row]]:
+def batches(rows: Iterable[InputRow], num: int) -> Iterator[list[InputRow]]:
     """Yield batches of `num` rows, each sorted by priority; rows of equal priority stay in file order."""
     if num < 1:
         raise UsageError(f"--num {num}: a batch needs at least 1 row")
@@ -98,8 +99,8 @@ def batches(rows: Iterable[Row], num: int) -> Iterator[list[Row]]:
     return iter(lambda: sorted(islice(source, num), key=lambda row: row[2].priority), [])
 
 
-class CsvFile:
-    """One CSV file, read once with `rows` and then watched with `appended`.
+class CsvFile(RowSource):
+    """One CSV file, read once with `rows`, at whose end `mark` and `warnings` are complete; after that it may grow.
 
     `header` is the row that names the columns, counted from 0 without blank lines; None: no header, the five columns.
     `defaults` are the texts of run-wide flags by column name; `template` is the command that every row fills, where the
@@ -148,6 +149,7 @@ class CsvFile:
         cls,
         path: str | os.PathLike[str],
         form: RowForm,
+        accepted: CsvMark,
         *,
         python: str = sys.executable,
         cwd: str = "",
@@ -157,6 +159,7 @@ class CsvFile:
         self = cls.__new__(cls)
         self._settle(path, python, cwd, programs)
         self._take_form(form)
+        self.position = self._next = accepted
         return self
 
     def _settle(self, path: str | os.PathLike[str], python: str, cwd: str, programs: Programs | None) -> None:
@@ -167,7 +170,7 @@ class CsvFile:
         self._checker = RowChecker(self._at, python, cwd, programs)
         self._counts: CommandCounts | None = None
         self._looked: tuple[object, bool] = ("never", False)
-        self._said: str | None = None
+        self._said = ""
         self._again = float("inf")
 
     def _take_form(self, form: RowForm) -> None:
@@ -250,7 +253,7 @@ class CsvFile:
 
     # The rows.
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[InputRow]:
         """Yield each validated row once; at the end `mark` and `warnings` are complete. Raise InputError."""
         counts = CommandCounts()
         self._validator.delimiter = self.delimiter
@@ -258,7 +261,7 @@ class CsvFile:
             good = self._validator.validated(self._reader, self._above, self._head, self._checker.__getitem__, counts)
             yield from self._without_used_slips(good) if self._slips else good
             refuse_slips(self.path, self._above + 1, self._slips)
-        self.mark = CsvMark(
+        self.position = self._next = CsvMark(
             offset=source.offset,
             rows=counts.rows,
             lines=self._above + self._reader.line_num,
@@ -274,7 +277,7 @@ class CsvFile:
             first = f"the first is row {counts.first_repeat}"
             self.warnings.append(f"{self.path}: {rows} the same command as an earlier row ({first}); all are accepted")
 
-    def _without_used_slips(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def _without_used_slips(self, rows: Iterable[InputRow]) -> Iterator[InputRow]:
         """Yield the rows; a column with a doubtful name is no slip once a placeholder uses it."""
         for row in rows:
             for name in [name for name in self._slips if any(f"{{{name.lower()}}}" in c.lower() for c in row[1])]:
@@ -283,27 +286,36 @@ class CsvFile:
 
     # What is appended while the run goes on.
 
-    def appended(self, mark: CsvMark, *, last: bool) -> tuple[list[Row], CsvMark, str | None]:
-        """Return the rows after the accepted part, the new mark, and a sentence about what was not accepted.
+    @property
+    def mark(self) -> str:
+        """The position in the file up to which rows are accepted."""
+        return self.position.pack()
+
+    def accepted(self) -> None:
+        """Note that the rows returned last are in the journal."""
+        self.position = self._next
+
+    def appended(self, *, last: bool) -> tuple[list[InputRow], str, str]:
+        """Return the rows after the accepted part, the mark after them, and a sentence about what was not accepted.
 
         This is cheap while the file is unchanged. A row counts when its line has an end; with `last` (no task is left
         to run) also without one. Any other edit and invalid rows are ignored, and described once.
         """
         look = self._look()
-        if not self._worth_reading(look, mark, last):
-            return [], mark, None
+        if not self._worth_reading(look, self.position, last):
+            return [], "", ""
         self._looked = (look, last or (self._looked == (look, True)))
         self._again = float("inf")
-        rows, after, said = self._read_behind(mark, last)
-        news, self._said = (said if said != self._said else None), said
-        return rows, after, news
+        rows, self._next, said = self._read_behind(self.position, last)
+        news, self._said = (said if said != self._said else ""), said
+        return rows, self._next.pack() if rows else "", news
 
-    def untaken(self, mark: CsvMark) -> tuple[list[Row], str]:
+    def untaken(self) -> tuple[list[InputRow], str]:
         """Return the valid rows after the accepted part, and a sentence about the invalid row after them."""
         if self._look() == _NO_FILE:
             return [], ""
-        rows, _, said = self._read_behind(mark, True)
-        return rows, said.removesuffix(_WAITS) if said is not None and said.endswith(_WAITS) else ""
+        rows, _, said = self._read_behind(self.position, True)
+        return rows, said.removesuffix(_WAITS) if said.endswith(_WAITS) else ""
 
     def _look(self) -> tuple[int, int, int] | None:
         try:
@@ -320,7 +332,7 @@ class CsvFile:
         seen, with_last = self._looked
         return look != seen or (last and not with_last) or time.monotonic() >= self._again
 
-    def _read_behind(self, mark: CsvMark, last: bool) -> tuple[list[Row], CsvMark, str | None]:
+    def _read_behind(self, mark: CsvMark, last: bool) -> tuple[list[InputRow], CsvMark, str]:
         try:
             with open(self._at, "rb") as file:
                 status = os.fstat(file.fileno())
@@ -350,15 +362,15 @@ class CsvFile:
         )
         return rows, after, said
 
-    def _take(self, tail: bytes, mark: CsvMark) -> tuple[list[Row], int, int, str | None]:
+    def _take(self, tail: bytes, mark: CsvMark) -> tuple[list[InputRow], int, int, str]:
         """Return the valid rows at the beginning of `tail`, their lines and bytes, and a sentence about the rest."""
         lines = list(io.StringIO(tail.decode("utf-8", "surrogateescape"), newline=""))
         if not any(map(str.strip, lines)):
-            return [], 0, 0, None
+            return [], 0, 0, ""
         self._take_form(self.form.read_at(clock.wall()))
         reader = self._reader_of(clean(self.path, lines, mark.lines), mark)
-        rows: list[Row] = []
-        good, said = 0, None
+        rows: list[InputRow] = []
+        good, said = 0, ""
         try:
             self._counts = self._counts or self._recount(mark)
             for row in self._validator.validated(

@@ -7,10 +7,10 @@ import os
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from scheduler.core.ports import Happening
 from scheduler.core.tasks.fields import RowForm
+from scheduler.core.tasks.row_source import InputRow, RowSource
 from scheduler.errors import InputError
-from scheduler.inputs.lines import LineCutter, PendingLines, Row
+from scheduler.inputs.lines import LineCutter, PendingLines
 from scheduler.runtime.threads import BoundedCalls
 from scheduler.units import count
 from scheduler.values import dataclass
@@ -48,7 +48,7 @@ class FollowMark:
         return cls(**json.loads(text))
 
 
-class FollowedFile:
+class FollowedFile(RowSource):
     """A growing file as a source of rows; it never ends by itself.
 
     A rotated file is read to its end before the new one, a truncated file is read again from its beginning, and a file
@@ -85,10 +85,6 @@ class FollowedFile:
             return -1
         return self._always if self._lines.pending or (self._fd >= 0 and not self._quiet) else -1
 
-    def collect(self) -> Sequence[Happening]:
-        """Return nothing: the file is read by `appended`."""
-        return ()
-
     # ---- rows ----
 
     @property
@@ -101,11 +97,7 @@ class FollowedFile:
         """True: the file may always grow."""
         return True
 
-    def untaken(self) -> tuple[Sequence[Row], str]:
-        """Return nothing, because every line is a command."""
-        return (), ""
-
-    def appended(self, *, last: bool) -> tuple[Sequence[Row], str, str]:
+    def appended(self, *, last: bool) -> tuple[Sequence[InputRow], str, str]:
         """Return the new commands, the mark after them, and a sentence about other changes of the file.
 
         A file on a network mount that does not answer has no new commands.
@@ -117,7 +109,7 @@ class FollowedFile:
         news, self._said = (said if said != self._said else ""), said
         return rows, mark, news
 
-    def _appended(self) -> tuple[list[Row], str, str]:
+    def _appended(self) -> tuple[list[InputRow], str, str]:
         said = ""
         if not self._lines.pending:
             try:

@@ -13,8 +13,9 @@ from scheduler.core.tasks.command import SHELL
 from scheduler.core.tasks.fields import BY_COLUMN, RowForm
 from scheduler.core.tasks.param_grid import needs_no_shell
 from scheduler.core.tasks.placeholders import literal
+from scheduler.core.tasks.row_source import InputRow
 from scheduler.errors import UsageError
-from scheduler.inputs.lines import COLUMN, Row, form_of_lines
+from scheduler.inputs.lines import COLUMN, form_of_lines
 
 PARAMETER = ("-p", "--parameter")
 Chosen = tuple[str, Mapping[str, str]]
@@ -53,7 +54,7 @@ def grid_form(defaults: Mapping[str, str], names: Iterable[str]) -> RowForm:
     return form_of_lines(defaults, own_columns(names))
 
 
-def grid_rows(form: RowForm, chosen: Iterable[Chosen]) -> Iterator[Row]:
+def grid_rows(form: RowForm, chosen: Iterable[Chosen]) -> Iterator[InputRow]:
     """Yield the commands of a grid as rows."""
     seen: Counter[int] = Counter()
     terms = form.terms([""] * len(form.columns))

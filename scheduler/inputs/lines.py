@@ -6,9 +6,9 @@ import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from scheduler.core.model import Terms
 from scheduler.core.tasks.command import SHELL
 from scheduler.core.tasks.fields import BY_COLUMN, BadCell, RowForm
+from scheduler.core.tasks.row_source import InputRow
 from scheduler.errors import UsageError
 from scheduler.patterns import lazy_pattern
 from scheduler.values import dataclass
@@ -21,9 +21,6 @@ MOST_ROWS = 5000
 """The largest number of commands that are accepted in one transaction."""
 _END = lazy_pattern(rb"(\n|\0)")
 _BLANKS = b" \t\r\n\v\f"
-
-Row = tuple[int, list[str], Terms, int]
-"""A row of an input: its number in the source, its cells, their terms, and the number of earlier equal rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +123,7 @@ class PendingLines:
         self._returned: list[CommandLine] = []
         self._terms = form.terms([""] * len(form.columns))
 
-    def next_rows(self) -> list[Row]:
+    def next_rows(self) -> list[InputRow]:
         """Return the next commands as rows; the line number distinguishes equal commands."""
         self._returned = [self.pending[place] for place in range(min(len(self.pending), MOST_ROWS))]
         return [(line.number, [line.text], self._terms, line.number) for line in self._returned]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from scheduler.core.model import Terms
 from scheduler.core.tasks.fields import BY_COLUMN, BadCell, RowForm, joined, words
+from scheduler.core.tasks.row_source import InputRow
 from scheduler.errors import UsageError
 from scheduler.inputs.row_checks import RowChecker, place_of_command
 from scheduler.runtime.python_envs import Programs
@@ -41,7 +41,7 @@ def shown(said: Sequence[str]) -> str:
 
 def rows(
     said: Sequence[str], defaults: Mapping[str, str], python: str, append: str
-) -> tuple[RowForm, Iterator[tuple[int, list[str], Terms, int]]]:
+) -> tuple[RowForm, Iterator[InputRow]]:
     """Return the form and the one row of a command; raise UsageError if it cannot be run here."""
     try:
         form = RowForm(("Directory", "Command"), defaults, append)

@@ -9,6 +9,7 @@ from typing import Any
 
 from scheduler.core.model import Terms
 from scheduler.core.tasks.fields import BY_COLUMN, BadCell, RowForm
+from scheduler.core.tasks.row_source import InputRow
 from scheduler.core.tasks.shell_syntax import refuse_shell_syntax
 from scheduler.inputs.row_checks import BadRows, RowChecker, place_of_command, split_words
 from scheduler.runtime import clock
@@ -61,9 +62,7 @@ class Task:
     columns: Mapping[str, Any] = field(default_factory=dict)
 
 
-def rows(
-    tasks: Sequence[Task], defaults: Mapping[str, str], python: str
-) -> tuple[RowForm, Iterator[tuple[int, list[str], Terms, int]]]:
+def rows(tasks: Sequence[Task], defaults: Mapping[str, str], python: str) -> tuple[RowForm, Iterator[InputRow]]:
     """Return the form and the validated rows of a list of tasks; raise InputError."""
     _refuse_non_tasks(tasks)
     columns = list(COLUMNS)
@@ -100,9 +99,7 @@ def _refuse_non_task(task: object) -> None:
             raise BadCell("", f"its column {name!r} is a field of every task: write Task({ours.attribute}=...)")
 
 
-def _validated(
-    tasks: Sequence[Task], form: RowForm, columns: list[str], python: str
-) -> Iterator[tuple[int, list[str], Terms, int]]:
+def _validated(tasks: Sequence[Task], form: RowForm, columns: list[str], python: str) -> Iterator[InputRow]:
     seen: dict[tuple[str, ...], int] = {}
     ground, bad = RowChecker("", python, ""), BadRows("tasks")
     for number, task in enumerate(tasks, 1):

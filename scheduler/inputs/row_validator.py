@@ -12,6 +12,7 @@ from scheduler.core.model import Terms
 from scheduler.core.tasks.command import THIS_PYTHON
 from scheduler.core.tasks.fields import BY_COLUMN, REQUIRED, BadCell, RowForm, words
 from scheduler.core.tasks.placeholders import takes
+from scheduler.core.tasks.row_source import InputRow
 from scheduler.core.tasks.shell_syntax import refuse_shell_syntax
 from scheduler.errors import InputError
 from scheduler.inputs import table
@@ -27,9 +28,6 @@ from scheduler.inputs.row_checks import (
 from scheduler.patterns import lazy_pattern
 from scheduler.units import count
 
-Row = tuple[int, list[str], Terms, int]
-"""The line in the file (the header is line 1), the cells, the terms, and the number of earlier rows with that
-command."""
 _OF_SHELL = lazy_pattern(r"[<>|&;]")
 _SHELL = {"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>>", "&>", "2>&1"}
 """Words in a row that seems to be written for a shell."""
@@ -78,7 +76,7 @@ class RowValidator:
             self._identity = self._identity_of_template
         self._three = itemgetter(*(form.known.get(name, 0) for name in _COMMAND[:3]))
 
-    def validated(self, reader: Any, above: int, line: int, place: Place, counts: CommandCounts) -> Iterator[Row]:
+    def validated(self, reader: Any, above: int, line: int, place: Place, counts: CommandCounts) -> Iterator[InputRow]:
         """Yield the rows of a reader whose first line is line `above` + 1 of the file, after line `line`.
 
         After the first invalid row none is yielded, and the others are checked only to count invalid ones. Raise

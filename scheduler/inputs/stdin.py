@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from scheduler.core.ports import Happening
 from scheduler.core.tasks.fields import RowForm
-from scheduler.inputs.lines import LineCutter, PendingLines, Row
+from scheduler.core.tasks.row_source import InputRow, RowSource
+from scheduler.inputs.lines import LineCutter, PendingLines
 
 BLOCK = 1 << 18
 ENOUGH = 10_000
@@ -18,7 +19,7 @@ PATIENCE = 5.0
 """Seconds until a sentence tells the user at a terminal that commands are read from it."""
 
 
-class LineStream:
+class LineStream(RowSource):
     """A descriptor whose lines are commands; the loop of a run can wait on it."""
 
     def __init__(self, fd: int, form: RowForm, *, multiline: bool = False, patience: float = PATIENCE) -> None:
@@ -70,32 +71,23 @@ class LineStream:
     # ---- rows ----
 
     @property
-    def mark(self) -> str:
-        """An empty mark, because a pipe cannot be read again."""
-        return ""
-
-    @property
     def more(self) -> bool:
         """True if more commands may come."""
         return not self._ended or bool(self._lines.pending)
 
-    def untaken(self) -> tuple[Sequence[Row], str]:
-        """Return nothing, because every line is a command."""
-        return (), ""
-
-    def appended(self, *, last: bool) -> tuple[Sequence[Row], str, str]:
+    def appended(self, *, last: bool) -> tuple[Sequence[InputRow], str, str]:
         """Return the new commands, an empty mark, and a sentence for the user at a terminal."""
         hint = ""
         if time.monotonic() >= self._hint_at:
             self._hint_at = float("inf")
             hint = "reading commands from this terminal, one on each line; end with Ctrl-D"
-        return self._lines.next_rows(), self.mark, hint
+        return self._lines.next_rows(), "", hint
 
     def accepted(self) -> None:
         """Drop the rows that `appended` returned last, because they are in the journal."""
         self._lines.accepted()
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[InputRow]:
         """Yield all commands up to the end of the input, for a list that is accepted as a whole."""
         while self.more:
             if not self._lines.pending and not self._ended:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -198,12 +198,6 @@ def isolated_python() -> list[str]:
 def tree(pid: int) -> list[int]:
     """Return all descendants of a process, nearest first."""
     return shim.descendants(pid, shim.children_finder())
-
-
-def trees(pids: Iterable[int]) -> dict[int, list[int]]:
-    """Return the descendants of several processes; one scan serves all if the kernel keeps no lists of children."""
-    children = shim.children_finder()
-    return {pid: shim.descendants(pid, children) for pid in pids}
 
 
 def empty_group(group: str, deadline: float) -> bool:

@@ -11,9 +11,10 @@ import pytest
 
 from scheduler.core.events import Event, Exited, Submitted
 from scheduler.core.model import Outcome, Spec
-from scheduler.core.ports import Happening, RunStore
+from scheduler.core.ports import RunStore
 from scheduler.core.tasks.command import key
 from scheduler.core.tasks.fields import RowForm
+from scheduler.core.tasks.row_source import InputRow, RowSource
 from scheduler.errors import StateError
 from scheduler.runtime.paths import StatePaths
 from scheduler.simulation.memory_store import MemoryRunStore
@@ -33,7 +34,7 @@ FULL = 2
 """SQLite's level at which each transaction waits for the disk."""
 
 
-def cells(rows: Sequence[Sequence[str]], first: int = 2) -> list[run_store.Cells]:
+def cells(rows: Sequence[Sequence[str]], first: int = 2) -> list[InputRow]:
     """Return rows as an input gives them, equal ones counted."""
     return [
         (number, list(row), FORM.terms(row), sum(other == row for other in rows[: number - first]))
@@ -45,30 +46,17 @@ def specs(rows: Sequence[Sequence[str]], first: int = 2) -> list[Spec]:
     return [FORM.spec(row, number) for number, row in enumerate(rows, first)]
 
 
-class Appended:
+class Appended(RowSource):
     """A source to which rows are appended."""
 
     form = FORM
-    more = False
 
     def __init__(self) -> None:
-        self.rows: list[run_store.Cells] = []
+        self.rows: list[InputRow] = []
 
-    def appended(self, *, last: bool) -> tuple[Sequence[run_store.Cells], str, str]:
+    def appended(self, *, last: bool) -> tuple[Sequence[InputRow], str, str]:
         rows, self.rows = self.rows, []
         return rows, "a mark" if rows else "", ""
-
-    def accepted(self) -> None:
-        """Return the accepted batch."""
-
-    def untaken(self) -> tuple[Sequence[run_store.Cells], str]:
-        return (), ""
-
-    def fileno(self) -> int:
-        return -1
-
-    def collect(self) -> Sequence[Happening]:
-        return ()
 
 
 class RealShelf:

@@ -35,8 +35,8 @@ from scheduler.core.control.request_kinds import Verb
 from scheduler.core.model import Terms
 from scheduler.core.ports import Happening, Request
 from scheduler.core.tasks.fields import BadCell, RowForm
+from scheduler.core.tasks.row_source import InputRow, RowSource
 from scheduler.errors import InputError
-from scheduler.store.run.run_store import Cells
 from scheduler.values import dataclass, field
 
 BLOCK = 1 << 18
@@ -122,7 +122,7 @@ class LinePipe:
         self._out.clear()
 
 
-class CallSource:
+class CallSource(RowSource):
     """The open end of a run of calls: its rows arrive as long as the program lives."""
 
     def __init__(self, pipe: LinePipe, owner: int) -> None:
@@ -136,7 +136,7 @@ class CallSource:
         """True if the program has ended without closing its executor."""
         self._pipe = pipe
         self._forms: dict[int, RowForm] = {}
-        self._rows: deque[tuple[RowForm, Cells]] = deque()
+        self._rows: deque[tuple[RowForm, InputRow]] = deque()
         self._offered = 0
         self._open = True
         self._always = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -204,21 +204,16 @@ class CallSource:
     # ---- rows ----
 
     @property
-    def mark(self) -> str:
-        """An empty mark, because a pipe cannot be read again."""
-        return ""
-
-    @property
     def more(self) -> bool:
         """True if more calls may come."""
         return self._open or bool(self._rows)
 
-    def appended(self, *, last: bool) -> tuple[Sequence[Cells], str, str]:
+    def appended(self, *, last: bool) -> tuple[Sequence[InputRow], str, str]:
         """Return the next rows, which have one form."""
         if not self._rows:
             return (), "", ""
         self.form = self._rows[0][0]
-        found: list[Cells] = []
+        found: list[InputRow] = []
         for form, row in self._rows:
             if form is not self.form or len(found) >= MOST_AT_ONCE:
                 break
@@ -231,7 +226,3 @@ class CallSource:
         for _ in range(self._offered):
             self._rows.popleft()
         self._offered = 0
-
-    def untaken(self) -> tuple[Sequence[Cells], str]:
-        """Return nothing: a row that was not accepted was refused to its caller."""
-        return (), ""

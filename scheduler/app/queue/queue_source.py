@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler.core.ports import Happening
 from scheduler.core.tasks.fields import RowForm
+from scheduler.core.tasks.row_source import InputRow, RowSource
 from scheduler.runtime.clock import since_boot
-from scheduler.store.run.run_store import Cells
 
 FIRST = 60.0
 """The least idle time, in seconds, before the first submission, which is on its way."""
 
 
-class QueueSource:
+class QueueSource(RowSource):
     """The open end of a queue: its run goes on until nothing was left to do for some time."""
 
     def __init__(self, idle: float) -> None:
@@ -25,24 +24,11 @@ class QueueSource:
         """The time since which no task is left; None while one is."""
 
     @property
-    def mark(self) -> str:
-        """The mark of a new queue, which has accepted nothing yet."""
-        return ""
-
-    @property
     def more(self) -> bool:
         """True while submissions may still come."""
         return self._over_since is None or since_boot() - self._over_since < self._patience
 
-    def fileno(self) -> int:
-        """Return -1: submissions wake the run by its requests."""
-        return -1
-
-    def collect(self) -> Sequence[Happening]:
-        """Return nothing: submissions are requests."""
-        return ()
-
-    def appended(self, *, last: bool) -> tuple[Sequence[Cells], str, str]:
+    def appended(self, *, last: bool) -> tuple[Sequence[InputRow], str, str]:
         """Return no rows; with `last`, which means that no task is left, begin to count the idle time."""
         if last and self._over_since is None:
             self._over_since = since_boot()
@@ -52,7 +38,3 @@ class QueueSource:
         """Note that a submission was accepted: the queue is not idle."""
         self._patience = self._idle
         self._over_since = None
-
-    def untaken(self) -> tuple[Sequence[Cells], str]:
-        """Return nothing: a submission that was not accepted was refused to its sender."""
-        return (), ""

@@ -24,7 +24,7 @@ from scheduler.store.run.shell_state import this_shell
 from scheduler.values import dataclass
 
 if TYPE_CHECKING:
-    from scheduler.store.run.run_store import Cells
+    from scheduler.core.tasks.row_source import InputRow
 
 PATIENCE = 30.0
 """Seconds that a living scheduler has to answer."""
@@ -44,7 +44,7 @@ class AcceptedSubmission:
 
 def submit(
     form: RowForm,
-    rows: Iterable[Cells],
+    rows: Iterable[InputRow],
     python: Python,
     settings: Settings,
     name: str,
@@ -75,7 +75,7 @@ def submit(
     raise StateError(f"the scheduler of the queue {name} ended {TRIES} times before it had answered: see {home.runs}")
 
 
-def _rooted(form: RowForm, rows: Iterable[Cells], directory: str) -> tuple[RowForm, list[Cells]]:
+def _rooted(form: RowForm, rows: Iterable[InputRow], directory: str) -> tuple[RowForm, list[InputRow]]:
     """Return the rows with absolute directories, and their form; a relative one starts at `directory`."""
     index = form.known.get("Directory")
     columns = form.columns if index is not None else (*form.columns, "Directory")

@@ -16,14 +16,13 @@ from scheduler.core.site_policy import Caps
 from scheduler.core.tasks import command
 from scheduler.core.tasks.fields import BY_COLUMN, RowForm
 from scheduler.core.tasks.launchers import CHOOSING, LauncherCalls
+from scheduler.core.tasks.row_source import InputRow
 from scheduler.errors import InputError, UsageError
 from scheduler.runtime.settings import Settings
 from scheduler.store.machine import site_config
 from scheduler.units import count, size
 
-Cells = tuple[int, list[str], Terms, int]
-"""A row: its number, its cells, its terms, and the number of earlier rows with that command."""
-Screen = Callable[[RowForm, Iterable[Sequence[Cells]]], Iterable[Sequence[Cells]]]
+Screen = Callable[[RowForm, Iterable[Sequence[InputRow]]], Iterable[Sequence[InputRow]]]
 Check = Callable[[Terms, int | None], None]
 """A check of a row's terms; it raises InputError with file and row."""
 UNUSED = ("max_load", "max_gpu_load", "margin", "settle", "memory_args", "ignore_args", "profile_id", "order")
@@ -58,7 +57,7 @@ def launcher_screen(what: str, usual: int, budgets: Sequence[DeviceBudget]) -> S
     if not any(device.is_gpu for device in devices) or any(device.is_slot for device in devices):
         return lambda form, batches: batches
 
-    def screened(form: RowForm, batches: Iterable[Sequence[Cells]]) -> Iterator[Sequence[Cells]]:
+    def screened(form: RowForm, batches: Iterable[Sequence[InputRow]]) -> Iterator[Sequence[InputRow]]:
         every = _may_choose([*form.template, *form.defaults.values()])
         for batch in batches:
             for row, cells, terms, _ in batch:

@@ -13,10 +13,10 @@ from scheduler.core.events import Skipped
 from scheduler.core.model import UNFINISHED, State
 from scheduler.core.tasks import command
 from scheduler.core.tasks.fields import RowForm
+from scheduler.core.tasks.row_source import InputRow
 from scheduler.errors import NoSuchRun, SameList, SchedulerError, StateError
 from scheduler.runtime.paths import StatePaths
 from scheduler.store.run.catalog import RunCatalog, RunInfo
-from scheduler.store.run.run_store import Cells
 from scheduler.units import count
 from scheduler.values import dataclass
 
@@ -151,7 +151,7 @@ class PreviousRuns:
         for info in self._mine():
             self._done = {**self._past(info).done, **self._done}
 
-    def noting(self, batches: Iterable[Sequence[Cells]], form: RowForm) -> Iterator[Sequence[Cells]]:
+    def noting(self, batches: Iterable[Sequence[InputRow]], form: RowForm) -> Iterator[Sequence[InputRow]]:
         """Yield the batches of the new run unchanged, and note which of their rows are done."""
         for batch in batches:
             if self._done:
@@ -159,7 +159,7 @@ class PreviousRuns:
             self._rows += len(batch)
             yield batch
 
-    def _note(self, batch: Sequence[Cells], form: RowForm) -> None:
+    def _note(self, batch: Sequence[InputRow], form: RowForm) -> None:
         here = os.getcwd()
         for offset, (row, cells, _, nth) in enumerate(batch):
             by = self._done.get(hash(command.content(form.spec(cells, row), nth, form.append, here)))

@@ -20,7 +20,7 @@ from scheduler.app.run.previous_runs import PreviousRuns, RerunOptions
 from scheduler.app.run.run_loop import open_leases
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.shell_context import ShellContext, keep_shell, shell_of_new_run
-from scheduler.app.run.task_list import CsvFollower, TaskList, batches
+from scheduler.app.run.task_list import TaskList, batches
 from scheduler.core.brain import Brain
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Event
@@ -112,16 +112,16 @@ def _accept(
         store.what = listing.what
         rows = previous.noting(batches(listing.rows, settings.num), listing.form)
         submitted = store.accept(listing.form, rows, check, final_facts, previous)
-        _start_mps(mps and bool(submitted or listing.source), pool, options, settings)
+        _start_mps(mps and (bool(submitted) or listing.is_open), pool, options, settings)
     except BaseException:
         store.discard()
         raise
-    if not submitted and listing.source is None:
+    if not submitted and not listing.is_open:
         store.discard()
         return None
     brain = make_brain(store, options, settings, shell, pool)
     _apply(brain, (*submitted, *(previous.events(submitted[0].first) if submitted else ())))
-    store.source = CsvFollower(listing.file, listing.file.mark) if listing.file is not None else listing.source
+    store.source = listing.source
     session = RunSession(store, brain, pool, options, settings, facts, shell)
     session.notes_on_earlier.extend(previous.words())
     return session
@@ -129,7 +129,7 @@ def _accept(
 
 def _check_lines(listing: TaskList, budgets: Sequence[DeviceBudget], config: SchedulingConfig) -> None:
     """Refuse default task fields that would make every later command of a stream invalid."""
-    if listing.source is not None:
+    if listing.is_open:
         terms = listing.form.terms([""] * len(listing.form.columns))
         checker(listing.what, budgets, config, listing.form)(terms, None)
 

@@ -6,24 +6,22 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from scheduler.app.observe import run_facts
 from scheduler.app.run.previous_runs import real_path
-from scheduler.core.ports import Happening
 from scheduler.core.tasks.fields import RowForm
+from scheduler.core.tasks.row_source import InputRow, RowSource
 from scheduler.runtime.paths import RunPaths, make_private
 from scheduler.runtime.python_envs import Programs
 from scheduler.runtime.settings import Settings
 from scheduler.store.run.catalog import RunInfo
 from scheduler.store.run.journal_reader import JournalReader
-from scheduler.store.run.run_store import Cells, GrowingRows
 from scheduler.units import count
 from scheduler.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from scheduler.inputs.call_rows import CallRows
-    from scheduler.inputs.csv_reader import CsvFile, CsvMark
     from scheduler.inputs.grid import Chosen
     from scheduler.inputs.python_calls import CallTarget
 
@@ -38,13 +36,12 @@ class TaskList:
 
     what: str
     form: RowForm
-    rows: Iterator[Cells]
+    rows: Iterator[InputRow]
     warnings: Callable[[], Sequence[str]] = field(default=lambda: ())
-    file: CsvFile | None = None
     path: str = ""
     """The real path of the file, by which its earlier runs are found."""
     source: RowSource | None = None
-    """The stream that commands are read from during the run; then there are no rows at the start."""
+    """The source from which rows join the run while it goes on; None: there is none."""
     door: str = "list"
     """The source of the rows: list, stdin, grid, followed, queue or calls."""
     prepare: Callable[[RunPaths], None] = field(default=lambda run: None)
@@ -53,9 +50,12 @@ class TaskList:
     @property
     def mark(self) -> str:
         """The position in the source up to which rows are accepted."""
-        if self.file is not None:
-            return self.file.mark.pack()
         return self.source.mark if self.source is not None else ""
+
+    @property
+    def is_open(self) -> bool:
+        """True if the run may go on without a task, because its source is open."""
+        return self.source is not None and self.source.more
 
 
 def csv_listing(
@@ -76,15 +76,7 @@ def csv_listing(
 
     own = {name.strip() for name in mine.split(",")}
     file = CsvFile(path, header=header, defaults=defaults, append=append, python=python, template=template, mine=own)
-    return TaskList(path, file.form, file.rows(), lambda: file.warnings, file, real_path(path))
-
-
-class RowSource(GrowingRows, Protocol):
-    """A source of rows during the run, which the loop can wait on."""
-
-    @property
-    def mark(self) -> str:
-        """The position in the source up to which rows are accepted."""
+    return TaskList(path, file.form, file.rows(), lambda: file.warnings, real_path(path), file)
 
 
 def stdin_listing(defaults: Mapping[str, str], *, multiline: bool, at_once: bool) -> TaskList:
@@ -192,7 +184,7 @@ class PythonCalls:
         self._run = run
         make_private(run.given)
 
-    def _rows(self, rows: CallRows) -> Iterator[Cells]:
+    def _rows(self, rows: CallRows) -> Iterator[InputRow]:
         """Yield the rows, whose calls are all on the disk after the last one."""
         from scheduler.runtime.task_launcher import CallWriter
 
@@ -211,48 +203,7 @@ class PythonCalls:
             writer.close(complete=complete)
 
 
-class CsvFollower:
-    """The CSV file of a running list: rows may be appended after those that were accepted."""
-
-    def __init__(self, file: CsvFile, mark: CsvMark) -> None:
-        self.form = file.form
-        self._file = file
-        self._mark = self._next = mark
-
-    def appended(self, *, last: bool) -> tuple[Sequence[Cells], str, str]:
-        """Return appended rows, the position after them, and a sentence about any other change of the file."""
-        rows, self._next, sentence = self._file.appended(self._mark, last=last)
-        self.form = self._file.form
-        return rows, self._next.pack() if rows else "", sentence or ""
-
-    def accepted(self) -> None:
-        """Note that the rows returned last are in the journal."""
-        self._mark = self._next
-
-    def untaken(self) -> tuple[Sequence[Cells], str]:
-        """Return the rows after the accepted ones, and a sentence about any other change of the file."""
-        return self._file.untaken(self._mark)
-
-    @property
-    def mark(self) -> str:
-        """The position in the file up to which rows are accepted."""
-        return self._mark.pack()
-
-    @property
-    def more(self) -> bool:
-        """False, because a run ends once all rows of its list have ended."""
-        return False
-
-    def fileno(self) -> int:
-        """Return -1: a growing file wakes no poll."""
-        return -1
-
-    def collect(self) -> Sequence[Happening]:
-        """Return nothing: the file is read by `appended`."""
-        return ()
-
-
-def batches(rows: Iterable[Cells], num: int) -> Iterator[list[Cells]]:
+def batches(rows: Iterable[InputRow], num: int) -> Iterator[list[InputRow]]:
     """Yield rows in batches, each sorted by priority."""
     from scheduler.inputs.csv_reader import batches as split
 
@@ -273,8 +224,8 @@ def resumed(info: RunInfo, journal: JournalReader, programs: Programs) -> RowSou
 
     form = RowForm.unpack(journal.forms()[0])
     python, directory = programs.python.path, info.meta["directory"]
-    file = CsvFile.resumed(info.meta["file"], form, python=python, cwd=directory, programs=programs)
-    return CsvFollower(file, CsvMark.unpack(info.meta["mark"]))
+    mark = CsvMark.unpack(info.meta["mark"])
+    return CsvFile.resumed(info.meta["file"], form, mark, python=python, cwd=directory, programs=programs)
 
 
 def _followed_on(info: RunInfo) -> RowSource:

@@ -98,20 +98,6 @@ class DeviceCapacity:
         )
 
 
-def room_on(budget: DeviceBudget, taken: Iterable[tuple[int, int]], buffer: int) -> int:
-    """Return the bytes that may be reserved on a device, given the reservation and the use of each lease.
-
-    These are the free bytes, minus what is reserved but not yet used, minus the buffer; a budget of the user limits
-    them further. Free bytes alone, or reservations alone, would lead to overcommitment.
-    """
-    untaken = used_ = 0
-    for reserved, used in taken:
-        used_ += used
-        if reserved > used:
-            untaken += reserved - used
-    return _left(budget, used_, untaken, buffer)
-
-
 def _left(budget: DeviceBudget, used: int, untaken: int, kept: int) -> int:
     """Return the bytes that may be reserved beside the used bytes, the reserved but unused bytes, and the kept
     bytes.

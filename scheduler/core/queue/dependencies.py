@@ -153,10 +153,6 @@ class DependencyTracker:
         group = self._group.get(task)
         return NONE if group is None else group.parents
 
-    def children(self, task: int) -> tuple[int, ...]:
-        """Return the tasks that depend directly on a task."""
-        return tuple(child for group in self._below.get(task, ()) for child in group.tasks)
-
     def edges(self) -> Iterator[tuple[int, int]]:
         """Yield each parent in this run with each of its children."""
         for parent, groups in self._below.items():

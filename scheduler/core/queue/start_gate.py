@@ -59,17 +59,6 @@ class StartGate:
             self._seen = (window, at, is_open, until)
         return is_open, until
 
-    def opens(self, rules: SchedulingConfig, at: float, zone: tzinfo | None = None) -> float:
-        """Return the first time from `at` on at which tasks may start; inf if only a request can change that."""
-        for _ in range(4):  # a pause that ends outside of the window, whose opening ends no pause
-            state = self.look(rules, at, zone)
-            if state.refusal is None:
-                return at
-            at = state.until
-            if at == inf:
-                break
-        return inf
-
 
 def _paused(until: float, at: float, zone: tzinfo | None) -> Refusal:
     return Refusal(NO_TASK, Reason.ON_PAUSE, text="" if until == inf else f" until {moment(until, at, zone)}")

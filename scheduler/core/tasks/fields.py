@@ -511,7 +511,7 @@ def pack_terms(terms: Terms) -> str:
     """Return terms as text for a journal, without defaults."""
     default = Terms()
     kept = {name: getattr(terms, name) for name in sorted(_TERMS) if getattr(terms, name) != getattr(default, name)}
-    return json.dumps({**kept, "retry_on": terms.retry_on} if terms.retries else kept)
+    return json.dumps(kept)
 
 
 def unpack_terms(text: str) -> Terms:
@@ -519,6 +519,4 @@ def unpack_terms(text: str) -> Terms:
     values = {name: value for name, value in json.loads(text).items() if name in _TERMS}
     if isinstance(values.get("stop_signal"), list):
         values["stop_signal"] = Warn(*values["stop_signal"])
-    if values.get("retries"):
-        values.setdefault("retry_on", "failed,timeout")  # as it was before the journal said it
     return Terms(**values)

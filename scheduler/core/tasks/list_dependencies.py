@@ -6,15 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from scheduler.core.causes import DependencyStep
 from scheduler.core.events import Depended
-from scheduler.core.model import Spec, Terms
+from scheduler.core.model import Spec
 from scheduler.core.tasks import command
 from scheduler.core.tasks.after import AfterRow, BadAfter, Dependency, Earlier, resolved
 from scheduler.core.tasks.fields import RowForm
 from scheduler.core.tasks.placeholders import parents_named
+from scheduler.core.tasks.row_source import InputRow
 from scheduler.errors import InputError
 from scheduler.values import replace
-
-Cells = tuple[int, list[str], Terms, int]
 
 
 class ListDependencies:
@@ -29,7 +28,7 @@ class ListDependencies:
         """The rows without a Name by their places: they are called by what varies in the list."""
         self._found: list[Dependency] = []
 
-    def noting(self, batches: Iterable[Sequence[Cells]]) -> Iterator[Sequence[Cells]]:
+    def noting(self, batches: Iterable[Sequence[InputRow]]) -> Iterator[Sequence[InputRow]]:
         """Yield the batches unchanged, and note the names and the parents of their rows."""
         for batch in batches:
             if self._is_used or any("result." in cell for _, cells, _, _ in batch for cell in cells):

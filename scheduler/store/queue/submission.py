@@ -14,7 +14,8 @@ from scheduler.errors import InputError, StateError
 from scheduler.values import dataclass
 
 if TYPE_CHECKING:
-    from scheduler.store.run.run_store import Cells, SqliteRunStore
+    from scheduler.core.tasks.row_source import InputRow
+    from scheduler.store.run.run_store import SqliteRunStore
 
 FORMAT = "1"
 MOST_TOKENS = 128
@@ -32,7 +33,7 @@ class Submission:
     token: str
     """A random text: a submission that is sent again is accepted once."""
     form: RowForm
-    rows: Sequence[Cells]
+    rows: Sequence[InputRow]
     secrets: str = ""
     """The path of a file in memory with the variables that no disk may hold; it exists while the client waits."""
 

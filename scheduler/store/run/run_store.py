@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from scheduler.core.events import Arrived, Changed, Event, Exited, Submitted
 from scheduler.core.model import Job, Terms
-from scheduler.core.ports import Arrivals, Happening
+from scheduler.core.ports import Arrivals
 from scheduler.core.profiling.class_profile import Observation
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.tasks import command
@@ -27,6 +27,7 @@ from scheduler.core.tasks.fields import (
 )
 from scheduler.core.tasks.list_dependencies import ListDependencies
 from scheduler.core.tasks.parameters import ParameterSample, varying
+from scheduler.core.tasks.row_source import InputRow, RowSource
 from scheduler.errors import InputError, StateError
 from scheduler.runtime import clock
 from scheduler.runtime.paths import RunPaths, StatePaths, make_private
@@ -44,39 +45,12 @@ from scheduler.store.run.run_lock import Hold
 from scheduler.store.task_classes import TaskClassFinder
 from scheduler.values import replace
 
-Cells = tuple[int, list[str], Terms, int]
-"""A row of an input: its number in the source, its cells, their terms, and the number of earlier equal rows."""
 MOST_JOBS = 256
 """The number of task texts that are kept in memory."""
 MOST_UNFLUSHED = 10_000
 """Rows of a longer list are synced before the counter is locked, so that the lock is held only for a short time."""
 LOOP_PATIENCE = 0.2
 """Seconds that a running scheduler waits for the counter before it tries again later."""
-
-
-class GrowingRows(Protocol):
-    """A source that may grow while its run goes on."""
-
-    form: RowForm
-
-    @property
-    def more(self) -> bool:
-        """True if more rows may come, so that the run has not ended when all its tasks have."""
-
-    def fileno(self) -> int:
-        """Return a descriptor that is readable when there may be rows; -1 if only `appended` can tell."""
-
-    def collect(self) -> Sequence[Happening]:
-        """Read available input without blocking, and return nothing: rows become events when they are accepted."""
-
-    def appended(self, *, last: bool) -> tuple[Sequence[Cells], str, str]:
-        """Return the new rows, the mark after them, and a sentence about anything else."""
-
-    def accepted(self) -> None:
-        """Continue after the rows that were returned last; until this call they are returned again."""
-
-    def untaken(self) -> tuple[Sequence[Cells], str]:
-        """Read again, and return the rows that were not accepted and a sentence about the invalid row after them."""
 
 
 class RerunPlan(Protocol):
@@ -115,7 +89,7 @@ class SqliteRunStore:
         self.places = places
         self.journal = journal
         self.terms: list[Terms] = []
-        self.source: GrowingRows | None = None
+        self.source: RowSource | None = None
         self.code: dict[str, str] = {}
         """The digests of the code that was copied for a new run."""
         self.kinds: TaskClassFinder | None = None
@@ -126,7 +100,9 @@ class SqliteRunStore:
         self.earlier = EarlierTasks(journal, lambda: self._forms)
         self.check: Callable[[Terms, int], None] = lambda terms, row: None
         """The check that refuses terms which this machine can never satisfy."""
-        self.screen: Callable[[RowForm, Iterable[Sequence[Cells]]], Iterable[Sequence[Cells]]] = lambda form, rows: rows
+        self.screen: Callable[[RowForm, Iterable[Sequence[InputRow]]], Iterable[Sequence[InputRow]]] = (
+            lambda form, rows: rows
+        )
         """Passes on the batches of a list, and refuses rows whose commands contradict their terms."""
         self._counter = counter
         self._hold = hold
@@ -241,7 +217,7 @@ class SqliteRunStore:
     def accept(
         self,
         form: RowForm,
-        batches: Iterable[Sequence[Cells]],
+        batches: Iterable[Sequence[InputRow]],
         check: Callable[[Terms, int], None],
         meta: Callable[[int], Mapping[str, str]],
         again: RerunPlan | None = None,
@@ -282,7 +258,7 @@ class SqliteRunStore:
     def _put_list(
         self,
         form: RowForm,
-        batches: Iterable[Sequence[Cells]],
+        batches: Iterable[Sequence[InputRow]],
         first: int,
         check: Callable[[Terms, int], None],
         submitted: list[Submitted],
@@ -335,7 +311,7 @@ class SqliteRunStore:
 
     def _rows(
         self,
-        batches: Iterable[Sequence[Cells]],
+        batches: Iterable[Sequence[InputRow]],
         first: int,
         form: int,
         check: Callable[[Terms, int], None],
@@ -481,7 +457,7 @@ class SqliteRunStore:
         return self._batch + 1
 
     def accept_more(
-        self, form: RowForm, batches: Iterable[Sequence[Cells]], facts: Mapping[str, str]
+        self, form: RowForm, batches: Iterable[Sequence[InputRow]], facts: Mapping[str, str]
     ) -> list[Submitted]:
         """Accept rows that join the run, with new values of facts, in one durable transaction; raise as `accept`."""
         later = _Later(self.next_batch)

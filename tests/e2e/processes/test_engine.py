@@ -481,8 +481,8 @@ class TestProcesses:
     def test_tree_lists_all_descendants(self, driver: Driver) -> None:
         task = driver.sh("sleep 60 & sh -c 'sleep 60; :' & wait")
         pid = driver.started(task).pid
-        found = wait_until(lambda: len(processes.tree(pid)) == 3 and processes.tree(pid))
-        assert processes.trees([pid, 1 << 22]) == {pid: found, 1 << 22: []}
+        assert wait_until(lambda: len(processes.tree(pid)) == 3)
+        assert processes.tree(1 << 22) == []
 
     def test_sweep_for_an_unknown_cookie_finds_nothing(self) -> None:
         assert processes.sweep("no-cookie", 10) == []

@@ -155,7 +155,7 @@ def test_a_row_without_words_of_a_shell_gets_no_warning(text):
 
 def test_a_header_alone_gives_no_rows_and_no_error():
     rows, file = read(HEADER)
-    assert (rows, file.mark.rows, file.mark.lines) == ([], 0, 1)
+    assert (rows, file.position.rows, file.position.lines) == ([], 0, 1)
 
 
 @contract("S3-07")
@@ -211,7 +211,7 @@ def test_a_file_may_come_through_a_pipe_and_is_never_appended_to():
     file = CsvFile("pipe")
     assert len(list(file.rows())) == 1
     writer.join()
-    assert file.appended(file.mark, last=True) == ([], file.mark, None)
+    assert file.appended(last=True) == ([], "", "")
 
 
 # Duplicates.
@@ -637,7 +637,10 @@ class Watched:
 
     def __init__(self, text: str | bytes = HEADER + ONE, **kw) -> None:
         _, self.file = read(text, **kw)
-        self.mark = self.file.mark
+
+    @property
+    def mark(self) -> CsvMark:
+        return self.file.position
 
     def append(self, text: str | bytes) -> Watched:
         with open("jobs.csv", "ab") as file:
@@ -645,41 +648,42 @@ class Watched:
         return self
 
     def take(self, last: bool = False):
-        rows, self.mark, sentence = self.file.appended(self.mark, last=last)
+        rows, _, sentence = self.file.appended(last=last)
+        self.file.accepted()
         return [(r, cells[2], nth) for r, cells, _, nth in rows], sentence
 
     def resume(self) -> Watched:
-        self.file = CsvFile.resumed("jobs.csv", type(self.file.form).unpack(self.file.form.pack()))
-        self.mark = CsvMark.unpack(self.mark.pack())
+        form, mark = type(self.file.form).unpack(self.file.form.pack()), CsvMark.unpack(self.file.mark)
+        self.file = CsvFile.resumed("jobs.csv", form, mark)
         return self
 
 
 def test_an_untouched_file_gives_nothing():
-    assert Watched().take(last=True) == ([], None)
+    assert Watched().take(last=True) == ([], "")
 
 
 @fault(50)
 def test_appended_rows_join_and_continue_the_numbering():
     watched = Watched().append("work,-1,train.py --x,3,1\n" + ONE)
-    assert watched.take() == ([(3, "train.py --x", 0), (4, "train.py", 1)], None)
+    assert watched.take() == ([(3, "train.py --x", 0), (4, "train.py", 1)], "")
     assert (watched.mark.rows, watched.mark.lines) == (3, 4)
-    assert watched.append(ONE).take() == ([(5, "train.py", 2)], None)
-    assert watched.take(last=True) == ([], None)
+    assert watched.append(ONE).take() == ([(5, "train.py", 2)], "")
+    assert watched.take(last=True) == ([], "")
 
 
 @fault(50)
 def test_a_row_joins_once_its_line_is_ended():
     watched = Watched().append("work,-1,train.py,1")
-    assert watched.take() == ([], None)
-    assert watched.append("2,1").take() == ([], None)
-    rows, _, _ = watched.append("\n").file.appended(watched.mark, last=False)
+    assert watched.take() == ([], "")
+    assert watched.append("2,1").take() == ([], "")
+    rows, _, _ = watched.append("\n").file.appended(last=False)
     assert [terms.epochs for _, _, terms, _ in rows] == [12]
 
 
 def test_an_unended_row_joins_when_nothing_else_is_left():
     watched = Watched().append(ONE + ONE.rstrip())
-    assert watched.take() == ([(3, "train.py", 1)], None)
-    assert watched.take(last=True) == ([(4, "train.py", 2)], None)
+    assert watched.take() == ([(3, "train.py", 1)], "")
+    assert watched.take(last=True) == ([(4, "train.py", 2)], "")
 
 
 def test_text_appended_to_an_accepted_row_without_a_line_end_is_an_edit():
@@ -694,21 +698,21 @@ def test_text_appended_to_an_accepted_row_without_a_line_end_is_an_edit():
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_an_accepted_row_may_be_given_its_line_end(end):
     watched = Watched((HEADER + ONE).rstrip()).append(end)
-    assert watched.take() == ([], None)
-    assert watched.append(ONE.replace("\n", end)).take() == ([(3, "train.py", 1)], None)
+    assert watched.take() == ([], "")
+    assert watched.append(ONE.replace("\n", end)).take() == ([(3, "train.py", 1)], "")
 
 
 def test_a_line_end_written_in_two_pieces_is_one_line_end():
     crlf = ONE.replace("\n", "\r\n")
     watched = Watched(HEADER).append(crlf[:-1])
-    assert watched.take() == ([(2, "train.py", 0)], None)
-    assert watched.append("\n" + crlf).take() == ([(3, "train.py", 1)], None)
+    assert watched.take() == ([(2, "train.py", 0)], "")
+    assert watched.append("\n" + crlf).take() == ([(3, "train.py", 1)], "")
 
 
 def test_comments_and_blank_lines_may_be_appended():
     watched = Watched().append("\n# more\n")
-    assert watched.take() == ([], None)
-    assert watched.append(ONE).take() == ([(5, "train.py", 1)], None)
+    assert watched.take() == ([], "")
+    assert watched.append(ONE).take() == ([(5, "train.py", 1)], "")
 
 
 @pytest.mark.parametrize(
@@ -722,18 +726,18 @@ def test_a_bad_appended_row_waits_for_its_correction_and_is_reported_once(text):
     assert rows == [(3, "train.py", 1)]
     assert sentence.startswith("jobs.csv, row 5")
     assert sentence.endswith("; this appended row and the rows after it wait until it is corrected")
-    assert watched.take() == ([], None)
+    assert watched.take() == ([], "")
     write(before + (ONE + "\n" + ONE + ONE).encode())
-    assert watched.take() == ([(5, "train.py", 2), (6, "train.py", 3)], None)
+    assert watched.take() == ([(5, "train.py", 2), (6, "train.py", 3)], "")
 
 
 def test_a_bad_appended_row_joins_once_the_missing_file_exists():
     watched = Watched().append("work,-1,new.py,3,1\n")
     assert "new.py' does not exist" in watched.take()[1]
-    assert watched.take() == ([], None)
+    assert watched.take() == ([], "")
     Path("work", "new.py").touch()
     watched.append("# a change, so that it need not wait\n")
-    assert watched.take() == ([(3, "new.py", 0)], None)
+    assert watched.take() == ([(3, "new.py", 0)], "")
 
 
 @fault(50)
@@ -756,24 +760,24 @@ def test_every_other_edit_is_reported_once_and_changes_nothing(now, expected):
     rows, sentence = watched.take()
     assert (rows, watched.mark) == ([], mark)
     assert expected in sentence
-    assert watched.take() == watched.take(last=True) == ([], None)
+    assert watched.take() == watched.take(last=True) == ([], "")
     write(HEADER + ONE + ONE)
-    assert watched.take() == ([(3, "train.py", 1)], None)
+    assert watched.take() == ([(3, "train.py", 1)], "")
 
 
 def test_a_removed_file_is_reported_and_may_come_back():
     watched = Watched()
     os.rename("jobs.csv", "away")
     assert watched.take()[1].startswith("jobs.csv: it cannot be read any more (no such file or directory)")
-    assert watched.take() == ([], None)
+    assert watched.take() == ([], "")
     os.rename("away", "jobs.csv")
-    assert watched.append(ONE).take() == ([(3, "train.py", 1)], None)
+    assert watched.append(ONE).take() == ([(3, "train.py", 1)], "")
 
 
 def test_a_file_rewritten_by_an_editor_is_still_followed():
     watched = Watched()
     os.replace(write(HEADER + ONE + ONE, "jobs.csv.tmp"), "jobs.csv")
-    assert watched.take() == ([(3, "train.py", 1)], None)
+    assert watched.take() == ([(3, "train.py", 1)], "")
 
 
 @pytest.mark.parametrize(
@@ -784,14 +788,14 @@ def test_a_file_rewritten_by_an_editor_is_still_followed():
 def test_a_resumed_run_continues_where_it_stopped_reading(text, header):
     watched = Watched(text, header=header).append(ONE + ONE[:-1]).resume()
     line = watched.mark.lines + 1
-    assert watched.take() == ([(line, "train.py", 1)], None)
-    assert watched.resume().take(last=True) == ([(line + 1, "train.py", 2)], None)
-    assert watched.resume().take(last=True) == ([], None)
+    assert watched.take() == ([(line, "train.py", 1)], "")
+    assert watched.resume().take(last=True) == ([(line + 1, "train.py", 2)], "")
+    assert watched.resume().take(last=True) == ([], "")
 
 
 def test_a_resumed_run_remembers_the_delimiter_and_the_bom():
     watched = Watched(("\ufeff" + HEADER + ONE).replace(",", "\t")).resume().append(ONE.replace(",", "\t"))
-    assert watched.take() == ([(3, "train.py", 1)], None)
+    assert watched.take() == ([(3, "train.py", 1)], "")
 
 
 def test_a_mark_survives_its_journal():
@@ -804,13 +808,13 @@ def test_a_bad_appended_row_is_checked_again_in_an_unchanged_file():
     watched.file.retry = 0.0
     assert "new.py' does not exist" in watched.take()[1]
     Path("work", "new.py").touch()
-    assert watched.take() == ([(3, "new.py", 0)], None)
+    assert watched.take() == ([(3, "new.py", 0)], "")
 
 
 def test_an_untouched_file_is_not_opened(monkeypatch):
     watched = Watched()
     monkeypatch.setattr("builtins.open", lambda *_: pytest.fail("opened"))
-    assert watched.take() == ([], None)
+    assert watched.take() == ([], "")
 
 
 def test_the_cells_of_every_row_survive_the_journal():

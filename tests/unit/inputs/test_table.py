@@ -187,13 +187,14 @@ def test_rows_appended_to_a_table_join_before_and_after_a_resume(
 ) -> None:
     file = file_of(first, name=name)
     assert len(list(file.rows())) == 1
-    resumed = CsvFile.resumed(name, file.form, python=sys.executable, cwd=os.getcwd())
+    resumed = CsvFile.resumed(name, file.form, file.position, python=sys.executable, cwd=os.getcwd())
     with open(name, "a") as appended:
         appended.write(more + bad)
     for reader in (file, resumed):
-        rows, mark, sentence = reader.appended(file.mark, last=False)
+        rows, _, sentence = reader.appended(last=False)
+        reader.accepted()
         assert [reader.form.spec(cells, row).command for row, cells, _, _ in rows] == ["sh -c true --lr 2"]
-        assert mark.rows == 2
+        assert reader.position.rows == 2
         assert said in (sentence or "")
 
 

@@ -10,20 +10,21 @@ import pytest
 
 from scheduler.core.model import Terms
 from scheduler.core.tasks.fields import RowForm
+from scheduler.core.tasks.row_source import InputRow
 from scheduler.errors import StateError
 from scheduler.runtime.paths import StatePaths
 from scheduler.store.run.counter import Counter, why_locked
-from scheduler.store.run.run_store import Cells, SqliteRunStore
+from scheduler.store.run.run_store import SqliteRunStore
 from tests.support.faults import fault
 
 FORM = RowForm(("Command",))
 
 
-def cells(*commands: str) -> list[Cells]:
+def cells(*commands: str) -> list[InputRow]:
     return [(row, [command], FORM.terms([command]), 0) for row, command in enumerate(commands, 2)]
 
 
-def accept(book: SqliteRunStore, batches: Iterable[Sequence[Cells]]) -> list[int]:
+def accept(book: SqliteRunStore, batches: Iterable[Sequence[InputRow]]) -> list[int]:
     """Have a book take these rows; return the first id of each batch."""
     return [batch.first for batch in book.accept(FORM, batches, _serve_all, lambda tasks: {"accepted": "1"})]
 
@@ -70,7 +71,7 @@ def test_a_missing_counter_is_not_locked_and_not_made(tmp_path: Path) -> None:
 def test_the_counter_is_free_while_a_list_is_read(stores: Callable[[], SqliteRunStore], tmp_path: Path) -> None:
     counter, locked = Counter(StatePaths(tmp_path).counter), []
 
-    def rows() -> Iterator[Sequence[Cells]]:
+    def rows() -> Iterator[Sequence[InputRow]]:
         with counter.held(patience=0) as held:
             locked.append(held)
         yield cells("true")
@@ -82,7 +83,7 @@ def test_the_counter_is_free_while_a_list_is_read(stores: Callable[[], SqliteRun
 def test_rows_get_ids_after_the_ids_that_others_took_while_they_were_read(stores: Callable[[], SqliteRunStore]) -> None:
     one, other = stores(), stores()
 
-    def rows() -> Iterator[Sequence[Cells]]:
+    def rows() -> Iterator[Sequence[InputRow]]:
         yield cells("a", "b")
         assert accept(other, [cells("c", "d", "e")]) == [0]
         yield cells("f")

@@ -24,7 +24,7 @@ from scheduler.core.model import (
 )
 from scheduler.core.placement import fit
 from scheduler.core.placement.capacity import FreeIndex
-from scheduler.core.placement.device_capacity import capacities, is_called, room_on
+from scheduler.core.placement.device_capacity import capacities, is_called
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest
 from scheduler.core.profiling.estimator import with_margin
@@ -71,8 +71,8 @@ def test_unreclaimed_memory_is_coming_back(unreclaimed: int, coming: bool) -> No
 
 def room(*leases: Lease, free: str = "24GiB", cap: str | None = None, buffer: int = BUFFER) -> int:
     """Return the capacity of a host with 24 GiB."""
-    taken = [(lease.reserved.get(HOST, 0), lease.used.get(HOST, 0)) for lease in leases]
-    return room_on(host("24GiB", free=free, cap=cap), taken, buffer)
+    here = machine(host("24GiB", free=free, cap=cap), leases=leases)
+    return capacities(here, (), rules(buffer=buffer))[HOST].bytes
 
 
 class TestCapacity:

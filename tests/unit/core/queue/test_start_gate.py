@@ -58,16 +58,3 @@ class TestLook:
         gate = StartGate()
         assert gate.look(SchedulingConfig(window="20:00-07:00"), at("12:00"), ZONE).refusal is not None
         assert gate.look(SchedulingConfig(window="11:00-13:00"), at("12:00"), ZONE).refusal is None
-
-
-class TestOpens:
-    def test_a_pause_that_ends_outside_of_the_window_opens_with_the_window(self) -> None:
-        rules = SchedulingConfig(paused=True, paused_until=at("13:00"), window="20:00-23:00")
-        assert StartGate().opens(rules, at("12:00"), ZONE) == at("20:00")
-
-    def test_a_pause_that_ends_within_the_window_decides(self) -> None:
-        rules = SchedulingConfig(paused=True, paused_until=at("21:00"), window="20:00-23:00")
-        assert StartGate().opens(rules, at("12:00"), ZONE) == at("21:00")
-
-    def test_a_pause_without_an_end_never_opens(self) -> None:
-        assert StartGate().opens(SchedulingConfig(paused=True, window="20:00-23:00"), at("12:00"), ZONE) == inf

@@ -198,10 +198,6 @@ class TestKeeping:
         assert unpack_terms(pack_terms(terms)) == terms
         assert hash(unpack_terms(pack_terms(terms))) == hash(terms)
 
-    def test_retry_on_survives_packing_and_is_both_where_it_is_missing(self) -> None:
-        assert unpack_terms(pack_terms(Terms(retries=2))).retry_on == "failed"
-        assert unpack_terms('{"retries": 2}').retry_on == "failed,timeout"
-
     def test_terms_of_a_newer_version_are_left_out(self) -> None:
         assert unpack_terms('{"priority": 3, "colour": "red"}') == Terms(priority=3)
 
