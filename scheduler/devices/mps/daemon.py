@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 import signal
@@ -42,8 +43,8 @@ class MpsHome:
     by tasks of a run, which outlive their scheduler and hold a copy of its descriptor.
     """
 
-    def __init__(self, root: Path, uuid: str, program: str, environ: Mapping[str, str]) -> None:
-        self.root = root / f"{_PREFIX}.{os.getuid()}.{uuid.removeprefix('GPU-')[:13]}"
+    def __init__(self, root: Path, uuid: str, program: str, environ: Mapping[str, str], name: str = "") -> None:
+        self.root = root / (name or f"{_PREFIX}.{os.getuid()}.{_digest(uuid)}")
         self.uuid = uuid
         self.pipes = self.root / "pipe"
         self.logs = self.root / "log"
@@ -247,7 +248,14 @@ def homes_left(root: Path, program: str, environ: Mapping[str, str]) -> list[Mps
         names = sorted(name for name in os.listdir(root) if name.startswith(prefix) and _is_own(root / name))
     except OSError:
         return []
-    return [MpsHome(root, f"GPU-{name.removeprefix(prefix)}", program, environ) for name in names]
+    return [MpsHome(root, "", program, environ, name) for name in names]
+
+
+def _digest(uuid: str) -> str:
+    """Return a short name of a GPU or MIG instance for paths, which must fit into the addresses of sockets; the
+    beginnings of UUIDs can be equal on one machine.
+    """
+    return hashlib.sha256(uuid.encode()).hexdigest()[:13]
 
 
 def _is_own(folder: Path) -> bool:

@@ -16,6 +16,7 @@ from scheduler.core.ports import Key, MpsLaunch, Sample, Watched
 from scheduler.devices.mps import terminate_client
 from scheduler.devices.mps.control import DIRECTORY, LIMIT, PERCENTAGE, DaemonSilent, MpsControl
 from scheduler.devices.mps.daemon import MpsHome
+from scheduler.devices.task_env import INSTANCE
 from scheduler.errors import DeviceError
 from scheduler.runtime.paths import PACKAGE
 from scheduler.runtime.processes import tree
@@ -135,7 +136,9 @@ class MpsSharing:
         """
         (uuid,) = placement.sees
         gpu = self._gpus[uuid]
-        limit = f"{uuid}={placement.fence // MIB}M" if placement.fence else None
+        # A process on an instance sees nothing else; the documentation names limits by UUID for whole GPUs only.
+        device = "0" if uuid.startswith(INSTANCE) else uuid
+        limit = f"{device}={placement.fence // MIB}M" if placement.fence else None
         environ = {
             DIRECTORY: gpu.control.directory,
             PERCENTAGE: str(placement.percentage) if placement.percentage < 100 else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import json
 import os
 import re
 import shutil
@@ -69,6 +70,22 @@ class TestLife:
         assert [task["state"] for task in home.tasks()] == ["succeeded"] * 4
         assert [task["mps"] for task in home.tasks()] == ["client"] * 4
         assert home.mps_notes("start") == [f"start {home.box.uuids[0]}"]
+        assert is_paired(home)
+
+    def test_every_mig_instance_has_a_daemon_that_sees_it_alone(self, machine: Machine) -> None:
+        home = machine(gpus=1, total="40GiB", name="NVIDIA A100-SXM4-40GB")
+        instances = [home.box.instances[number] for number in home.box.slice(0, "2g.10gb", "2g.10gb")]
+        home.jobs(*[holding("2GiB", Memory="6GiB") for _ in range(2)])
+        with home.going("--mps"):
+            home.wait_for_clients(2)
+            home.wait_for_clients(2)  # both daemons were asked
+            told = [json.loads((home.state / f"runs/1/tasks/{task}/told").read_text())[1] for task in (0, 1)]
+            home.go()
+        assert sorted(home.mps_notes("start")) == sorted(f"start {uuid}" for uuid in instances)
+        assert [said["CUDA_VISIBLE_DEVICES"] for said in told] == instances
+        assert len({said["CUDA_MPS_PIPE_DIRECTORY"] for said in told}) == 2
+        assert [said["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] for said in told] == ["0=6144M"] * 2
+        assert [task["mps"] for task in home.tasks()] == ["client"] * 2
         assert is_paired(home)
 
     @contract("S3-28")

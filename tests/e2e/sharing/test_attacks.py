@@ -272,7 +272,7 @@ SWAPPED = """
 import os, sys
 from pathlib import Path
 from scheduler.devices.mps.daemon import MpsHome
-print(MpsHome(Path(sys.argv[1]), "trap", "/nowhere", os.environ).in_use())
+print(MpsHome(Path(sys.argv[1]), "", "/nowhere", os.environ, f"mps.{os.getuid()}.trap").in_use())
 """
 
 

@@ -115,6 +115,13 @@ def test_two_gpus_have_two_daemons(root: Path, program: str) -> None:
     assert [left.root for left in homes_left(root, program, os.environ)] == sorted([one.root, other.root])
 
 
+def test_gpus_whose_uuids_begin_alike_have_daemons_of_their_own(root: Path) -> None:
+    alike = [f"GPU-01000100-0000-0000-0000-00000000000{number}" for number in range(8)]
+    homes = [home(root, "/nowhere", uuid) for uuid in [*alike, "MIG-01000100-0000-0000-0000-000000000000"]]
+    assert len({one.root for one in homes}) == 9
+    assert {len(one.root.name) for one in homes} == {len(f"mps.{os.getuid()}.") + 13}
+
+
 def test_directories_of_a_daemon_are_private(root: Path, program: str) -> None:
     one = home(root, program)
     fd = one.enter()
