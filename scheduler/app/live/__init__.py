@@ -1,3 +1,3 @@
-"""Requests of the live view to its run, and a reader of tasks' files, both in threads.
+"""Requests of the live view to its run, and readers of tasks' files.
 Start with `tasks`.
 """

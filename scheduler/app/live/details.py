@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from scheduler.app.live.tracker_links import TrackerLinks
 from scheduler.app.observe.metric_files import AttemptMetrics
 from scheduler.core.control.request_kinds import RunRequest
 from scheduler.core.model import State
@@ -71,20 +72,23 @@ class TaskReader:
                     self._running = False
                     return
             try:
-                self._latest = self._read(task)
+                self._latest = self.read(task)
             except (SchedulerError, OSError, LookupError) as exc:
                 self._latest = TaskDetails(task, trouble=str(exc))
             with self._lock:
                 if self._task == task:
                     self._lock.wait(PERIOD)
 
-    def _read(self, task: int) -> TaskDetails:
+    def read(self, task: int) -> TaskDetails:
+        """Read what the page of a task shows, now; raise SchedulerError, OSError or LookupError."""
         with closing(JournalReader.read(self._info.places.journal)) as journal:
             timeline = MemoryTimeline()
             for recorded in journal.task_events(task):
                 timeline.take(recorded.event, recorded.at)
             port = timeline.tracks[-1].attempt.port if timeline.tracks else 0
             line = self._command(journal, task, port)
+            attempt = timeline.tracks[-1].attempt.number if timeline.tracks else 0
+            links = TrackerLinks(self._info.places, journal).of_task(task, attempt) if attempt else ()
             labels = json.loads(self._info.meta.get("labels", "{}"))
         attempts = [track.attempt for track in timeline.tracks]
         last = timeline.tracks[-1] if timeline.tracks else None
@@ -93,7 +97,7 @@ class TaskReader:
         log = str(places.task_log(task, last.attempt.number)) if last is not None else ""
         metrics = AttemptMetrics(self._info).record(task, last.attempt.number) if last is not None else None
         lines, trouble = _tail(Path(log), places.root) if log else ((), "")
-        return TaskDetails(task, line, self._reason(task), attempts, memory, metrics, log, lines, trouble)
+        return TaskDetails(task, line, self._reason(task), attempts, memory, metrics, log, lines, links, trouble)
 
     def _command(self, journal: JournalReader, task: int, port: int) -> str:
         row = journal.row(task)

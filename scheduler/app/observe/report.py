@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from scheduler.app.live.tracker_links import links_of_tasks
 from scheduler.app.observe.run_facts import find_run
 from scheduler.app.observe.run_reader import RunReader
 from scheduler.core.model import RETRIABLE
@@ -69,6 +70,7 @@ def _told(info: RunInfo, secrets: bool) -> ReportedRun:
             reader.metric_names,
             partial(_log_ends, info.places, rows, secrets=secrets),
             read_history(info.places.devices),
+            partial(links_of_tasks, info.places, {row["id"]: row["attempts"] for row in rows if row["attempts"]}),
         )
 
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from scheduler.app.control import run_requests
 from scheduler.app.control.targets import Target
+from scheduler.app.live.tracker_links import TrackerLinks
 from scheduler.app.observe import report as observe_report
 from scheduler.app.observe import run_facts, run_reader, why
 from scheduler.app.observe.machine_status import MachineMonitor
@@ -29,6 +30,7 @@ from scheduler.runtime.paths import PAGE, open_within
 from scheduler.runtime.settings import Settings
 from scheduler.runtime.users import user_name
 from scheduler.store.run.catalog import RunCatalog, RunInfo
+from scheduler.store.run.journal_reader import JournalReader
 from scheduler.ui.text import clean
 from scheduler.ui.web import report, status_data, task_data
 from scheduler.ui.web import server as web_server
@@ -223,7 +225,7 @@ class WebFeed:
         """Return everything about a task that its open row shows, but not its log."""
         number = _number(run)
         found: dict[str, Any] = self._owned(lambda: self._task(number, task))
-        found["links"] = self._links(number, task, found["attempts"])
+        found["links"] = self._links(number, task, found["attempts"][-1:])
         return found
 
     def _task(self, run: int, task: int) -> dict[str, Any]:
@@ -245,13 +247,11 @@ class WebFeed:
         }
 
     def _links(self, run: int, task: int, attempts: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Return the addresses of the last of these attempts at Weights & Biases and MLflow."""
         places = self._places.run(run)
-        found: list[str] = []
-        for attempt in attempts[-1:]:
-            with contextlib.suppress(StateError):
-                path = places.task_log(task, attempt["attempt"])
-                found = task_data.trackers("".join(_read(path, places.root, at)["text"] for at in (0, -1)))
-        return found
+        with contextlib.closing(JournalReader.read(places.journal)) as journal:
+            links = TrackerLinks(places, journal)
+            return [address for one in attempts for address in links.of_task(task, one["attempt"])]
 
     def _said(self, run: int) -> Mapping[int, str]:
         """Return the searchable text of each task, in lower case."""

@@ -49,6 +49,8 @@ class TaskDetails:
     """The path of the last attempt's log; empty before the first."""
     lines: Sequence[str] = ()
     """The last lines of that log."""
+    links: Sequence[str] = ()
+    """The addresses at which trackers show it."""
     trouble: str = ""
     """Why something could not be read."""
 

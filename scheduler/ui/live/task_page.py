@@ -79,6 +79,8 @@ def _facts(row: TaskRow, details: TaskDetails, width: int) -> list[Line]:
     earlier = [_attempt(one) for one in details.attempts if one.outcome is not None]
     if len(details.attempts) > 1:
         found += _labelled("attempts", "; ".join(earlier), width, most=2)
+    for address in details.links:
+        found += _labelled("tracker", address, width, style="cyan")
     if details.trouble:
         found += _labelled("", details.trouble, width, style="red")
     return found

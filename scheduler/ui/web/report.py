@@ -17,7 +17,7 @@ from scheduler.core.reporting.memory_timeline import AttemptTrack, lanes
 from scheduler.core.reporting.run_history import RunTotals
 from scheduler.ui.text import clean, instant
 from scheduler.ui.web.assembly import PageParts, assemble
-from scheduler.ui.web.task_data import number, trackers
+from scheduler.ui.web.task_data import number
 from scheduler.values import dataclass, field
 
 FORMAT = 1
@@ -71,6 +71,8 @@ class ReportedRun:
     """Reads the end of each task's newest log; only a page has them."""
     load: DeviceHistory = field(default_factory=DeviceHistory)
     """The load of its GPUs over time, if it was recorded."""
+    links: Callable[[], Mapping[int, Sequence[str]]] = dict
+    """Reads the addresses of its tasks at Weights & Biases and MLflow; only a page has them."""
 
 
 def data(runs: Sequence[ReportedRun]) -> dict[str, Any]:
@@ -246,9 +248,8 @@ def page(runs: Sequence[ReportedRun], texts: Mapping[str, str]) -> str:
     """Return the page with styles, scripts and data in it, from the texts of its parts."""
     found = data(runs)
     for run, reported in zip(found["runs"], runs, strict=True):
-        ends = {**reported.log_ends()}
-        run["logs"] = ends  # the page shows them as a terminal would
-        run["links"] = {task: links for task, text in ends.items() if (links := trackers(text))}
+        run["logs"] = {**reported.log_ends()}  # the page shows them as a terminal would
+        run["links"] = {**reported.links()}
     title = " and ".join(f"run {run['number']} {run['name'] or run['file']}".strip() for run in found["runs"])
     return assemble(PARTS, texts, title, found)
 

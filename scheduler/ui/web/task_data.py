@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,13 +16,6 @@ MOST_CELLS = 6
 """The number of metrics of which a table has columns."""
 MOST_CURVES = 12
 """The number of metrics of which an open task shows the curve."""
-MOST_LINKS = 4
-_COLOURS = r"\x1b\[[0-9;?]*[A-Za-z]"
-_TRACKERS = (
-    r"https?://[A-Za-z0-9.:-]{1,100}/(?:(?:[\w.~%-]{1,100}/){2}runs/[\w-]{1,64}"
-    r"|(?:[\w.~%-]{1,40}/){0,3}#/experiments/\d{1,20}/runs/[0-9a-f]{32})"
-)
-"""Addresses of a run at Weights & Biases and at MLflow, as both print them."""
 
 
 def number(value: float | None) -> float | None:
@@ -116,8 +108,3 @@ def memory(track: AttemptTrack | None, labels: Mapping[str, str], now: float) ->
         for key, steps in track.steps.items()
         if any(reserved or held for _, reserved, held in steps)
     ]
-
-
-def trackers(text: str) -> list[str]:
-    """Return the addresses of runs at Weights & Biases and MLflow that a task has printed, each once."""
-    return [*dict.fromkeys(re.findall(_TRACKERS, re.sub(_COLOURS, "", text), re.ASCII))][-MOST_LINKS:]

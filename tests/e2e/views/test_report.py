@@ -11,6 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from scheduler.app.live.details import TaskReader
+from scheduler.core.model import State
+from scheduler.runtime.paths import StatePaths
+from scheduler.store.run.catalog import RunCatalog
 from tests.support.killing import Home
 
 pytestmark = pytest.mark.slow
@@ -51,6 +55,21 @@ def test_report_page_has_the_end_of_each_log_and_links_to_trackers(home: Home) -
     assert [*run["logs"].values()] == [f"{says}\napi_key=***\n"]
     assert [*run["links"].values()] == [["https://wandb.ai/me/my-project/runs/a1b2c3d4"]]
     assert "logs" not in json.loads(home.call("report", "--json").stdout)["runs"][0]
+
+
+def test_report_and_task_page_link_runs_that_were_printed_long_ago_or_are_named_by_variables(home: Home) -> None:
+    address = "https://wandb.ai/me/p/runs/first"
+    home.write("long.sh", f"echo {address}; seq 20000")
+    home.env |= {"WANDB_ENTITY": "me", "WANDB_PROJECT": "p"}
+    home.write("jobs.csv", "Command,Env", "sh long.sh,", "true,WANDB_RUN_ID=second", "true,")
+    home.call("run", "jobs.csv", code=0)
+    home.call("report", "-o", "r.html", code=0)
+    found = re.search(r'id="data">(.*?)</script>', (home.root / "r.html").read_text(), re.DOTALL)
+    assert found is not None
+    (run,) = json.loads(found[1])["runs"]
+    assert [*run["links"].values()] == [[address], ["https://wandb.ai/me/p/runs/second"]]
+    reader = TaskReader(RunCatalog(StatePaths(home.state)).find(f"r{run['number']}"), lambda _: State.SUCCEEDED)
+    assert [[*reader.read(int(task)).links] for task in run["links"]] == [*run["links"].values()]
 
 
 def test_report_writes_timeline_rows_and_data_by_the_ending_of_the_name(home: Home) -> None:

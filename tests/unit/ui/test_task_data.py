@@ -77,21 +77,3 @@ def test_memory_of_an_attempt_is_told_from_its_begin() -> None:
     (said,) = task_data.memory(track(), {HOST: "RAM"}, now=120.0)
     assert said == {"label": "RAM", "end": 20.0, "steps": [[0.0, 4 * GIB, 0], [10.0, 2 * GIB, GIB]]}
     assert task_data.memory(None, {}, now=0.0) == []
-
-
-@pytest.mark.parametrize(("text", "found"), [
-    ("View run at \x1b[34mhttps://wandb.ai/me/p-1/runs/ab12\x1b[0m\n", ["https://wandb.ai/me/p-1/runs/ab12"]),
-    ("🏃 View run at: http://host:5000/#/experiments/1/runs/" + "0a" * 16, [
-        "http://host:5000/#/experiments/1/runs/" + "0a" * 16]),
-    ("https://wandb.ai/me/p/runs/a https://wandb.ai/me/p/runs/a", ["https://wandb.ai/me/p/runs/a"]),
-    ("javascript://wandb.ai/me/p/runs/a and https://example.org/runs and file:///a/b/runs/c", []),
-    ('https://a.b/me/p/runs/x"onclick=alert(1)', ["https://a.b/me/p/runs/x"]),
-])  # fmt: skip
-def test_addresses_of_trackers_are_found_in_output(text: str, found: list[str]) -> None:
-    assert task_data.trackers(text) == found
-
-
-def test_few_addresses_are_kept() -> None:
-    text = " ".join(f"https://wandb.ai/me/p/runs/{number}" for number in range(99))
-    assert task_data.trackers(text)[-1].endswith("/98")
-    assert len(task_data.trackers(text)) == task_data.MOST_LINKS
