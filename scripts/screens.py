@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rich.console import Console
 from rich.text import Text
 
+from scheduler.ui.text import columns
 from scripts.demo import TRAINING, VALUES, colour_name, write_sweep
 from tests.support.chromium import Browser, browser
 from tests.support.standin.box import Box
@@ -95,8 +96,8 @@ def picture(text: str, width: int, colours: dict[str, str]) -> str:
 
 
 def cells(text: str) -> str:
-    """Return a text in which every character that is not ASCII has the width of a column."""
-    return "".join(html.escape(c) if c.isascii() else f"<i>{c}</i>" for c in text)
+    """Return a text in which every character that is not ASCII has the width of its columns."""
+    return "".join(html.escape(c) if c.isascii() else f'<i style="width:{columns(c)}ch">{c}</i>' for c in text)
 
 
 def write_hard(folder: Path) -> None:
@@ -166,6 +167,15 @@ def capture_page(chromium: Browser, address: str, out: Path, what: str) -> None:
             chromium.driver.save_screenshot(str(out / f"{what}-{width}-{end}-open.png"))
 
 
+def capture_reports(verb: Verb, out: Path, chromium: Browser) -> None:
+    """Take pictures of the report of the sweep, and of an experiment with its tasks."""
+    verb("report", "r1", "-o", str(out / "report.html"))
+    capture_page(chromium, (out / "report.html").as_uri(), out, "report")
+    simulated = ("--simulate", "2x24GiB", "--assume", "10min,6GiB", "--mps-speed", "1.3")
+    verb("experiment", "mps", "sweep.csv", *simulated, "-o", str(out / "experiment"))
+    capture_page(chromium, (out / "experiment/report.html").as_uri(), out, "experiment")
+
+
 def main() -> None:
     """Run the sweep and take all pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -200,8 +210,7 @@ def take(folder: Path, out: Path, seconds: float, chromium: Browser) -> None:
         verb("run", "hard.csv", "-d", "--devices", "host", "-j", "5", "--cpus", "0.1")
         capture_hard(terminals, out, chromium)
         capture_page(chromium, address.replace("#", "?run=2#"), out, "page-hard")
-        verb("report", "r1", "-o", str(out / "report.html"))
-        capture_page(chromium, (out / "report.html").as_uri(), out, "report")
+        capture_reports(verb, out, chromium)
     finally:
         if web is not None:
             web.terminate()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import StringIO
 from typing import Any
@@ -16,7 +15,7 @@ from scheduler.experiment.verdict import ExperimentContext, verdict
 from scheduler.runtime.paths import PAGE
 from scheduler.ui.text import clean, table
 from scheduler.ui.web.assembly import PageParts, assemble
-from scheduler.units import count, duration
+from scheduler.units import count, duration, size
 from scheduler.values import dataclass
 
 PARTS = PageParts(
@@ -25,6 +24,11 @@ PARTS = PageParts(
     ("uPlot.iife.min.js", "basics.js", "plots.js", "grid.js", "experiment.js"),
     {},
 )
+_FACTS = {
+    "host": "host", "kernel": "Linux", "cores": "cores", "python": "Python", "driver": "NVIDIA driver", "cuda": "CUDA",
+    "mps_speed": "speed under MPS, assumed", "interference": "tasks that share a GPU", "seed": "seed of the simulation",
+}  # fmt: skip
+"""The names that the page has for facts about a machine."""
 EXPLAINED = (
     "Bars show the mean of the repeats, whiskers the range from the least to the most. Tasks and epochs per hour count "
     "tasks that succeeded, divided by the makespan: the time from the first start to the last end."
@@ -190,8 +194,24 @@ class Report:
     def page(self, machine: Mapping[str, Any]) -> str:
         """Return the report as one HTML page that needs no other file."""
         texts = {name: (PAGE / name).read_text(encoding="utf-8") for name in PARTS.names}
-        machine_text = clean(json.dumps(dict(machine), indent=1))
-        return assemble(PARTS, texts, clean(self.experiment.title), {**self.data(), "machine": machine_text})
+        facts = {**self.data(), "machine": _machine_words(machine, of_mps=not self.experiment.of_priority)}
+        return assemble(PARTS, texts, clean(self.experiment.title), facts)
+
+
+def _machine_words(machine: Mapping[str, Any], *, of_mps: bool) -> list[tuple[str, str]]:
+    """Return the facts about a machine as names and texts; equal devices are one row."""
+    known = {name: value for name, value in machine.items() if name in _FACTS and value is not None}
+    if not of_mps:
+        known.pop("mps_speed", None)
+    facts = [(_FACTS[name], clean(str(value))) for name, value in known.items()]
+    alike: dict[tuple[str, int], list[str]] = {}
+    for device in machine.get("devices", ()):
+        alike.setdefault((device.get("model") or "", device["total"]), []).append(device["label"])
+    for (model, total), labels in alike.items():
+        what = f"{model}, {size(total)}" if model else size(total)
+        each = f"{len(labels)} x {what}" if len(labels) > 1 else what
+        facts.append((clean(", ".join(labels)), clean(each)))
+    return facts
 
 
 def _batches(one: Summary) -> dict[str, Any]:

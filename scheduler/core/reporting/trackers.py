@@ -64,5 +64,8 @@ def _server(address: str) -> str:
 def _quoted(text: str) -> str:
     """Return a text as a part of the path of an address."""
     return re.sub(
-        r"[^\w.~-]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text, flags=re.ASCII
+        r"[^\w.~-]",
+        lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace")),
+        text,
+        flags=re.ASCII,
     )

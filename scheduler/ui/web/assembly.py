@@ -12,23 +12,24 @@ from typing import Any
 
 from scheduler.values import dataclass
 
-LICENSE = "uPlot.LICENSE"
+FRAME, LICENSE = "frame.html", "uPlot.LICENSE"
+"""The head and the end that all pages share, and the terms of the library that they contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageParts:
     """The names of the files of which a page is made."""
 
-    template: str
+    body: str
     styles: Sequence[str]
     scripts: Sequence[str]
     inserted: Mapping[str, str]
-    """Files by the place in the template at which they are inserted."""
+    """Files by the place in the body at which they are inserted."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all files."""
-        return (self.template, LICENSE, *self.styles, *self.scripts, *self.inserted.values())
+        return (FRAME, self.body, LICENSE, *self.styles, *self.scripts, *self.inserted.values())
 
 
 def assemble(parts: PageParts, texts: Mapping[str, str], title: str, data: Mapping[str, Any]) -> str:
@@ -41,9 +42,13 @@ def assemble(parts: PageParts, texts: Mapping[str, str], title: str, data: Mappi
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; base-uri 'none'"
     )
-    put = {name: texts[file] for name, file in parts.inserted.items()}
-    put |= {"title": html.escape(title), "policy": policy, "style": style, "script": script, "data": said}
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: put[match[1]], texts[parts.template])
+    body = _filled(texts[parts.body], {name: texts[file] for name, file in parts.inserted.items()})
+    put = {"title": html.escape(title), "policy": policy, "style": style, "script": script, "data": said, "body": body}
+    return _filled(texts[FRAME], put)
+
+
+def _filled(template: str, put: Mapping[str, str]) -> str:
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: put[match[1]], template)
 
 
 def _hash(text: str) -> str:

@@ -44,6 +44,11 @@ def test_page_of_an_experiment_has_its_result_its_arms_and_charts(looked: Browse
     assert looked.texts("#verdict")[0].startswith("In the simulation, ")
     assert sorted(looked.texts("#arms td[data-column=arm]")) == ARMS
     assert looked.texts("#charts h3")[0] == "Makespan, less is better"
+    assert dict(zip(looked.texts("#machine dt"), looked.texts("#machine dd"), strict=True)) == {
+        "tasks that share a GPU": "fit: as measured with 1,388 pairs of training jobs on one GPU",
+        "seed of the simulation": "1",
+        "GPU 0": "24.0GiB",
+    }
     widths = looked.tells("[...document.querySelectorAll('#charts .bar')].map(e => e.getBoundingClientRect().width)")
     assert max(widths) > 50
     looked.until("document.querySelectorAll('#charts .uplot').length > 0")
