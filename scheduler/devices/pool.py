@@ -42,16 +42,23 @@ class DevicePool:
         self._ordinals = dict(ordinals or {})
         """CUDA's numbers of the GPUs, by UUID."""
         self._visible = visible
+        self.labels: dict[str, str] = {}
+        """The names of all devices of the run so far, by their keys; MIG instances that join are added."""
         self.mps: MpsSharing | None = None
         """The MPS daemons of the run's GPUs, if it uses MPS."""
 
     def discover(self) -> tuple[Device, ...]:
         """Return the run's GPUs, then the host."""
-        return (*(self.gpus.discover() if self.gpus else ()), *self.host.discover())
+        devices = (*(self.gpus.discover() if self.gpus else ()), *self.host.discover())
+        self.labels.update({device.key: device.label for device in devices})
+        return devices
 
     def snapshot(self) -> tuple[DeviceBudget, ...]:
         """Return what each device has free."""
-        return (*(self.gpus.snapshot() if self.gpus else ()), *self.host.snapshot())
+        budgets = (*(self.gpus.snapshot() if self.gpus else ()), *self.host.snapshot())
+        if len(budgets) > len(self.labels):
+            self.labels.update({budget.device.key: budget.device.label for budget in budgets})
+        return budgets
 
     def environment_for(self, placement: Placement, *, numbers: bool = False) -> Mapping[str, str | None]:
         """Return the variables for the task's GPUs, against preallocation, and for threads by its share of the

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from scheduler.core.model import HOST
 from scheduler.devices.gpu.allocation import AllowedGpus, divided, labels, starting_with, whole
@@ -32,6 +33,8 @@ class ChosenDevices:
 
     shares: tuple[GpuBudget, ...] = ()
     host_cap: int | None = None
+    divisible: Mapping[str, int | None] = MappingProxyType({})
+    """The UUIDs of GPUs that were named whole, and the budget of each: new MIG instances of theirs join the run."""
 
     @property
     def host_only(self) -> bool:
@@ -49,8 +52,10 @@ def choose(spec: str, allowed: AllowedGpus, node: Sequence[InstalledGpu]) -> Cho
     """
     caps: dict[str, int | None] = {}
     beyond: dict[str, InstalledGpu] = {}
+    divisible: dict[str, int | None] = {}
     for item in (spec.strip() or AUTO).split(","):
         which, cap = _budget(spec, item.strip())
+        divisible.update({card.uuid: cap for card in _cards(spec, which, node) if _is_free(card, allowed, node)})
         for key, gpu in _meant(spec, which, allowed, node):
             caps[key] = caps.get(key) if cap is None else cap
             if gpu is not None and gpu not in allowed.gpus:
@@ -58,7 +63,26 @@ def choose(spec: str, allowed: AllowedGpus, node: Sequence[InstalledGpu]) -> Cho
     if beyond:
         raise UsageError(_too_much(spec, allowed, sorted(beyond.values(), key=lambda gpu: (gpu.index, gpu.part))))
     shares = tuple(GpuBudget(gpu, caps[gpu.uuid]) for gpu in allowed.gpus if gpu.uuid in caps)
-    return ChosenDevices(shares, caps.get(HOST))
+    return ChosenDevices(shares, caps.get(HOST), divisible)
+
+
+def _cards(spec: str, which: str, node: Sequence[InstalledGpu]) -> list[InstalledGpu]:
+    """Return the whole GPUs that one item names."""
+    if which in (ALL, AUTO):
+        return whole(node)
+    if which == HOST:
+        return []
+    return whole(_named(spec, which, node))
+
+
+def _is_free(card: InstalledGpu, allowed: AllowedGpus, node: Sequence[InstalledGpu]) -> bool:
+    """Tell whether a GPU may be used in all its parts, also in parts that it has not yet."""
+    parts = divided([card], node)
+    return all(part in allowed.gpus for part in parts) and (bool(parts) or not allowed.source)
+
+
+def _named(spec: str, which: str, node: Sequence[InstalledGpu]) -> list[InstalledGpu]:
+    return _by_number(spec, which, node) if which[:1].isdecimal() else [_by_uuid(spec, which, node)]
 
 
 def _budget(spec: str, item: str) -> tuple[str, int | None]:
@@ -83,7 +107,7 @@ def _meant(
         if not found and which == ALL:
             raise UsageError(f"--devices {spec}: {_may_use(allowed) if node else 'there is no GPU here'}")
     else:
-        named = _by_number(spec, which, node) if which[:1].isdecimal() else [_by_uuid(spec, which, node)]
+        named = _named(spec, which, node)
         found = divided(named, node) or named
     yield from ((gpu.uuid, gpu) for gpu in found)
 

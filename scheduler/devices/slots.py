@@ -75,6 +75,7 @@ class SlotPool(DevicePool):
 
     def discover(self) -> tuple[Device, ...]:
         """Return the slots, then the devices under them."""
+        self.labels.update({device.key: device.label for device in self._slots})
         return (*self._slots, *super().discover())
 
     def snapshot(self) -> tuple[DeviceBudget, ...]:

@@ -29,6 +29,7 @@ COPIED = (
     "devices/sampler_protocol.py",
     "devices/gpu/nvml_library.py",
     "devices/gpu/nvml_sampler.py",
+    "devices/gpu/node_facts.py",
     "devices/gpu/process_owner.py",
     "devices/host/activity.py",
     "devices/host/sampler.py",

@@ -150,7 +150,8 @@ def _status_maker(
 ) -> Callable[[ObservedState], LiveStatus]:
     """Return a function that builds the live status from the loop's state and the samples of the attempts."""
     brain = session.brain
-    labels = {device.key: device.label for device in session.devices.discover()}
+    session.devices.discover()
+    labels = session.devices.labels
     builder = StatusBuilder(
         session.number,
         session.meta.get("file", ""),

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from scheduler.store.run.catalog import RunInfo
 
 EVERY = 0.5
+JOINS = 2.0
+"""Seconds between two looks at whether devices have joined."""
 RECENT = 1.5
 """Seconds for which the recorded status of a living scheduler counts as recent."""
 MANY = 500
@@ -96,3 +98,25 @@ class StatusRecorder:
         session = self._session
         said = status_of(session.meta, session.brain, session.history.last)
         return session.store.journal.put_status({**said, **more}, lax=bool(more))
+
+
+class DeviceNamesRecorder:
+    """The observer of a run that records the names of devices that join it, such as new MIG instances."""
+
+    def __init__(self, session: RunSession) -> None:
+        self._session = session
+        self._known: dict[str, str] = json.loads(session.meta.get("labels", "{}"))
+
+    def see(self, sample: Sample) -> None:
+        """Ignore what a task uses."""
+
+    def draw(self) -> float:
+        """Record names that are new. If the disk is full, views show the UUIDs of these devices."""
+        labels = self._session.devices.labels
+        if not labels.keys() <= self._known.keys():
+            journal = self._session.store.journal
+            known = {**self._known, **labels}
+            with contextlib.suppress(StateError), journal.transaction():
+                journal.put_meta({"labels": json.dumps(known)})
+                self._known = known
+        return JOINS

@@ -182,7 +182,7 @@ def _check_offered(said: str, seen: Sequence[InstalledGpu], named: set[str]) -> 
 
 def _use(gpus: NvmlDevices, chosen: ChosenDevices) -> NvmlDevices:
     caps = {share.gpu.uuid: share.cap for share in chosen.shares if share.cap is not None}
-    gpus.use([share.gpu.uuid for share in chosen.shares], caps)
+    gpus.use([share.gpu.uuid for share in chosen.shares], caps, chosen.divisible)
     gpus.discover()
     return gpus
 

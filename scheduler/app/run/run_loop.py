@@ -18,7 +18,7 @@ from scheduler.app.live.terminal_view import LiveScreen, live_view
 from scheduler.app.observe.device_readings import ReadingsWriter
 from scheduler.app.observe.run_facts import places
 from scheduler.app.observe.run_reader import RunReader
-from scheduler.app.observe.status_snapshot import StatusRecorder
+from scheduler.app.observe.status_snapshot import DeviceNamesRecorder, StatusRecorder
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.task_list import CALLS, QUEUE
 from scheduler.core.model import GOOD_ENDS, Profiling, State
@@ -211,7 +211,7 @@ def _attach_views(
     load = LoadRecorder(session.devices.snapshot, session.brain.placements_exist, session.places.devices)
     stack.callback(eta.close)
     stack.callback(load.close)
-    observers: list[Observer] = [eta, status, load]
+    observers: list[Observer] = [eta, status, load, DeviceNamesRecorder(session)]
     if session.devices.gpus is not None:
         observers.append(ReadingsWriter(session))
     screen = None if session.inherits else live_view(session, ports, world, lambda: eta.forecast, sink, terminal)
@@ -269,7 +269,8 @@ def _make_view(session: RunSession, sink: LineSink, stack: contextlib.ExitStack)
     from scheduler.ui.terminal.plain_view import PlainView
 
     store, brain = session.store, session.brain
-    labels = {device.key: device.label for device in session.devices.discover()}
+    session.devices.discover()
+    labels = session.devices.labels
     plain = PlainView(sink, store.job, session.places.task_log, lambda: brain.state_counts, session.history, labels)
     if not session.inherits:
         return plain

@@ -195,7 +195,7 @@ class LaunchBuilder:
     def _indices(self, placement: Placement) -> str:
         """Return the numbers of its GPUs in nvidia-smi."""
         gpus = placement.sees
-        if gpus and not self._numbers:
+        if not self._numbers.keys() >= set(gpus):  # MIG instances may be made during the run
             self._numbers = {device.key: str(device.index) for device in self._devices.discover()}
         return ",".join([self._numbers.get(key, "") for key in gpus])
 

@@ -44,6 +44,11 @@ _SENTENCES = {
     "NOT_FOUND": "no longer exists",
     "NOT_SUPPORTED": f"has no memory of its own to schedule: {_HOST}",
 }
+_DIVIDED = {
+    "nvmlDeviceGetMigDeviceHandleByIndex": "no longer exists, because its GPU was divided in another way",
+    "nvmlDeviceGetMigMode": "was divided into MIG instances, which tasks use in its place",
+}
+"""The meaning of an instance or a GPU that is not found, by the call that did not find it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +159,8 @@ def trouble(code: int, word: str, call: str) -> str:
     """Return the trouble of a GPU, as words that follow its name."""
     if word.startswith(XID):
         return f"reported {word} ({_CRITICAL.get(code, 'a critical error')}), so it needs a reset: {_RESET}"
+    if word == "NOT_FOUND" and call in _DIVIDED:
+        return _DIVIDED[call]
     said = _SENTENCES.get(word)
     return f"{said} ({call}: {word})" if said else f"cannot be read ({call}: {word}, error {code}): {REBOOT}"
 

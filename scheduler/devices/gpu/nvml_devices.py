@@ -16,6 +16,7 @@ from typing import Any
 from scheduler.core.leases import NO_UNNAMED, UnnamedShim
 from scheduler.core.model import HOST, Device, DeviceBudget, Placement, UnmanagedUse
 from scheduler.core.ports import Key, Sample, Watched
+from scheduler.devices.gpu.allocation import divided
 from scheduler.devices.gpu.attribution import (
     DeviceAccount,
     DeviceLook,
@@ -35,7 +36,7 @@ from scheduler.errors import DeviceError
 from scheduler.runtime.paths import PACKAGE
 from scheduler.runtime.users import user_name_soon
 from scheduler.units import size
-from scheduler.values import dataclass, field
+from scheduler.values import dataclass, field, replace
 
 RECENT = 2.0
 """Seconds for which the lowest free memory is remembered."""
@@ -92,6 +93,7 @@ class NvmlDevices:
         self._samplers: SamplerGroup | None = None
         self._chosen: Collection[str] | None = None
         self._caps: dict[str, int] = {}
+        self._divisible: dict[str, int | None] = {}
         self._seen: dict[str, GpuState] = {}
         self._attempts: dict[Key, Watched] = {}
         self._other_shims: frozenset[int] = frozenset()
@@ -131,10 +133,20 @@ class NvmlDevices:
             shutil.copyfile(self._module, code / "pynvml.py")
             self._module = code / "pynvml.py"
 
-    def use(self, uuids: Collection[str], caps: Mapping[str, int] | None = None) -> None:
-        """Choose only these GPUs, within these budgets. Call it before `discover`."""
+    def use(
+        self,
+        uuids: Collection[str],
+        caps: Mapping[str, int] | None = None,
+        divisible: Mapping[str, int | None] | None = None,
+    ) -> None:
+        """Choose only these GPUs, within these budgets. Call it before `discover`.
+
+        `divisible` are whole GPUs whose parts join once they are divided into other MIG instances, and the budget of
+        each part.
+        """
         self._chosen = tuple(uuids)
         self._caps = dict(caps or {})
+        self._divisible = dict(divisible or {})
 
     def discover(self) -> tuple[Device, ...]:
         """Return the chosen GPUs that can be used, after one sample of each. Raise DeviceError if there is none."""
@@ -149,16 +161,45 @@ class NvmlDevices:
         if not usable:
             sentences = [gpu.unusable for gpu in gpus] + [sentence for _, sentence in node.errors]
             raise DeviceError("; ".join([node.why] if node.why else sentences) or "none of the chosen GPUs exists here")
-        for gpu in usable:
-            if gpu.sharers > 1:
-                self._caps[gpu.uuid] = min(self._caps.get(gpu.uuid, gpu.total), gpu.total // gpu.sharers)
-            account = DeviceAccount(gpu.uuid, first_namespace=node.first_namespace, reads=node.reads, uid=os.getuid())
-            self._seen[gpu.uuid] = GpuState(_device(gpu), account)
+        self._enter(usable)
         assert self._finder is not None
         assert self._samplers is not None
         samplers = self._samplers
         samplers.adopt(self._finder, usable)
+        samplers.compare(self._divisions())
         self._wait(self._limits.call * (len(usable) + 1), lambda uuid, seen: seen.look or samplers.why_away(uuid))
+
+    def _enter(self, gpus: Sequence[InstalledGpu]) -> None:
+        """Begin an account of each of these GPUs."""
+        node = self.node()
+        for gpu in gpus:
+            if gpu.sharers > 1:
+                self._caps[gpu.uuid] = min(self._caps.get(gpu.uuid, gpu.total), gpu.total // gpu.sharers)
+            account = DeviceAccount(gpu.uuid, first_namespace=node.first_namespace, reads=node.reads, uid=os.getuid())
+            account.watch(self._attempts)
+            self._seen[gpu.uuid] = GpuState(_device(gpu), account)
+
+    def _divisions(self) -> list[tuple[int, list[str]]]:
+        """Return how each divisible GPU is divided, as far as is known."""
+        gpus = self.node().gpus
+        cards = [gpu for gpu in gpus if gpu.uuid in self._divisible]
+        return [(card.index, [part.uuid for part in divided([card], gpus)]) for card in cards]
+
+    def _divide(self, facts: Sequence[Mapping[str, Any]]) -> None:
+        """Use the new parts of a GPU that an administrator has divided in another way."""
+        assert self._samplers is not None
+        node, found = self.node(), [InstalledGpu(**one) for one in facts]
+        card = found[0]
+        others = [gpu for gpu in node.gpus if card.uuid not in (gpu.uuid, gpu.parent)]
+        gpus = sorted([*others, *found], key=lambda gpu: (gpu.index, gpu.part))
+        self._node = replace(node, gpus=tuple(gpus))
+        new = [gpu for gpu in divided([card], found) if gpu.uuid not in self._seen and not gpu.unusable]
+        cap = self._divisible.get(card.uuid)
+        self._caps.update({gpu.uuid: cap for gpu in new if cap is not None})
+        self._enter(new)
+        self._samplers.join(new)
+        self._samplers.compare(self._divisions())
+        self._news += [f"{gpu.label} has joined: {gpu.model}, {size(gpu.total)}" for gpu in new]
 
     def _wait(self, seconds: float, done: Callable[[str, GpuState], object]) -> None:
         """Collect until all GPUs are `done`, or the time is over."""
@@ -297,6 +338,8 @@ class NvmlDevices:
     def collect(self) -> list[Sample]:
         """Return the attempts' samples from the newest round; call this once a second even if nothing is readable."""
         looks = self._samplers.gather() if self._samplers else {}
+        for facts in self._samplers.changes() if self._samplers else ():
+            self._divide(facts)
         unknown = ownerless(looks.values())
         owners = self._owners.owned(unknown) if unknown else {}
         for uuid, look in looks.items():

@@ -15,7 +15,7 @@ from scheduler.devices.sampler_protocol import Board
 
 # ---- the numbers of errors ----
 FUNCTION_NOT_FOUND, TIMEOUT, INSUFFICIENT_SIZE = 13, 10, 7
-NOT_FOUND, NO_PERMISSION, NOT_SUPPORTED = 6, 4, 3
+NOT_FOUND, NO_PERMISSION, NOT_SUPPORTED, INVALID_ARGUMENT = 6, 4, 3, 2
 
 
 class NvmlFailure(Exception):

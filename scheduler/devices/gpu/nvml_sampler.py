@@ -6,8 +6,10 @@ started from a copy in the run's directory.
 
     begin   {"find": true, "skip": [index]}: answered with {"node": {...}}; else with {"ready": 1}; or {"failed": [...]}
             {"cards": true}: answered with {"cards": [...]}, and that is all
-    order   {"gpus": [[uuid, bus, index, part]], "attempts": {name: [shim, [uuid], settled]}, "other_shims": [shim]}
-    round   {"looks": {uuid: {...} or {"failed": [...]}}, "pids": {pid: [owner, age, uid]}, "clients": [name]}
+    order   {"gpus": [[uuid, bus, index, part]], "attempts": {name: [shim, [uuid], settled]}, "other_shims": [shim],
+             "divided": [[index, [uuid]]]}
+    round   {"looks": {uuid: {...} or {"failed": [...]}}, "pids": {pid: [owner, age, uid]}, "clients": [name],
+             "divided": [[{...}]] of GPUs that are divided in another way than the order says}
 
 The owner of a pid is an attempt's name, `!` and a shim's pid for another user's attempt, or empty: no lease.
 """
@@ -16,21 +18,28 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from scheduler.devices.gpu.node_facts import (
+    GpuDivisions,
+    find_gpus,
+    instances,
+    is_divided,
+    look_at_cards,
+    uuid_of,
+)
 from scheduler.devices.gpu.nvml_library import (
     FUNCTION_NOT_FOUND,
+    INVALID_ARGUMENT,
     NO_PERMISSION,
     NOT_FOUND,
     NOT_SUPPORTED,
     TIMEOUT,
     Library,
     NvmlFailure,
-    as_text,
 )
 from scheduler.devices.gpu.process_owner import ProcessOwners, has_container_client
 from scheduler.devices.sampler_protocol import Board, serve, tell
@@ -47,16 +56,12 @@ LONGEST = 2.0
 SELDOM = 0.25
 """Seconds between samples of values that change slowly or are expensive: utilisation, accounting, names of
 processes."""
-UNCORRECTED, SINCE_LOAD = 1, 0
-"""The kind of memory errors that are asked for, and since when they are counted: since the driver was loaded."""
 XID_EVENT = 8
 """The type of event of a critical error."""
 EVENT_WAIT = 1
 """Milliseconds for which a look waits for events."""
 FATAL = frozenset({48, 62, 64, 74, 79, 95, 110, 119, 120, 140, 143})
 """Critical errors (XID) after which the GPU needs a reset, by NVIDIA's catalogue; most others are a program's."""
-SM, MEMORY = 1, 2
-"""The numbers of a GPU's clocks in NVML."""
 GPU_SENSOR = 0
 
 
@@ -98,7 +103,7 @@ class CriticalErrors:
                 break
             if said.eventData in FATAL:
                 with contextlib.suppress(NvmlFailure):  # a GPU that cannot name itself is noticed by its own sample
-                    self._fatal[_uuid_of(self._library, said.device)] = int(said.eventData)
+                    self._fatal[uuid_of(self._library, said.device)] = int(said.eventData)
         return self._fatal.get(uuid, 0)
 
 
@@ -114,6 +119,7 @@ class SampledGpu:
         self._place = (bus, index)
         self._part = part
         self._handle: Any = None
+        self._divisible = False
         self._seldom_at = 0.0
         self._busy: float | None = None
         self._celsius: int | None = None
@@ -157,26 +163,38 @@ class SampledGpu:
             try:
                 handle = call("nvmlDeviceGetHandleByPciBusId", self._place[0].encode())
             except NvmlFailure as failure:
-                if failure.code not in (FUNCTION_NOT_FOUND, NOT_FOUND, 2):
+                if failure.code not in (FUNCTION_NOT_FOUND, NOT_FOUND, INVALID_ARGUMENT):
                     raise
                 handle = call("nvmlDeviceGetHandleByIndex", self._place[1])
-            self._card = _uuid_of(self._library, handle)
+            self._card = uuid_of(self._library, handle)
             self._errors.register(self._card, handle)
             if self._part >= 0:
                 handle = self._instance(handle)
             elif self._card != self.uuid:
                 raise NvmlFailure(NOT_FOUND, "nvmlDeviceGetUUID")
             self._accounting = self._library.maybe("nvmlDeviceGetAccountingMode", handle) == 1
+            self._divisible = self._part < 0 and self._library.maybe("nvmlDeviceGetMigMode", handle) is not None
             self._handle = handle
-        elif self._part >= 0 and _uuid_of(self._library, self._handle) != self.uuid:
+        elif self._part >= 0 and not self._is_there():
             self._handle = None
             raise NvmlFailure(NOT_FOUND, "nvmlDeviceGetMigDeviceHandleByIndex")
+        if self._divisible and is_divided(self._library, self._handle):
+            raise NvmlFailure(NOT_FOUND, "nvmlDeviceGetMigMode")
         return self._handle
+
+    def _is_there(self) -> bool:
+        """Tell whether the handle still leads to this MIG instance."""
+        try:
+            return uuid_of(self._library, self._handle) == self.uuid
+        except NvmlFailure as failure:
+            if failure.code not in (NOT_FOUND, INVALID_ARGUMENT):
+                raise
+            return False
 
     def _instance(self, parent: Any) -> Any:
         """Return the handle of the MIG instance, wherever it is on its GPU now."""
         for _, handle in instances(self._library, parent, first=self._part):
-            if _uuid_of(self._library, handle) == self.uuid:
+            if uuid_of(self._library, handle) == self.uuid:
                 return handle
         raise NvmlFailure(NOT_FOUND, "nvmlDeviceGetMigDeviceHandleByIndex")
 
@@ -235,147 +253,6 @@ class SampledGpu:
         self._shares = {pid: sum(shares) / len(shares) / 100.0 for pid, shares in by_pid.items() if pid}
 
 
-def find_gpus(library: Library, skip: set[int]) -> dict[str, Any]:
-    """Return the GPUs of this node, each asked by itself, because one lost GPU must not hide the others."""
-    gpus, errors = [], []
-    driver, cuda = _versions(library)
-    for index in range(library.call("nvmlDeviceGetCount")):
-        if index in skip:
-            continue
-        library.board.begin(str(index))
-        try:
-            gpus += _facts(library, index)
-        except NvmlFailure as failure:
-            errors.append([index, failure.code, library.word(failure.code), failure.call])
-    library.board.rest()
-    return {"gpus": gpus, "errors": errors, "driver": driver, "cuda": cuda, "first_namespace": _in_first_namespace()}
-
-
-def _versions(library: Library) -> tuple[str, str]:
-    cuda = library.maybe("nvmlSystemGetCudaDriverVersion_v2") or library.maybe("nvmlSystemGetCudaDriverVersion") or 0
-    driver = as_text(library.maybe("nvmlSystemGetDriverVersion") or "")
-    return driver, f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else ""
-
-
-def _facts(library: Library, index: int) -> list[dict[str, Any]]:
-    """Return the facts of a GPU, and those of its MIG instances."""
-    handle = library.call("nvmlDeviceGetHandleByIndex", index)
-    mode = library.maybe("nvmlDeviceGetMigMode", handle)
-    mig = mode is not None and mode[0] == 1
-    gpu = {
-        "index": index,
-        "uuid": as_text(library.call("nvmlDeviceGetUUID", handle)),
-        "model": as_text(library.call("nvmlDeviceGetName", handle)),
-        "bus_id": as_text(library.call("nvmlDeviceGetPciInfo", handle).busId),
-        "total": _total(library, handle, may_be_hidden=mig),
-        "minor": _or(library.maybe("nvmlDeviceGetMinorNumber", handle), -1),
-        "mig": mig,
-        "compute_mode": library.maybe("nvmlDeviceGetComputeMode", handle) or 0,
-        "capability": list(library.maybe("nvmlDeviceGetCudaComputeCapability", handle) or ()),
-        "accounting": library.maybe("nvmlDeviceGetAccountingMode", handle) == 1,
-        **_health(library, handle),
-    }
-    return [gpu, *_instance_facts(library, gpu, handle)] if mig else [gpu]
-
-
-def _health(library: Library, handle: Any) -> dict[str, Any]:
-    """Return what a GPU tells of its memory errors and of its clocks; None for what it does not tell."""
-
-    def maybe(name: str, *arguments: int) -> Any:
-        with contextlib.suppress(NvmlFailure):
-            return library.maybe(name, handle, *arguments)
-
-    rows = maybe("nvmlDeviceGetRemappedRows") or (0, 0, 0, 0)
-    return {
-        "uncorrected": maybe("nvmlDeviceGetTotalEccErrors", UNCORRECTED, SINCE_LOAD),
-        "pending": bool(maybe("nvmlDeviceGetRetiredPagesPendingStatus")) or bool(rows[2]),
-        "worn": bool(rows[3]),
-        "throttled": maybe("nvmlDeviceGetCurrentClocksThrottleReasons") or 0,
-    }
-
-
-def _instance_facts(library: Library, gpu: dict[str, Any], parent: Any) -> list[dict[str, Any]]:
-    found, owners = [], []
-    for part, handle in instances(library, parent):
-        said = {"uuid": _uuid_of(library, handle), "model": as_text(library.call("nvmlDeviceGetName", handle))}
-        total = library.memory(handle)["total"]
-        own = {"total": total, "mig": False, "accounting": False, "parent": gpu["uuid"], "part": part}
-        found.append({**gpu, **said, **own})
-        owners.append(_or(library.maybe("nvmlDeviceGetGpuInstanceId", handle), -1 - part))
-    return [{**one, "sharers": owners.count(owner)} for one, owner in zip(found, owners, strict=True)]
-
-
-def instances(library: Library, parent: Any, first: int = 0) -> Iterator[tuple[int, Any]]:
-    """Yield (number, handle) of the MIG instances of a GPU; a number that nothing has is passed over."""
-    most = library.maybe("nvmlDeviceGetMaxMigDeviceCount", parent) or 0
-    for part in sorted(range(most), key=lambda part: part != first):
-        try:
-            yield part, library.call("nvmlDeviceGetMigDeviceHandleByIndex", parent, part)
-        except NvmlFailure as failure:
-            if failure.code not in (NOT_FOUND, NOT_SUPPORTED):
-                raise
-
-
-def _total(library: Library, handle: Any, *, may_be_hidden: bool) -> int:
-    """Return the memory of a GPU; 0 for one in MIG mode of which only instances may be read."""
-    try:
-        return int(library.memory(handle)["total"])
-    except NvmlFailure as failure:
-        if not may_be_hidden or failure.code not in (NO_PERMISSION, NOT_SUPPORTED):
-            raise
-        return 0
-
-
-def _uuid_of(library: Library, handle: Any) -> str:
-    return as_text(library.call("nvmlDeviceGetUUID", handle))
-
-
-def look_at_cards(library: Library) -> list[dict[str, Any]]:
-    """Return the clocks, throttle reasons, power and energy of every GPU, as far as it reports them."""
-    cards = []
-    for index in range(library.call("nvmlDeviceGetCount")):
-        library.board.begin(str(index))
-        with contextlib.suppress(NvmlFailure):
-            cards.append(_card(library, index))
-    return cards
-
-
-def _card(library: Library, index: int) -> dict[str, Any]:
-    handle = library.call("nvmlDeviceGetHandleByIndex", index)
-
-    def maybe(name: str, *arguments: int) -> Any:
-        try:
-            return library.maybe(name, handle, *arguments)
-        except NvmlFailure:  # of what only describes it nothing is essential
-            return None
-
-    return {
-        "index": index,
-        "uuid": as_text(library.call("nvmlDeviceGetUUID", handle)),
-        "sm_clock_mhz": maybe("nvmlDeviceGetClockInfo", SM),
-        "sm_clock_max_mhz": maybe("nvmlDeviceGetMaxClockInfo", SM),
-        "memory_clock_mhz": maybe("nvmlDeviceGetClockInfo", MEMORY),
-        "memory_clock_max_mhz": maybe("nvmlDeviceGetMaxClockInfo", MEMORY),
-        "power_mw": maybe("nvmlDeviceGetPowerUsage"),
-        "power_cap_mw": maybe("nvmlDeviceGetEnforcedPowerLimit"),
-        "temperature_c": maybe("nvmlDeviceGetTemperature", 0),
-        "throttled": maybe("nvmlDeviceGetCurrentClocksThrottleReasons"),
-        "energy_mj": maybe("nvmlDeviceGetTotalEnergyConsumption"),
-    }
-
-
-def _or(value: int | None, otherwise: int) -> int:
-    return otherwise if value is None else value
-
-
-def _in_first_namespace() -> bool:
-    """Tell whether this is the first pid namespace, by the kernel's number; NVML knows only the pids of that one."""
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino == 0xEFFFFFFC
-    except OSError:
-        return True
-
-
 class GpuSampler:
     """The rounds over the GPUs that the last order names."""
 
@@ -385,6 +262,7 @@ class GpuSampler:
         self._library = library
         self._owners = ProcessOwners()
         self._errors = CriticalErrors(library)
+        self._divisions = GpuDivisions(library)
         self._gpus: dict[str, SampledGpu] = {}
         self._attempts: dict[str, tuple[int, list[str], bool]] = {}
         self._clients: list[str] = []
@@ -398,6 +276,7 @@ class GpuSampler:
             uuid: self._gpus.get(uuid) or SampledGpu(self._library, self._errors, uuid, bus, index, part)
             for uuid, bus, index, part in said["gpus"]
         }
+        self._divisions.order(said["divided"])
         self._attempts = {name: tuple(rest) for name, rest in said["attempts"].items()}
         roots = {shim: name for name, (shim, _, _) in self._attempts.items()}
         self._owners.order({**{shim: f"!{shim}" for shim in said["other_shims"]}, **roots})
@@ -405,11 +284,13 @@ class GpuSampler:
     def look(self) -> dict[str, Any]:
         """Take one sample of everything."""
         looks = {uuid: gpu.look(self._own) for uuid, gpu in self._gpus.items()}
+        divided = self._divisions.changes()
         self._library.board.rest()
         listed = {pid for look in looks.values() for pid, *_ in look.get("processes") or ()}
         pids = self._owners.of(listed)
         self._note_rises(looks)
-        return {"looks": looks, "pids": pids, "clients": self._container_clients({said[0] for said in pids.values()})}
+        clients = self._container_clients({said[0] for said in pids.values()})
+        return {"looks": looks, "pids": pids, "clients": clients, "divided": divided}
 
     def _own(self, pids: Iterable[int]) -> set[int]:
         return {pid for pid in pids if self._owners.owner(pid) in self._attempts}

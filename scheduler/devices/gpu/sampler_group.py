@@ -72,6 +72,8 @@ class SamplerGroup:
         self._dying: list[SamplerChild] = []
         self._deaths: deque[float] = deque(maxlen=MOST_DEATHS)
         self._watched: Mapping[str, Any] = {"attempts": {}, "other_shims": []}
+        self._divided: Sequence[tuple[int, Sequence[str]]] = ()
+        self._changes: list[list[dict[str, Any]]] = []
         self._news: list[str] = []
         self._told_silent = False
 
@@ -84,6 +86,28 @@ class SamplerGroup:
         group = SampledGroup(child, {gpu.uuid: gpu for gpu in gpus}, False, time.monotonic(), True)
         self._gpus.update(group.gpus)
         self._add(group)
+
+    def join(self, gpus: Iterable[InstalledGpu]) -> None:
+        """Sample more GPUs, in the child that samples all healthy ones."""
+        new = {gpu.uuid: gpu for gpu in gpus}
+        self._gpus.update(new)
+        main = self._main()
+        if main is None:
+            self._open(new)
+        else:
+            main.gpus.update(new)
+            self._order(main)
+
+    def compare(self, divided: Sequence[tuple[int, Sequence[str]]]) -> None:
+        """Look for other MIG instances from now on: the index of each GPU, and the UUIDs of its parts, or its own."""
+        self._divided = divided
+        for group in self._groups:
+            self._order(group)
+
+    def changes(self) -> list[list[dict[str, Any]]]:
+        """Return the facts of GPUs that are divided in another way than was known, and of their instances."""
+        changes, self._changes = self._changes, []
+        return changes
 
     def tell(self, attempts: Mapping[str, Any], other_shims: Iterable[int]) -> None:
         """Set the attempts and shims to which processes are attributed from now on."""
@@ -141,6 +165,7 @@ class SamplerGroup:
         if "failed" in answer:
             code, word, _ = answer["failed"]
             self._give_up(group, list(group.gpus), f"cannot be read: {why_not(code, word, there=True)[0]}")
+        self._changes += answer.get("divided", ())
         for uuid, said in answer.get("looks", {}).items():
             if uuid not in group.gpus:
                 continue
@@ -242,7 +267,8 @@ class SamplerGroup:
         if it must end, in a new one.
         """
         self._send_away([uuid for uuid in uuids if group.gpus.pop(uuid, None)], reason, for_good=for_good)
-        if kill or not group.gpus:
+        looks_for_parts = bool(self._divided) and not group.apart
+        if kill or not (group.gpus or looks_for_parts):
             self._replace(group)
         else:
             self._order(group)
@@ -287,7 +313,7 @@ class SamplerGroup:
 
     def _order(self, group: SampledGroup) -> None:
         gpus = [[gpu.uuid, gpu.bus_id, gpu.index, gpu.part] for gpu in group.gpus.values()]
-        group.child.order({"gpus": gpus, **self._watched})
+        group.child.order({"gpus": gpus, "divided": [] if group.apart else self._divided, **self._watched})
 
     def _try_again(self, now: float) -> None:
         """Try unavailable GPUs, each in a child of its own; GPUs with a common trouble share a child."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.gpu_home import GpuHome, holding, most_reserved, training
-from tests.support.standin.box import NO_COMPILER
+from tests.support.standin.box import GPU_IS_LOST, NO_COMPILER
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not shutil.which("cc"), reason=NO_COMPILER)]
@@ -104,6 +104,109 @@ def test_removed_instance_is_drained_and_the_rest_goes_on(machine: Callable[[int
         home.go()
     assert {one.outcome for one in home.tries()} == {"succeeded"}
     assert home.tries()[-1].gpus == (second,)
+
+
+class TestReconfiguration:
+    def test_instance_made_during_a_run_takes_a_waiting_task(self, machine: Callable[[int], GpuHome]) -> None:
+        home = machine(1)
+        first, second = home.box.slice(0, "2g.10gb", "2g.10gb")
+        home.jobs(*[holding("1GiB", Memory="8GiB") for _ in range(3)])
+        with home.going():
+            home.wait_for(2)
+            (third,) = home.box.slice(0, "3g.20gb")
+            home.wait_for_words(f"GPU 0.2 has joined: {A100} MIG 3g.20gb, 20.0GiB")
+            home.wait_for(3)
+            wait_until(lambda: "GPU 0.2" in home.call("list", "r1", code=0).stdout)
+            home.go()
+        home.boxes[0].instances[third] = home.box.instances[third]
+        assert sorted(uses(home).values()) == [
+            [first], [second], [third],
+        ]  # fmt: skip
+        rows = json.loads(home.call("list", "r1", "--json", code=0).stdout)["tasks"]
+        assert {row["device"] for row in rows} == {"GPU 0.0", "GPU 0.1", "GPU 0.2"}
+
+    def test_instance_made_during_a_run_of_other_instances_is_left_alone(
+        self, machine: Callable[[int], GpuHome]
+    ) -> None:
+        home = machine(1)
+        (first,) = home.box.slice(0, "2g.10gb")
+        home.jobs(holding("1GiB", Memory="8GiB"), training(peak="1GiB", Memory="8GiB", seconds=0.1))
+        with home.going("--devices", "0.0"):
+            home.wait_for(1)
+            home.box.slice(0, "2g.10gb")
+            home.go("some")
+            wait_until(lambda: '"instance": 1' in home.call("doctor", "--json").stdout)
+            home.go()
+        assert set(map(tuple, uses(home).values())) == {(first,)}
+
+    def test_task_whose_instance_was_removed_starts_again_elsewhere(self, machine: Callable[[int], GpuHome]) -> None:
+        home = machine(1)
+        first, second = home.box.slice(0, "2g.10gb", "2g.10gb")
+        home.jobs(*[holding("1GiB", Memory="8GiB", Retries=0) for _ in range(2)])
+        with home.going():
+            home.wait_for(2)
+            wait_until(lambda: home.box.used(first) and home.box.used(second))
+            home.box.set(first, gone=1)
+            (home.root / "dead").write_text(home.box.instances[first])
+            home.wait_for(1, "lost")
+            (home.root / "dead").unlink()
+            home.go()
+        tries = home.tries()
+        assert sorted(one.outcome for one in tries) == ["lost", "succeeded", "succeeded"]
+        (lost,) = [one for one in tries if one.outcome == "lost"]
+        assert lost.gpus == (first,)
+        assert "GPU 0.0: no longer exists, because its GPU was divided in another way" in lost.exited.reason
+
+    def test_whole_gpu_that_is_divided_gives_way_to_its_instances(self, machine: Callable[[int], GpuHome]) -> None:
+        home = machine(2)
+        home.jobs(holding("1GiB", Device="1"), *[holding("1GiB", until="later", Memory="8GiB") for _ in range(2)])
+        with home.going("--max-per-device", "1"):
+            home.wait_for(2)
+            home.box.slice(0, "2g.10gb")
+            home.wait_for_words("GPU 0 was divided into MIG instances, which tasks use in its place")
+            home.wait_for_words("GPU 0.0 has joined")
+            home.go("later")
+            home.go()
+        assert {one.outcome for one in home.tries()} == {"succeeded"}
+
+    def test_instances_that_are_made_one_give_way_to_their_gpu(self, machine: Callable[[int], GpuHome]) -> None:
+        home = machine(1)
+        (only,) = home.box.slice(0, "2g.10gb")
+        home.jobs(holding("1GiB", Memory="8GiB"), training(peak="1GiB", Memory="8GiB", seconds=0.1))
+        with home.going():
+            home.wait_for(1)
+            wait_until(lambda: home.box.used(only))
+            home.box.set(only, gone=1)
+            home.box.set(0, mig=0)
+            home.wait_for_words("GPU 0 has joined")
+            home.wait_for(2)
+            home.go()
+        assert uses(home) == {0: [only], 1: [0]}
+
+    @pytest.mark.parametrize(
+        ("where", "switches", "sentence"),
+        [
+            ("parent", {"error": GPU_IS_LOST}, "is lost (it has fallen off the bus)"),
+            ("instance", {"no_memory": 1}, "has no memory of its own to schedule"),
+            ("instance", {"mig_private": 1}, "cannot be read by this user"),
+        ],
+        ids=["lost parent", "NOT_SUPPORTED", "NO_PERMISSION"],
+    )
+    def test_instance_that_fails_during_a_run_is_drained_and_nothing_is_lost(
+        self, machine: Callable[[int], GpuHome], where: str, switches: dict[str, int], sentence: str
+    ) -> None:
+        home = machine(2)
+        (first,) = home.box.slice(0, "2g.10gb")
+        home.jobs(holding("1GiB", Device="0.0"), *[holding("1GiB", until="later") for _ in range(3)])
+        with home.going():
+            home.wait_for(1)
+            wait_until(lambda: home.box.used(first))
+            home.box.set(0 if where == "parent" else first, **switches)
+            home.wait_for_words(sentence)
+            home.go()
+            home.go("later")
+        assert {one.outcome for one in home.tries()} == {"succeeded"}
+        assert "GPU 0.0" in home.log().partition(sentence)[0].splitlines()[-1]
 
 
 def test_container_that_may_read_only_its_instance_uses_it(machine: Callable[[int], GpuHome]) -> None:
