@@ -20,6 +20,7 @@ from scheduler.ui.terminal.panels import Line
 
 MOST_RUNS = 8
 """The number of runs whose tasks are shown, the latest ones."""
+CLOCK = len("12:00:00")
 REST = 2.0
 """Seconds between two looks which runs go on."""
 
@@ -44,7 +45,14 @@ class MachineView:
             self._keep(alive[:MOST_RUNS])
         runs = self._runs.values()
         varies = tuple({name for run in runs for name in run.reader.varies})
-        return MachinePicture(facts, self._user, [run.picture() for run in runs], varies)
+        return MachinePicture(facts, self._user, [run.picture() for run in runs], varies, self._recent)
+
+    def _recent(self) -> list[str]:
+        """Return the last lines of the logs of my runs, each with its run if there are several."""
+        if len(self._runs) == 1:
+            return [*next(iter(self._runs.values())).recent()]
+        lines = [(line, number) for number, run in self._runs.items() for line in run.recent()]
+        return [f"{line[:CLOCK]} r{number}{line[CLOCK:]}" for line, number in sorted(lines)]
 
     def _keep(self, numbers: list[int]) -> None:
         """Open the monitors of these runs, and close all others."""

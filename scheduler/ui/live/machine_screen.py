@@ -12,12 +12,13 @@ from scheduler.ui.live import device_lines, task_table
 from scheduler.ui.live.device_trends import DeviceTrends
 from scheduler.ui.live.keys import MACHINE_KEYS, KeyDecoder, Press
 from scheduler.ui.live.ports import TaskWords
-from scheduler.ui.live.run_screen import SHORT, RunScreen, help_lines
+from scheduler.ui.live.run_screen import LEAST_NEWS, RULE, SHORT, RunScreen, help_lines, with_news
 from scheduler.ui.live.task_list import TaskRow
 from scheduler.ui.terminal import panels
 from scheduler.ui.terminal.panels import Line
 from scheduler.ui.text import columns, fit
 from scheduler.ui.verbs import status as status_words
+from scheduler.units import count
 from scheduler.values import dataclass
 
 HINTS = "? keys   ↑↓ select   Enter open the run   q leave"
@@ -38,6 +39,8 @@ class MachinePicture:
     """My runs that have a scheduler or living tasks."""
     varies: Sequence[str] = ()
     """The parameters that vary in their lists."""
+    recent: Callable[[], Sequence[str]] = tuple
+    """Reads the last lines of their logs."""
 
 
 class RunPane(Protocol):
@@ -161,7 +164,7 @@ class MachineScreen:
             return _filled(help_lines(width, height, MACHINE_KEYS), height)
         foot: Line = ((fit(HINTS, width), "dim"),)
         gap: list[Line] = [()] if height >= SHORT else []
-        head: list[Line] = [((fit(picture.facts["hostname"], width), "bold"),), *gap]
+        head: list[Line] = [_title(picture, width), *gap]
         head += [*device_lines.lines(bars, self._devices, width, height, panels.MACHINE_LEGEND), *gap]
         rest = [((fit(line, width), ""),) for line in _others(picture)]
         room = height - len(head) - 1
@@ -187,6 +190,8 @@ class MachineScreen:
         shown = entries[self._top : self._top + self._visible]
         rows = [_row(one) for _, one in shown if one is not None]
         table = task_table.make(rows, (), width, "", down=False, no_metrics=picture.varies)
+        beside = bool(rows) and width - table.width - len(RULE) >= LEAST_NEWS
+        whole, width = width, table.width if beside else width
         found: list[Line] = [table.header(width)] if rows else [()]
         name = min(max(12, width // 4), max(columns(_run_name(status)) for status in picture.runs))
         at = 0
@@ -197,7 +202,23 @@ class MachineScreen:
             else:
                 found.append(table.line(at, width, selected=place == self._selected))
                 at += 1
+        if beside:
+            found += [()] * (room - len(found))
+            found = with_news(found, picture.recent(), width, whole)
         return found
+
+
+def _title(picture: MachinePicture, width: int) -> Line:
+    """Return the name of the machine, and how many tasks of all users it runs."""
+    facts = picture.facts
+    name = fit(facts["hostname"], max(1, width // 2))
+    devices = [f"{count(len(facts['gpus']), 'GPU')}"] if facts["gpus"] else []
+    words = "   ".join([*devices, f"{count(len(facts['leases']), 'task')} of {_users(facts)}"])
+    return (name, "bold"), (fit(f"   {words}", width - columns(name)), "dim")
+
+
+def _users(facts: Mapping[str, Any]) -> str:
+    return count(len({lease["user"] for lease in facts["leases"]}) or 1, "user")
 
 
 def _filled(lines: Sequence[Line], height: int) -> list[Line]:

@@ -47,14 +47,20 @@ def labelled(
     unit: str = "",
     low: float | None = None,
     high: float | None = None,
+    ends: tuple[str, str] = ("", ""),
 ) -> list[str]:
-    """Return the curve with its largest and its smallest value before it."""
+    """Return the curve with its largest and its smallest value before it; `ends` of x stand in the line below it."""
     bottom = min((y for _, y in points), default=0.0) if low is None else low
     top = max((y for _, y in points), default=0.0) if high is None else high
     labels = [f"{top:.3g}{unit}", *[""] * (height - 2), f"{bottom:.3g}{unit}"][:height]
     wide = max(map(len, labels))
     lines = plot(points, width - wide - 3, height, bottom, top)
+    first, last = ends
+    below = f"{'':>{wide}} └ {first}{last:>{max(0, width - wide - 3 - len(first))}}"
     return [
-        f"{label:>{wide}} ┤ {line}" if label else f"{'':>{wide}} │ {line}"
-        for label, line in zip(labels, lines, strict=True)
+        *(
+            f"{label:>{wide}} ┤ {line}" if label else f"{'':>{wide}} │ {line}"
+            for label, line in zip(labels, lines, strict=True)
+        ),
+        below,
     ]

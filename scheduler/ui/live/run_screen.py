@@ -151,21 +151,8 @@ class RunScreen:
         table = self._table(ids, living, width, room)
         table += [()] * (room + 1 - len(table))
         if beside:
-            table = self._with_news(table, recent, width)
+            table = with_news(table, recent, self._table_width, width)
         return [*head, *table, *why, *news]
-
-    def _with_news(self, table: Sequence[Line], recent: Sequence[str], width: int) -> list[Line]:
-        """Return the table with the last lines of the run's log on its right."""
-        left = min(self._table_width, width - LEAST_NEWS - len(RULE))
-        room = width - left - len(RULE)
-        news = panels.recent_lines(recent, room, len(table) - 1)[1:]
-        news = [(("last lines", "bold"),), *news, *([()] * len(table))][: len(table)]
-        found: list[Line] = []
-        for row, line in zip(table, news, strict=True):
-            kept = panels.clipped(row, left)
-            blanks = " " * (left - sum(columns(text) for text, _ in kept))
-            found.append((*kept, (blanks, ""), (RULE, "dim"), *line))
-        return found
 
     def _best(self, width: int) -> list[Line]:
         """Return the best ended task with its parameters, in one line."""
@@ -255,6 +242,20 @@ class RunScreen:
             shown.append(hint)
         keys = "   ".join([*shown, end])
         return ((f"{left}   " if left else "", "cyan"), (fit(keys, width), "dim"))
+
+
+def with_news(table: Sequence[Line], recent: Sequence[str], taken: int, width: int) -> list[Line]:
+    """Return a table that takes so many columns with the last lines of logs on its right, where there is room."""
+    left = min(taken, width - LEAST_NEWS - len(RULE))
+    room = width - left - len(RULE)
+    news = panels.recent_lines(recent, room, len(table) - 1)[1:]
+    news = [(("last lines", "bold"),), *news, *([()] * len(table))][: len(table)]
+    found: list[Line] = []
+    for row, line in zip(table, news, strict=True):
+        kept = panels.clipped(row, left)
+        blanks = " " * (left - sum(columns(text) for text, _ in kept))
+        found.append((*kept, (blanks, ""), (RULE, "dim"), *line))
+    return found
 
 
 def help_lines(width: int, height: int, keys: Sequence[KeyHelp] = (*LIST_KEYS, *SIGNAL_KEYS)) -> list[Line]:

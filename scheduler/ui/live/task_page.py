@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from scheduler.core.metrics.curve import Curve
-from scheduler.core.metrics.goal import ranked
+from scheduler.core.metrics.goal import Goal, goal_of, ranked
 from scheduler.core.reporting.memory_timeline import Step
 from scheduler.core.reporting.run_history import AttemptHistory
 from scheduler.runtime.paths import tilde
@@ -20,7 +20,12 @@ from scheduler.units import GIB, count, duration
 
 LEAST_LOG = 5
 """The number of lines of the log that are shown at least."""
-MOST_CURVES = 2
+MOST_CURVES, LEAST_WIDE = 2, 40
+"""The number of metrics of which the curve is drawn, and the width from which on a chart stands beside another."""
+LEAST_TALL, MOST_TALL, SHARE = 5, 16, 0.55
+"""The least and the greatest height of a chart, and the share of the room that charts take from the log."""
+AROUND = 2
+"""The lines of a chart besides its curve: its title and the ends of x."""
 COLOURS = ("green", "cyan", "magenta")
 GAP = "   "
 LABEL = 10
@@ -109,38 +114,40 @@ def _charts(row: TaskRow, details: TaskDetails, width: int, room: int) -> list[L
     charts = [*_curves(details, row.words.parameters), *_memory(details)]
     if not charts:
         return []
-    beside = max(1, min(len(charts), width // 50))
+    beside = max(1, min(len(charts), width // LEAST_WIDE))
     wide = (width - len(GAP) * (beside - 1)) // beside
-    tall = min(10, room - 2) if beside == len(charts) else min(8, room - 2)
+    below = math.ceil(len(charts) / beside)
+    tall = min(room - AROUND - 1, max(LEAST_TALL, min(MOST_TALL, int(SHARE * room) // below - AROUND)))
     found: list[Line] = [()]
     for first in range(0, len(charts), beside):
         some = charts[first : first + beside]
-        if len(found) + tall + 1 > room:
+        if len(found) + tall + AROUND > room:
             break
-        found += _beside([_block(chart, wide, tall) for chart in some], wide)
+        found += _beside([_block(chart, wide, tall) for chart in some], wide, COLOURS[first:] + COLOURS)
     return found
 
 
 def _block(chart: Chart, wide: int, tall: int) -> list[str]:
     """Return a chart as lines; the first is its title."""
-    title, points, unit, low, high = chart
-    return [title, *labelled(points, wide, tall, unit, low, high)]
+    titles, points, unit, low, high, ends = chart
+    title = next((one for one in titles if columns(one) <= wide), titles[-1])
+    return [title, *labelled(points, wide, tall, unit, low, high, ends)]
 
 
-def _beside(blocks: Sequence[Sequence[str]], wide: int) -> list[Line]:
-    """Return charts side by side, with a gap between them."""
+def _beside(blocks: Sequence[Sequence[str]], wide: int, colours: Sequence[str]) -> list[Line]:
+    """Return charts side by side in these colours, with a gap between them."""
     found: list[Line] = []
     for at, row in enumerate(zip(*blocks, strict=True)):
         pieces: list[Piece] = []
         for place, text in enumerate(row):
-            style = "bold" if at == 0 else COLOURS[place % len(COLOURS)]
+            style = "bold" if at == 0 else colours[place]
             pieces.append(((GAP if place else "") + fit(text, wide, pad=True), style))
         found.append(tuple(pieces))
     return found
 
 
-Chart = tuple[str, Sequence[tuple[float, float]], str, float | None, float | None]
-"""A title, points, the unit of y, and the range of y if it is fixed."""
+Chart = tuple[Sequence[str], Sequence[tuple[float, float]], str, float | None, float | None, tuple[str, str]]
+"""Titles, the longest first; points; the unit of y, the range of y if it is fixed, and the words at both ends of x."""
 
 
 def _curves(details: TaskDetails, parameters: Mapping[str, str]) -> list[Chart]:
@@ -152,15 +159,20 @@ def _curves(details: TaskDetails, parameters: Mapping[str, str]) -> list[Chart]:
     for name in [name for name in ranked(record.curves) if name not in parameters][:MOST_CURVES]:
         curve = record.curves[name]
         if len(curve.points) > 1:
-            found.append((_said(name, curve), curve.steps(), "", None, None))
+            steps = curve.steps()
+            ends = f"{steps[0][0]:g}", f"{steps[-1][0]:g}"
+            found.append((_said(name, curve), steps, "", None, None, ends))
     return found
 
 
-def _said(name: str, curve: Curve) -> str:
+def _said(name: str, curve: Curve) -> list[str]:
     last = f"{curve.last:.4g}" if math.isfinite(curve.last) else str(curve.last)
     low, high = curve.lowest, curve.highest
-    around = f"   lowest {low[0]:.4g} at {low[1]:g}, highest {high[0]:.4g} at {high[1]:g}" if low and high else ""
-    return f"{name} {last}{around}"
+    if not low or not high:
+        return [f"{name} {last}"]
+    lowest, highest = (f"{value:.4g} at {step:g}" for value, step in (low, high))
+    best = f"lowest {lowest}" if goal_of(name) is Goal.MIN else f"highest {highest}"
+    return [f"{name} {last}   lowest {lowest}, highest {highest}", f"{name} {last}   {best}", f"{name} {last}"]
 
 
 def _memory(details: TaskDetails) -> list[Chart]:
@@ -172,8 +184,10 @@ def _memory(details: TaskDetails) -> list[Chart]:
         return []
     reserved, peak = steps[-1][1], max(step[2] for step in steps)
     points = _stairs(steps)
-    top = max(peak, *(step[1] for step in steps)) / GIB
-    return [(f"memory on {label}: peak {short_size(peak)} of {short_size(reserved)} reserved", points, "G", 0.0, top)]
+    used = f"peak {short_size(peak)} of {short_size(reserved)} reserved"
+    titles = [f"memory on {label}: {used}", f"{label}: {used}", f"{label}: peak {short_size(peak)}"]
+    ends = "0s", duration(steps[-1][0] - steps[0][0])
+    return [(titles, points, "G", 0.0, max(peak, reserved) / GIB, ends)]
 
 
 def _stairs(steps: Sequence[Step]) -> list[tuple[float, float]]:

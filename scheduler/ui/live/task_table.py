@@ -114,9 +114,16 @@ class Table:
         wide, gap = self._wide[column.name], "" if column is self._shown[-1] else " " * GAP
         if column.name == "name":
             return fit_middle(text, wide) + gap
-        short = text[-wide:] if column.name.startswith(SHAPE) else fit(text, wide)
+        short = _thinned(text, wide) if column.name.startswith(SHAPE) else fit(text, wide)
         blanks = " " * (wide - columns(short))
         return (blanks + short if column.right else short + blanks) + gap
+
+
+def _thinned(shape: str, width: int) -> str:
+    """Return a course in this width: of one that is too long the last block of each of as many equal parts."""
+    if len(shape) <= width:
+        return shape
+    return "".join(shape[(place + 1) * len(shape) // width - 1] for place in range(width))
 
 
 def _filled(line: Sequence[Piece], width: int) -> Line:
@@ -216,10 +223,17 @@ def _metrics(rows: Sequence[TaskRow], varies: Sequence[str]) -> list[Column]:
         found.append(
             Column(
                 SHAPE + name, "", partial(_shape, name), 15 if first else 16 + 4 * at, most=SHORTEST_SPARK,
-                least=SHORTEST_SPARK, stretch=LONGEST_SPARK if first else LONGEST_SPARK // 2,
+                least=SHORTEST_SPARK, stretch=_longest(rows, name),
             )
         )  # fmt: skip
     return found
+
+
+def _longest(rows: Sequence[TaskRow], name: str) -> int:
+    """Return the width in which the course of a metric is whole, also at the end of a task that still runs."""
+    coming = max((row.live.of_epochs or 0 for row in rows if row.live is not None and name in row.metrics), default=0)
+    known = max((len(row.metrics.get(name, ())) for row in rows), default=0)
+    return max(SHORTEST_SPARK, min(LONGEST_SPARK, max(coming, known)))
 
 
 def _last(name: str, row: TaskRow) -> Piece:

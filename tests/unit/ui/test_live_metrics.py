@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler.core.metrics.curve import Curve
+from scheduler.core.metrics.record import MetricRecord
+from scheduler.core.model import State
 from scheduler.core.reporting.live_status import LiveTask
+from scheduler.ui.live import task_page, task_table
+from scheduler.ui.live.ports import TaskDetails, TaskWords
+from scheduler.ui.live.task_list import TaskRow
 from scheduler.ui.terminal import panels
 from scheduler.ui.text import columns, fit_middle
 
@@ -49,3 +55,26 @@ def test_name_keeps_its_ends_and_its_width(width: int) -> None:
     assert columns(cut) == width
     assert width < 33 or ("lr=0.03" in cut and "bs=128" in cut)
     assert (cut.rstrip() == name) == (width >= len(name))
+
+
+def test_course_that_is_too_wide_is_thinned_to_its_whole_length() -> None:
+    values = [0.0, 1, 2, 3, 4, 5, 6, 7, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0]
+    row = TaskRow(1, State.RUNNING, TaskWords("fit", "fit", {}), 0, None, None, {"loss": values})
+    for width, course in ((90, "▁▂▃▄▅▆▇██▇▆▅▄▃▂▁▁▁"), (74, "▃▆█▅▂▁")):
+        line = task_table.make([row], (), width, "", down=False).line(0, width, selected=False)
+        assert course in [text.strip() for text, _ in line]
+
+
+def test_page_of_a_task_has_the_ends_of_its_curves() -> None:
+    curve = Curve()
+    for step in range(1, 8):
+        curve.add(1 / step, float(step))
+    record = MetricRecord()
+    record.curves["loss"] = curve
+    row = TaskRow(1, State.SUCCEEDED, TaskWords("fit", "fit", {}), 0, None, None, {})
+    shown = [
+        "".join(text for text, _ in line) for line in task_page.lines(row, TaskDetails(1, metrics=record), 50, 24, 0)
+    ]
+    ends = next(line for line in shown if "└" in line)
+    assert ends.split() == ["└", "1", "7"]
+    assert "loss 0.1429   lowest 0.1429 at 7" in "\n".join(shown)

@@ -235,7 +235,10 @@ def opened(_run: int) -> RunPane:
 
 
 def machine(facts: dict[str, Any], width: int, height: int, runs: Sequence[LiveStatus] = ()) -> str:
-    return text(MachineScreen(opened).lines(lambda: MachinePicture(facts, "anna", runs), width, height))
+    shown = MachinePicture(
+        facts, "anna", runs, recent=lambda: ["10:00:00 r2 start  4  fit", "10:00:01 r2 FAILED  4  fit"]
+    )
+    return text(MachineScreen(opened).lines(lambda: shown, width, height))
 
 
 def test_machine_view_shows_devices_leases_and_waiting_tasks() -> None:
@@ -254,6 +257,9 @@ def test_machine_view_shows_devices_leases_and_waiting_tasks() -> None:
     brain, history = mixed_run()
     shown = machine(facts, 100, 24, [picture(brain, history)])
     assert shown == (SHOTS / "machine-100x24.txt").read_text()
+    wide = machine(facts, 200, 40, [picture(brain, history)])
+    assert "│ last lines\n" in wide
+    assert wide.index("│ 10:00:00 r2 start") < wide.index("│ 10:00:01 r2 FAILED") < wide.index("ben")
     for width, height in ((20, 3), (80, 5), (200, 60)):
         assert len(machine(facts, width, height, [picture(brain, history)]).splitlines()) == height
 
