@@ -23,13 +23,17 @@ if TYPE_CHECKING:
         GPUTask,
         GPUTaskScheduler,
         InputError,
+        LeaseTimeout,
+        NoLease,
         NotPassed,
+        ProcessLease,
         RemoteError,
         SchedulerError,
         StateError,
         SubmittedTasks,
         Task,
         UsageError,
+        lease,
         run,
         runs,
         submit,
@@ -38,8 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CallFailed", "CallFuture", "ConfigError", "ConfigManager", "Executor", "Failure", "Finished", "GPUTask",
-    "GPUTaskScheduler", "InputError", "NotPassed", "RemoteError", "SchedulerError", "StateError", "SubmittedTasks",
-    "Task", "UsageError", "run", "runs", "submit",
+    "GPUTaskScheduler", "InputError", "LeaseTimeout", "NoLease", "NotPassed", "ProcessLease", "RemoteError",
+    "SchedulerError", "StateError", "SubmittedTasks", "Task", "UsageError", "lease", "run", "runs", "submit",
 ]  # fmt: skip
 
 OLDEST = (3, 11)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scheduler.api.call_future import CallFailed, CallFuture, NotPassed, RemoteError
     from scheduler.api.executor import Executor
+    from scheduler.api.lease import ProcessLease, lease
     from scheduler.api.map import Failure
     from scheduler.api.map import map as map  # the same name on purpose: it is public
     from scheduler.api.run import Finished, run, runs
@@ -14,14 +15,14 @@ if TYPE_CHECKING:
     from scheduler.compat.config_manager import ConfigManager
     from scheduler.compat.gpu_task import GPUTask
     from scheduler.compat.gpu_task_scheduler import GPUTaskScheduler
-    from scheduler.errors import ConfigError, InputError, SchedulerError, StateError, UsageError
+    from scheduler.errors import ConfigError, InputError, LeaseTimeout, NoLease, SchedulerError, StateError, UsageError
     from scheduler.inputs.python_tasks import Task
 
 __version__ = "0.1.0"
 __all__ = [
     "CallFailed", "CallFuture", "ConfigError", "ConfigManager", "Executor", "Failure", "Finished", "GPUTask",
-    "GPUTaskScheduler", "InputError", "NotPassed", "RemoteError", "SchedulerError", "StateError", "SubmittedTasks",
-    "Task", "UsageError", "run", "runs", "submit",
+    "GPUTaskScheduler", "InputError", "LeaseTimeout", "NoLease", "NotPassed", "ProcessLease", "RemoteError",
+    "SchedulerError", "StateError", "SubmittedTasks", "Task", "UsageError", "lease", "run", "runs", "submit",
 ]  # fmt: skip
 """`map` is public too, but a star import must not replace Python's own `map`."""
 
@@ -29,7 +30,7 @@ _HOMES = {
     "Finished": "api.run", "run": "api.run", "runs": "api.run", "Task": "inputs.python_tasks", "map": "api.map",
     "Failure": "api.map", "GPUTaskScheduler": "compat.gpu_task_scheduler", "GPUTask": "compat.gpu_task",
     "ConfigManager": "compat.config_manager", "submit": "api.submit", "SubmittedTasks": "api.submit",
-    "Executor": "api.executor",
+    "Executor": "api.executor", "lease": "api.lease", "ProcessLease": "api.lease",
     **dict.fromkeys(("CallFailed", "CallFuture", "NotPassed", "RemoteError"), "api.call_future"),
 }  # fmt: skip
 

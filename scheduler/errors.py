@@ -11,6 +11,8 @@ SchedulerError                 exit 1
 │   ├── SameList               exit 2   a run of the same list is alive or unfinished
 │   └── Elsewhere              exit 2   the run belongs to another machine
 ├── LeaseError                 exit 1   the machine-wide lease directory
+├── NoLease                    exit 75  a lease that was not granted
+│   └── LeaseTimeout           exit 75  not within its time; a TimeoutError too
 ├── DeviceError                exit 1   no device, or none that can be read
 ├── MissingPackage             exit 1   a Python package that is needed is not installed
 └── ForbiddenEvent             exit 1   an event that the lifecycle does not allow: a defect of this program
@@ -88,6 +90,16 @@ class SameList(StateError):
 
 class LeaseError(SchedulerError):
     """A machine-wide lease directory that cannot be trusted or locked."""
+
+
+class NoLease(SchedulerError):
+    """A lease that this process did not get: it would have had to wait, or it was refused or cancelled."""
+
+    exit_code = 75
+
+
+class LeaseTimeout(NoLease, TimeoutError):
+    """A lease that was not granted in time."""
 
 
 class DeviceError(SchedulerError):

@@ -18,6 +18,7 @@ GROUPS = {
         "run": "Run a list of tasks, several per GPU, packed by measured memory",
         "submit": "Add tasks to your standing queue on this machine and return",
         "exec": "Run one task now and pass on its output and exit code",
+        "lease": "Run a command in this terminal with GPUs of its own, or your shell",
         "grid": "Expand a parameter grid: print the commands, write a list, or run them",
         "resume": "Take over a run after a crash, a reboot or Ctrl-C",
         "retry": "Queue failed, timed-out and cancelled tasks again",

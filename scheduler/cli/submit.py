@@ -108,9 +108,8 @@ def one_command(words: Sequence[str], fields: Mapping[str, str], python: Python,
     """Return the row of one command; its fields are cells, so that all commands have few forms."""
     from scheduler.inputs import one_command as command
 
-    form, rows = command.rows(words, fields, python.path, append)
-    made = [(row, [*cells, *form.defaults.values()], terms, nth) for row, cells, terms, nth in rows]
-    return RowForm((*form.columns, *form.defaults), {}, append), made, ()
+    form, rows = command.cells(words, fields, python.path, append)
+    return form, rows, ()
 
 
 def _one(line: str | None, words: Sequence[str] | None, fields: Mapping[str, str], python: Python) -> Rows:

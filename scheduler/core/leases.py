@@ -62,6 +62,8 @@ class Lease:
     port: int = 0
     """The network port that is kept for it; 0: none."""
     offer: RoomOffer = NO_OFFER
+    guest: int = 0
+    """The process outside of its shim's tree for which it holds devices, with its descendants; 0: none."""
     used: Mapping[str, int] = field(default_factory=dict)
     """Bytes that its process tree uses now; its file does not contain them. If the use cannot be measured it counts
     as none: that wastes memory, but never overcommits it.
@@ -104,9 +106,13 @@ class UnnamedShim:
 NO_UNNAMED: frozenset[UnnamedShim] = frozenset()
 
 
-def shims(leases: Iterable[Lease]) -> frozenset[int]:
-    """Return the shims that leases name."""
-    return frozenset(lease.shim for lease in leases if lease.shim)
+Trees = Mapping[int, int]
+"""The process trees of leases: shims, each with the guest of its lease (0: none)."""
+
+
+def trees(leases: Iterable[Lease]) -> dict[int, int]:
+    """Return the process trees of the leases that name their shims."""
+    return {lease.shim: lease.guest for lease in leases if lease.shim}
 
 
 def unnamed_shims(leases: Iterable[Lease]) -> frozenset[UnnamedShim]:

@@ -135,12 +135,13 @@ def after_exit(task: TaskState, outcome: Outcome, terms: Terms, rules: Schedulin
     probing = task.placement is not None and task.placement.purpose is Purpose.PROBE
     if outcome is Outcome.SUCCEEDED and not probing:
         return S.SUCCEEDED
+    held = bool(terms.guest)  # a process that lost its lease is not started again
     retried = task.failures <= terms.retries and str(outcome) in terms.retry_on.split(",")
     table = {
         Outcome.INTERRUPTED: S.INTERRUPTED,
-        Outcome.LOST: S.FAILED if task.faults >= rules.max_faults else S.WAITING,
+        Outcome.LOST: S.FAILED if task.faults >= rules.max_faults or (held and task.began) else S.WAITING,
         Outcome.UNSTARTED: S.FAILED if 0.0 < rules.directory_wait <= away else S.WAITING,
-        Outcome.OOM: S.OOM if task.ooms > rules.max_ooms or task.at_end_of_memory else S.WAITING,
+        Outcome.OOM: S.OOM if held or task.ooms > rules.max_ooms or task.at_end_of_memory else S.WAITING,
         Outcome.SUCCEEDED: S.WAITING,
         Outcome.FAILED: S.WAITING if retried else S.FAILED,
         Outcome.TIMEOUT: S.WAITING if retried else S.TIMEOUT,

@@ -176,6 +176,8 @@ class Terms:
     """True if less urgent resumable tasks are asked to save and make room for it, once it has waited for long."""
     preempt_after: float | None = None
     """Seconds that it waits before it asks; None: the time of the run."""
+    guest: str = ""
+    """The process outside of its tree for which it holds devices, as `core/tasks/guest` writes it; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scheduler.core.events import Event, Exited, Observed, Started, Submitted
-from scheduler.core.leases import NO_OFFER, NO_UNNAMED, HeldLease, Lease, RoomCall, RoomOffer, UnnamedShim
+from scheduler.core.leases import NO_OFFER, NO_UNNAMED, HeldLease, Lease, RoomCall, RoomOffer, Trees, UnnamedShim
 from scheduler.core.model import Device, DeviceBudget, Job, Placement, Purpose, Terms, Waiter, WaitTicket, Warn
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.reporting.published_forecast import PublishedForecast
@@ -110,6 +110,8 @@ class Watched:
     """True if it was launched under MPS."""
     ram_expected: bool = False
     """True if its RAM beside its GPUs is still an expectation."""
+    guest: int = 0
+    """The process outside of its shim's tree for which it holds devices, with its descendants; 0: none."""
     activity: bool = False
     """True if the processor time and the rest of its processes are measured: it may compute without its GPUs."""
 
@@ -254,9 +256,9 @@ class Watcher(Protocol):
     """The measurement of living attempts' memory, in another process; it may miss something, but never blocks."""
 
     def watch(
-        self, attempts: Mapping[Key, Watched], other_shims: frozenset[int], unnamed: frozenset[UnnamedShim] = NO_UNNAMED
+        self, attempts: Mapping[Key, Watched], others: Trees, unnamed: frozenset[UnnamedShim] = NO_UNNAMED
     ) -> None:
-        """Sample these attempts and the process trees of other leases' shims from now on.
+        """Sample these attempts and the process trees of other leases from now on.
 
         From now on none of their processes counts as unmanaged, nor one that may belong to a lease whose shim is
         `unnamed`.
@@ -280,8 +282,8 @@ class LeaseTransaction(Protocol):
     def others(self) -> list[Lease]:
         """Return all live leases of other runs."""
 
-    def take(self, placement: Placement) -> HeldLease:
-        """Write and lock this placement's lease."""
+    def take(self, placement: Placement, guest: str = "") -> HeldLease:
+        """Write and lock this placement's lease, with the guest of its task."""
 
     def waiters(self) -> list[Waiter]:
         """Return all other schedulers that wait for capacity."""
@@ -320,8 +322,8 @@ class LeaseRegistry(Protocol):
     def has_moved(self) -> bool:
         """True if the whole lease directory was removed or replaced."""
 
-    def restore(self, living: Sequence[tuple[Placement, int]]) -> str:
-        """Create leases again, each with its shim, and return a sentence about them. Raise LeaseError."""
+    def restore(self, living: Sequence[tuple[Placement, int, str]]) -> str:
+        """Create leases again, each with its shim and its guest, and return a sentence about them. Raise LeaseError."""
 
     def drop(self, task: int, attempt: int) -> None:
         """Remove the lease of an attempt that was lost; an attempt that ended by itself removed its own."""

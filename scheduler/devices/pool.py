@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from scheduler.core.leases import NO_UNNAMED, UnnamedShim
+from scheduler.core.leases import NO_UNNAMED, Trees, UnnamedShim
 from scheduler.core.model import Device, DeviceBudget, Placement
 from scheduler.core.ports import Key, Watched, Watcher
 from scheduler.devices.gpu.nvml_devices import NvmlDevices
@@ -136,11 +136,11 @@ class Watchers:
         self._watchers = tuple(watchers)
 
     def watch(
-        self, attempts: Mapping[Key, Watched], other_shims: frozenset[int], unnamed: frozenset[UnnamedShim] = NO_UNNAMED
+        self, attempts: Mapping[Key, Watched], others: Trees, unnamed: frozenset[UnnamedShim] = NO_UNNAMED
     ) -> None:
         """Make all watchers sample these attempts."""
         for watcher in self._watchers:
-            watcher.watch(attempts, other_shims, unnamed)
+            watcher.watch(attempts, others, unnamed)
 
     def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
         """Return what the tree of another scheduler's shim uses, on all devices."""

@@ -54,6 +54,13 @@ def rows(
         raise UsageError(f"{_where(exc.column)}{exc}") from exc
 
 
+def cells(said: Sequence[str], fields: Mapping[str, str], python: str, append: str) -> tuple[RowForm, list[InputRow]]:
+    """Return the form and the row of a command whose fields are cells, so that all commands have few forms."""
+    form, found = rows(said, fields, python, append)
+    made = [(row, [*own, *form.defaults.values()], terms, nth) for row, own, terms, nth in found]
+    return RowForm((*form.columns, *form.defaults), {}, append), made
+
+
 def started(said: list[str], python: str) -> list[str]:
     """Return the words that start a script of this directory, unless it is a program on PATH."""
     first, here = said[0], os.path.join(os.curdir, said[0])

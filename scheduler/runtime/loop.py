@@ -446,8 +446,7 @@ class Loop:
         return not self._notices.full
 
     def _decide(self) -> tuple[Decision, list[HeldLease], Preempted | None]:
-        ports = self.ports
-        with ports.leases.deciding() as transaction:
+        with self.ports.leases.deciding() as transaction:
             others = transaction.others()
             machine = self._machine(transaction, others)
             decision = self.brain.decide(machine)
@@ -463,7 +462,8 @@ class Loop:
         taken: list[HeldLease] = []
         try:
             for placement in placements:
-                taken.append(transaction.take(placement))  # noqa: PERF401 - what was taken is kept when the next one fails
+                guest = self.brain.terms_of(placement.task).guest
+                taken.append(transaction.take(placement, guest))  # what was taken is kept when the next one fails
         except LeaseError as exc:
             self._notices.say_trouble(exc)
         return taken

@@ -60,8 +60,9 @@ def start_child(
     return _start(argv, env=env, pass_fds=pass_fds, stdin=subprocess.PIPE, stdout=subprocess.PIPE, prepare=prepare)
 
 
-def _tie_to_parent() -> Callable[[], None]:
-    """Return the function that a new process calls before it executes its program.
+def _tie_to_parent(number: int = signal.SIGKILL) -> Callable[[], None]:
+    """Return the function that a new process calls before it executes its program: it gets this signal at the end of
+    its parent.
 
     PyDLL keeps the interpreter's lock: the new process is a copy of one thread, which goes on holding it.
     """
@@ -70,7 +71,7 @@ def _tie_to_parent() -> Callable[[], None]:
     prctl, parent = ctypes.PyDLL(None).prctl, os.getpid()
 
     def tie() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(_PR_SET_PDEATHSIG, number)
         if os.getppid() != parent:
             os._exit(1)
 
@@ -106,6 +107,14 @@ def _text_to_read(text: str) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def start_in_front(argv: Sequence[str], env: Mapping[str, str]) -> Child:
+    """Start a command with this process's terminal and streams; it gets HUP at the end of this process.
+
+    Raise OSError if it cannot be started.
+    """
+    return subprocess.Popen(argv, env=env, preexec_fn=_tie_to_parent(signal.SIGHUP))  # noqa: PLW1509 - as below
 
 
 def start_copy(work: Callable[[int], int]) -> tuple[int, int]:

@@ -49,7 +49,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -438,6 +438,19 @@ def descendants(root: int, children: Callable[[int], list[int]]) -> list[int]:
         found.update(dict.fromkeys(new))
         todo += new
     return todo[1:]
+
+
+def lease_members(
+    shim: int, guest: int, children: Callable[[int], list[int]], shims: Collection[int] = ()
+) -> list[int]:
+    """Return the processes of a lease: those below its shim, its guest and those below that.
+
+    Below the guest may be a scheduler: the trees of its `shims` have leases of their own.
+    """
+    below = descendants(shim, children)
+    if not guest:
+        return below
+    return [guest, *descendants(guest, lambda pid: [child for child in children(pid) if child not in shims]), *below]
 
 
 def orphans(server: int, start: int) -> list[int]:

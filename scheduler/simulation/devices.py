@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from scheduler.core.leases import NO_UNNAMED, UnnamedShim
+from scheduler.core.leases import NO_UNNAMED, Trees, UnnamedShim
 from scheduler.core.model import HOST, Device, DeviceBudget, Placement
 from scheduler.core.ports import Key, Sample, StepReading, Watched
 from scheduler.errors import DeviceError
@@ -64,7 +64,7 @@ class SimulatedWatcher:
         self._soon = soon
         self._pause = soon
         self._attempts: Mapping[Key, Watched] = {}
-        self._other_shims: frozenset[int] = frozenset()
+        self._others: Trees = {}
         self._quiet: set[Key] = set()
         """Attempts about which a sample could tell no more than their last change did."""
         self._nothing = {device.key: 0 for device in machine.devices if device.key == HOST}
@@ -78,12 +78,12 @@ class SimulatedWatcher:
     def watch(
         self,
         attempts: Mapping[Key, Watched],
-        other_shims: frozenset[int],
+        others: Trees,
         _unnamed: frozenset[UnnamedShim] = NO_UNNAMED,
     ) -> None:
         """Sample an attempt from now on."""
         self._attempts = attempts
-        self._other_shims = other_shims
+        self._others = others
         if self._attempts:
             self._look_soon()
 
@@ -110,7 +110,7 @@ class SimulatedWatcher:
         simulated = lease is not None and shim not in self._machine.others
         if lease is not None and simulated and (lease.task, lease.attempt) in self._machine.running:
             return dict(self._machine.running[lease.task, lease.attempt].used)
-        return self._machine.others.get(shim, {}) if shim in self._other_shims else {}
+        return self._machine.others.get(shim, {}) if shim in self._others else {}
 
     def troubles(self) -> list[str]:
         """Return nothing, because simulated devices have no troubles."""

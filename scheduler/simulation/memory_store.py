@@ -49,7 +49,7 @@ class MemoryLeaseRegistry:
         """Return the leases of all other runs."""
         return self._machine.leases.beside(self._uid, self._run)
 
-    def take(self, placement: Placement) -> HeldLease:
+    def take(self, placement: Placement, guest: str = "") -> HeldLease:
         """Take the lease of a placement, which lasts until its attempt ends."""
         name = self._name(placement.task, placement.attempt)
         self._machine.leases[name] = self._lease(name, placement, 0)
@@ -121,7 +121,7 @@ class MemoryLeaseRegistry:
         """True if the store has moved, which it never does."""
         return False
 
-    def restore(self, living: Sequence[tuple[Placement, int]]) -> str:
+    def restore(self, living: Sequence[tuple[Placement, int, str]]) -> str:
         """Do nothing, because leases never have to be created again."""
         return ""
 

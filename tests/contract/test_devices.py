@@ -130,26 +130,26 @@ class TestWatcher:
         return made
 
     def test_no_shim_uses_memory_before_it_was_measured(self, watcher: Watcher) -> None:
-        watcher.watch({}, frozenset({os.getpid()}))
+        watcher.watch({}, {os.getpid(): 0})
         assert not any(watcher.used_by(os.getpid()).values())
 
     def test_an_unnamed_shim_cannot_be_seen(self, watcher: Watcher) -> None:
         assert not any(watcher.used_by(4711).values())
 
     def test_a_watcher_has_no_troubles_while_all_is_well(self, watcher: Watcher) -> None:
-        watcher.watch({(7, 1): Watched(os.getpid())}, frozenset())
+        watcher.watch({(7, 1): Watched(os.getpid())}, {})
         assert list(watcher.troubles()) == []
 
     def test_watching_the_same_attempts_again_changes_nothing(self, watcher: Watcher) -> None:
         for _ in range(3):
-            watcher.watch({(7, 1): Watched(os.getpid(), reservation={"GPU-0": GIB})}, frozenset({1}))
-        watcher.watch({}, frozenset())
+            watcher.watch({(7, 1): Watched(os.getpid(), reservation={"GPU-0": GIB})}, {1: 0})
+        watcher.watch({}, {})
         assert list(watcher.troubles()) == []
 
 
 def test_use_of_other_schedulers_is_measured_before_an_attempt_of_this_run_lives() -> None:
     watcher = host_watcher()
-    watcher.watch({}, frozenset({os.getpid()}))
+    watcher.watch({}, {os.getpid(): 0})
 
     def used() -> int:
         watcher.collect()
@@ -166,7 +166,7 @@ def test_use_of_a_shim_under_an_earlier_lease_does_not_count() -> None:
     tree = subprocess.Popen(["sh", "-c", "sleep 600 & wait"], start_new_session=True)
     OPENED.callback(tree.wait)
     OPENED.callback(os.killpg, tree.pid, signal.SIGKILL)
-    watcher.watch({(7, 1): Watched(os.getpid())}, frozenset({tree.pid}))
+    watcher.watch({(7, 1): Watched(os.getpid())}, {tree.pid: 0})
 
     def used(whose: str) -> int:
         watcher.collect()

@@ -287,6 +287,7 @@ PRINTS: Mapping[str, Sequence[tuple[str, Shape]]] = {
     "run": (("at the end", _RESULTS), ("--dry-run", _PLAN), ("-d", _STARTED)),
     "exec": (("-d", _SUBMITTED),),
     "submit": (("", _SUBMITTED),),
+    "lease": (("on standard error, once it is granted", {**_SUBMITTED, "gpus": ["integer"]}),),
     "grid": (("one line for each combination", {"Command": "text", "*": "any"}), ("--submit", _SUBMITTED)),
     "resume": (
         ("at the end", _RESULTS),

@@ -13,7 +13,7 @@ from typing import Any
 from scheduler.app.run.devices import offered
 from scheduler.app.run.options import RunOptions, rules
 from scheduler.core.config import SchedulingConfig
-from scheduler.core.leases import Lease, shims, unnamed_shims
+from scheduler.core.leases import Lease, trees, unnamed_shims
 from scheduler.core.model import DeviceBudget
 from scheduler.core.placement.device_capacity import kept_for_unmanaged
 from scheduler.devices.gpu import inventory
@@ -137,7 +137,7 @@ def look(settings: Settings) -> ExaminedGpus:
         budgets = _read(devices, may, leases)
         config = rules(RunOptions(), settings)
         gpus = [_examined(gpu, may, budgets.get(gpu.uuid), config) for gpu in node.gpus]
-        gpus = [_with_reserved(gpu, devices, shims(leases)) if gpu.budget is not None else gpu for gpu in gpus]
+        gpus = [_with_reserved(gpu, devices, trees(leases)) if gpu.budget is not None else gpu for gpu in gpus]
     finally:
         devices.close()
     failing = [ExaminedGpu(InstalledGpu(index, "", "", "", 0), trouble=said) for index, said in node.errors]
@@ -170,7 +170,7 @@ def _read(devices: NvmlDevices, may: AllowedGpus, leases: Sequence[Lease]) -> Ma
     if not may.gpus:
         return {}
     devices.use([gpu.uuid for gpu in may.gpus])
-    devices.watch({}, shims(leases), unnamed_shims(leases))
+    devices.watch({}, trees(leases), unnamed_shims(leases))
     try:
         devices.discover()
     except DeviceError:  # each of them is closed or in MIG mode, which each one's own line says

@@ -6,7 +6,7 @@ import os
 
 from scheduler.core.leases import Lease
 from scheduler.runtime.settings import Settings
-from scheduler.runtime.shim import children_finder, descendants
+from scheduler.runtime.shim import children_finder, lease_members
 from scheduler.runtime.users import user_name
 from scheduler.store.machine.lease_directory import find_directory
 from scheduler.store.machine.lease_records import living
@@ -21,14 +21,16 @@ class LeaseHolder:
     lease: Lease
     user: str
     pid: int
-    """The pid of the task's own process; 0 if it cannot be seen."""
+    """The pid of the task's own process, or of its guest; 0 if it cannot be seen."""
 
 
 def holders(settings: Settings, *, used: bool = False) -> list[LeaseHolder]:
     """Return the holder of every living lease; `used` also reads the RAM of each process tree where that is allowed."""
     leases = living(find_directory(settings.leases or None))
     children = children_finder()
-    return [_holder(lease, descendants(lease.shim, children) if lease.shim else [], used=used) for lease in leases]
+    shims = {lease.shim for lease in leases}
+    trees = [lease_members(one.shim, one.guest, children, shims) if one.shim else [] for one in leases]
+    return [_holder(lease, pids, used=used) for lease, pids in zip(leases, trees, strict=True)]
 
 
 def _holder(lease: Lease, pids: list[int], *, used: bool) -> LeaseHolder:

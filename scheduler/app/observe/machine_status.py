@@ -13,7 +13,7 @@ from scheduler.app.control import device_reservations
 from scheduler.app.observe.device_readings import of_leases, readings_of_all
 from scheduler.app.observe.lease_holders import holders
 from scheduler.app.observe.run_facts import facts_of_runs, places
-from scheduler.core.leases import Lease, shims, unnamed_shims
+from scheduler.core.leases import Lease, trees, unnamed_shims
 from scheduler.core.model import DeviceBudget, Waiter
 from scheduler.devices.host.host_memory import available
 from scheduler.errors import SchedulerError
@@ -60,7 +60,7 @@ class MonitoredDevices:
         gpus = self.pool.gpus
         if gpus is None:
             return self.pool.snapshot(), list(leases)
-        gpus.look_again(shims(leases), unnamed_shims(leases))
+        gpus.look_again(trees(leases), unnamed_shims(leases))
         return self.pool.snapshot(), [replace(one, used={**one.used, **gpus.used_by(one.shim)}) for one in leases]
 
     def close(self) -> None:

@@ -43,12 +43,12 @@ def find_devices(said: str, settings: Settings, environ: Mapping[str, str] | Non
 
 def _name_processes(gpus: NvmlDevices, settings: Settings) -> None:
     """Attribute the processes on the GPUs to the leases of this moment, so that no task seems to be unmanaged."""
-    from scheduler.core.leases import shims, unnamed_shims
+    from scheduler.core.leases import trees, unnamed_shims
     from scheduler.store.machine.lease_directory import find_directory
     from scheduler.store.machine.lease_records import living
 
     leases = living(find_directory(settings.leases or None))
-    gpus.watch({}, shims(leases), unnamed_shims(leases))
+    gpus.watch({}, trees(leases), unnamed_shims(leases))
 
 
 def _check_buffer(pool: DevicePool, buffer: int) -> None:

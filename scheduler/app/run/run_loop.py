@@ -34,7 +34,7 @@ from scheduler.values import dataclass, replace
 if TYPE_CHECKING:
     from scheduler.core.attempts.launch_spec import TaskEnvironment
     from scheduler.execution.engine import LocalEngine
-    from scheduler.runtime.event_sources import Observer, SystemWorld
+    from scheduler.runtime.event_sources import EventSource, Observer, SystemWorld
     from scheduler.runtime.loop import Ports
     from scheduler.runtime.settings import Settings
     from scheduler.store.machine.leases import FileLeaseRegistry
@@ -158,11 +158,20 @@ def _make_ports(session: RunSession, sink: LineSink, stack: contextlib.ExitStack
     world = SystemWorld([engine, host, *gpus, *mps, Asking(session.signals), inbox, files, store.earlier.others])
     if store.source is not None:
         world.add(store.source)
+    if session.meta["door"] == QUEUE:
+        world.add(_guests(session, stack))
     view, watchers = _make_view(session, sink, stack), Watchers([host, *gpus, *mps])
     return world, Ports(
         world, store, devices, engine, watchers, leases, view, inbox.answer, _receiver(session), devices.mps,
         session.disks(),
     )  # fmt: skip
+
+
+def _guests(session: RunSession, stack: contextlib.ExitStack) -> EventSource:
+    """Return the watch over the processes that asked for leases; `stack` closes it."""
+    from scheduler.app.queue.guest_watch import GuestWatch
+
+    return stack.enter_context(contextlib.closing(GuestWatch(session.brain)))
 
 
 def _receiver(session: RunSession) -> Callable[[Request], SubmissionResult]:

@@ -8,9 +8,10 @@ from scheduler.core import leases
 from scheduler.core.attempts.launch_spec import LaunchBuilder
 from scheduler.core.brain import Brain
 from scheduler.core.events import Resized, Started
-from scheduler.core.leases import NO_OFFER, Lease, RoomOffer, UnnamedShim
+from scheduler.core.leases import NO_OFFER, Lease, RoomOffer, Trees, UnnamedShim
 from scheduler.core.model import Placement
 from scheduler.core.ports import Engine, Key, LeaseRegistry, Watched, Watcher
+from scheduler.core.tasks.guest import pid_of
 
 NAMING = 0.1
 """The least number of seconds between two additions of shims to leases."""
@@ -27,7 +28,7 @@ class AttemptPublisher:
         self._brain, self._orders, self._watcher, self._registry = brain, orders, watcher, registry
         self._engine = engine
         self._shims: dict[Key, int] = {}
-        self._other_shims: frozenset[int] = frozenset()
+        self._others: Trees = {}
         self._unnamed_others: frozenset[UnnamedShim] = frozenset()
         self._adopted: dict[Key, UnnamedShim] = {}
         """Attempts of an earlier scheduler of this run, until their shims are known."""
@@ -74,9 +75,9 @@ class AttemptPublisher:
         """Note the leases of other schedulers, and tell the samplers at once if they have changed, so that the
         decision that follows knows the processes of these leases.
         """
-        met = leases.shims(others), leases.unnamed_shims(others)
-        if met != (self._other_shims, self._unnamed_others):
-            self._other_shims, self._unnamed_others = met
+        met = leases.trees(others), leases.unnamed_shims(others)
+        if met != (self._others, self._unnamed_others):
+            self._others, self._unnamed_others = met
             self._unlooked = True
         self.look()
 
@@ -87,13 +88,13 @@ class AttemptPublisher:
             if task is not None and task.placement is not None:
                 key = (number, task.attempts)
                 if shim := self._shims.get(key):
-                    self._watched[key] = self._orders.watched(task, shim)
+                    self._watched[key] = self._orders.watched(task, shim, pid_of(self._brain.terms_of(number).guest))
                     self._unlooked = True
         self._moved.clear()
         if self._unlooked:
             self._unlooked = False
             unnamed = self._unnamed_others | {*self._adopted.values()}
-            self._watcher.watch(self._watched, self._other_shims, unnamed)
+            self._watcher.watch(self._watched, self._others, unnamed)
 
     def rewrite(self, now: float) -> None:
         """Bring stale leases up to date. Raise LeaseError while another process keeps the directory locked; then call
@@ -137,11 +138,12 @@ class AttemptPublisher:
         missing = frozenset(self._registry.missing())
         lost = missing if self._registry.has_moved else missing & self._missing
         self._missing = missing
-        living: list[tuple[Placement, int]] = []
+        living: list[tuple[Placement, int, str]] = []
         for number, attempt in sorted(lost):
             task = self._brain.task(number)
             if task is None or task.placement is None or task.attempts != attempt:
                 self._registry.forget(number, attempt)
             elif not self._engine.has_ended(number, attempt):
-                living.append((task.placement, self._shims.get((number, attempt), 0)))
+                guest = self._brain.terms_of(number).guest
+                living.append((task.placement, self._shims.get((number, attempt), 0), guest))
         return self._registry.restore(living) if living else ""

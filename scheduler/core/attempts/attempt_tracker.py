@@ -158,7 +158,8 @@ class AttemptTracker:
         peak = {name: max(sampled.get(name, 0), exited.peak.get(name, 0)) for name in names}
         peak |= dict.fromkeys(self._never_used(key), 0)
         pace, busy = self._pace.get(key, _UNSEEN), self._busy.get(key)
-        watched = 0.5 if key in self.adopted else 1.0
+        held = task is not None and bool(self._brain.terms_of(exited.task).guest)
+        watched = 0.5 if key in self.adopted or (held and not sampled) else 1.0  # the shim does not measure a guest
         judged = self._compared(self._judged(self._under_mps(exited, task.placement if task is not None else None)))
         return replace(
             self._at_edge(replace(judged, peak=peak)),

@@ -98,8 +98,8 @@ class LaunchBuilder:
             argv = (*_FAILING, str(exc.args[0]))
         if job.append == command.ONE_SHOT:
             argv = command.numbered(argv, self._indices(placement))
-        calls = LauncherCalls(argv)
-        if job.adapts and placement.port:
+        calls = LauncherCalls(command.meant([*argv]) if terms.guest else argv)
+        if job.adapts and placement.port and not terms.guest:
             argv = calls.adapted(str(placement.port), len(placement.sees))
         return Launch(
             placement.task,
@@ -199,8 +199,8 @@ class LaunchBuilder:
             self._numbers = {device.key: str(device.index) for device in self._devices.discover()}
         return ",".join([self._numbers.get(key, "") for key in gpus])
 
-    def watched(self, task: TaskState, shim: int) -> Watched:
-        """Return where to sample a living attempt."""
+    def watched(self, task: TaskState, shim: int, guest: int = 0) -> Watched:
+        """Return where to sample a living attempt, which may hold its devices for a guest."""
         assert task.placement is not None
         places, key = self._around.places, (task.id, task.attempts)
         visible = dict.fromkeys(task.placement.visible, 0)
@@ -219,6 +219,7 @@ class LaunchBuilder:
             settled,
             task.placement.percentage > 0,
             task.placement.ram_expected,
+            guest,
             bool(task.placement.visible or (task.placement.gpus and not settled)) and not task.without,
         )
 

@@ -20,6 +20,8 @@ FIRST_NUMBER, NUMBERS = 3600, 100
 THIS_PYTHON = ("-1", "-1.0", "")
 LAUNCHER = "/code/scheduler/runtime/task_launcher.py"
 """The end of the path of a run's own launcher of Python tasks; a file of that run follows it in the command."""
+HOLDER = "/scheduler/execution/lease_holder.py"
+"""The end of the path of the program that holds a lease; its guest follows it, and then what the lease is for."""
 PLAIN_PYTHON = "python"
 """A name that some systems lack; there it means this interpreter too."""
 SHELL = ("/bin/sh", "-c")
@@ -59,7 +61,10 @@ def shell_line(said: Sequence[str]) -> str:
 
 
 def meant(said: list[str]) -> list[str]:
-    """Return the words of a command without its launcher and the launcher's options."""
+    """Return the words of a command without its launcher and the launcher's options; of a lease, what it is for."""
+    for place, word in enumerate(said[1:7], 1):
+        if word.endswith(HOLDER):
+            return said[place + 2 :] or said
     return [said[0], *said[3:]] if len(said) > 3 and said[1].endswith(LAUNCHER) else said
 
 
@@ -147,7 +152,8 @@ def key(spec: Spec, nth: int) -> str:
     """Return the key that all attempts and later runs of a row share: its content, and its number among equal rows."""
     from hashlib import blake2b  # 2 ms that only readers of tasks pay
 
-    said = " ".join(meant(words(spec.command))) if LAUNCHER in spec.command else spec.command
+    own = LAUNCHER in spec.command or HOLDER in spec.command
+    said = " ".join(meant(words(spec.command))) if own else spec.command
     parts = (spec.directory, spec.executable, spec.filename, said, repr(spec.env), repr(spec.terms.epochs))
     digest = blake2b("\0".join((*parts, str(nth))).encode("utf-8", "surrogateescape"), digest_size=8)
     return digest.hexdigest()

@@ -13,6 +13,7 @@ from scheduler import units
 from scheduler.core.model import SHARED_OUT, Spec, Terms, Warn
 from scheduler.core.tasks import begin
 from scheduler.core.tasks.after import parsed
+from scheduler.core.tasks.guest import Guest
 from scheduler.core.tasks.placeholders import filled, filled_template
 from scheduler.patterns import lazy_pattern
 from scheduler.values import dataclass, names_of, replace
@@ -173,6 +174,10 @@ def _after(text: str) -> str:
     return text
 
 
+def _guest(text: str) -> str:
+    return str(Guest.read(text))
+
+
 def _command_text(text: str) -> str:
     if not words(text):
         raise ValueError("it is empty")
@@ -252,6 +257,7 @@ FIELDS: tuple[Field, ...] = (
         aliases=("--thread_percentage", "--threads_percentage"),
     ),
     Field("Exclusive", "exclusive", _yes_or_no, "start no other task on the same devices", "--exclusive", "no"),
+    Field("LeaseFor", "guest", _guest, "running process for which devices are held; scheduler lease writes it"),
 )
 """All columns that have a meaning. Other columns belong to the user and are copied to the results."""
 

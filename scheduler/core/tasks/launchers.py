@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from scheduler.core.model import Job, Spec
-from scheduler.core.tasks.command import PLAIN_PYTHON, argv, shell_line
+from scheduler.core.tasks.command import PLAIN_PYTHON, argv, meant, shell_line
 from scheduler.core.tasks.fields import RowForm
 from scheduler.patterns import lazy_pattern
 from scheduler.values import dataclass
@@ -92,7 +92,12 @@ class _Option(NamedTuple):
 
 
 def as_started(command: Sequence[str], spec: Spec, form: RowForm, port: int) -> tuple[str, ...]:
-    """Return the command of a task as its attempt with this port gets it; `port` 0: it has not started."""
+    """Return the command of a task as its attempt with this port gets it; `port` 0: it has not started.
+
+    The command of a lease is what it is for.
+    """
+    if spec.terms.guest:
+        command = meant([*command])
     if not form.adapts:
         return tuple(command)
     gpus = 1 if spec.terms.gpus is None else spec.terms.gpus

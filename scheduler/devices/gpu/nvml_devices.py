@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scheduler.core.leases import NO_UNNAMED, UnnamedShim
+from scheduler.core.leases import NO_UNNAMED, Trees, UnnamedShim
 from scheduler.core.model import HOST, Device, DeviceBudget, Placement, UnmanagedUse
 from scheduler.core.ports import Key, Sample, Watched
 from scheduler.devices.gpu.allocation import divided
@@ -28,7 +28,7 @@ from scheduler.devices.gpu.attribution import (
 from scheduler.devices.gpu.child_faults import SamplerLimits
 from scheduler.devices.gpu.discovery import find_node
 from scheduler.devices.gpu.inventory import EXCLUSIVE_PROCESS, GpuInventory, InstalledGpu, find_pynvml
-from scheduler.devices.gpu.process_owner import ProcessOwners
+from scheduler.devices.gpu.process_owner import ProcessOwners, roots
 from scheduler.devices.gpu.sampler_group import SamplerGroup
 from scheduler.devices.gpu.unattributed import GROWTH
 from scheduler.devices.sampler_child import GPUS, SamplerChild
@@ -96,7 +96,7 @@ class NvmlDevices:
         self._divisible: dict[str, int | None] = {}
         self._seen: dict[str, GpuState] = {}
         self._attempts: dict[Key, Watched] = {}
-        self._other_shims: frozenset[int] = frozenset()
+        self._others: Trees = {}
         self._unnamed: frozenset[UnnamedShim] = frozenset()
         self._owners = ProcessOwners()
         """The owners of processes by the newest leases, which the samplers learn only at their next round."""
@@ -263,13 +263,13 @@ class NvmlDevices:
         return self._samplers.fileno() if self._samplers else -1
 
     def watch(
-        self, attempts: Mapping[Key, Watched], other_shims: frozenset[int], unnamed: frozenset[UnnamedShim] = NO_UNNAMED
+        self, attempts: Mapping[Key, Watched], others: Trees, unnamed: frozenset[UnnamedShim] = NO_UNNAMED
     ) -> None:
         """Sample these attempts from now on; attempts without a GPU are included, because they may use one all the
-        same. Processes below these shims belong to their leases at once.
+        same. Processes of these trees belong to their leases at once.
         """
         self._attempts = dict(attempts)
-        self._other_shims, self._unnamed = other_shims, unnamed
+        self._others, self._unnamed = dict(others), unnamed
         self._told = {key: told for key, told in self._told.items() if key in self._attempts}
         for seen in self._seen.values():
             seen.account.watch(self._attempts)
@@ -280,24 +280,25 @@ class NvmlDevices:
                     watched.shim,
                     [uuid for uuid in watched.reservation if uuid in self._seen],
                     watched.settled,
+                    watched.guest,
                 ]
                 for key, watched in self._attempts.items()
             }
-            self._samplers.tell(orders, other_shims)
+            self._samplers.tell(orders, others)
 
     def _hand_over(self) -> None:
         """Attribute processes that were seen before their leases were known."""
-        own = {watched.shim: name_of(key) for key, watched in self._attempts.items()}
-        self._owners.order({shim: f"!{shim}" for shim in self._other_shims} | own)
+        own = {name_of(key): (watched.shim, watched.guest) for key, watched in self._attempts.items()}
+        self._owners.order(roots(own, self._others.items()))
         accounts = [seen.account for seen in self._seen.values()]
         owners = self._owners.owned({pid for account in accounts for pid in account.unmanaged if pid})
         for account in accounts if owners else ():
             account.hand_over(owners)
 
-    def look_again(self, other_shims: frozenset[int], unnamed: frozenset[UnnamedShim] = NO_UNNAMED) -> None:
-        """Wait for one round that samples the trees of these shims, but no longer than one call may take."""
+    def look_again(self, others: Trees, unnamed: frozenset[UnnamedShim] = NO_UNNAMED) -> None:
+        """Wait for one round that samples these trees, but no longer than one call may take."""
         asked = time.monotonic()
-        self.watch({}, other_shims, unnamed)
+        self.watch({}, others, unnamed)
         if self._samplers:
             self._samplers.look_now()
         self._wait(self._limits.call, lambda uuid, seen: seen.look and seen.look.at > asked)

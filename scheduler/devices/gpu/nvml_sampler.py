@@ -6,8 +6,8 @@ started from a copy in the run's directory.
 
     begin   {"find": true, "skip": [index]}: answered with {"node": {...}}; else with {"ready": 1}; or {"failed": [...]}
             {"cards": true}: answered with {"cards": [...]}, and that is all
-    order   {"gpus": [[uuid, bus, index, part]], "attempts": {name: [shim, [uuid], settled]}, "other_shims": [shim],
-             "divided": [[index, [uuid]]]}
+    order   {"gpus": [[uuid, bus, index, part]], "attempts": {name: [shim, [uuid], settled, guest]},
+             "others": [[shim, guest]], "divided": [[index, [uuid]]]}; a guest may be 0
     round   {"looks": {uuid: {...} or {"failed": [...]}}, "pids": {pid: [owner, age, uid]}, "clients": [name],
              "divided": [[{...}]] of GPUs that are divided in another way than the order says}
 
@@ -41,7 +41,7 @@ from scheduler.devices.gpu.nvml_library import (
     Library,
     NvmlFailure,
 )
-from scheduler.devices.gpu.process_owner import ProcessOwners, has_container_client
+from scheduler.devices.gpu.process_owner import ProcessOwners, has_container_client, roots
 from scheduler.devices.sampler_protocol import Board, serve, tell
 from scheduler.runtime.shim import children_finder, descendants
 
@@ -264,7 +264,7 @@ class GpuSampler:
         self._errors = CriticalErrors(library)
         self._divisions = GpuDivisions(library)
         self._gpus: dict[str, SampledGpu] = {}
-        self._attempts: dict[str, tuple[int, list[str], bool]] = {}
+        self._attempts: dict[str, tuple[int, list[str], bool, int]] = {}
         self._clients: list[str] = []
         self._clients_at = 0.0
         self._high: dict[str, int] = {}
@@ -278,8 +278,8 @@ class GpuSampler:
         }
         self._divisions.order(said["divided"])
         self._attempts = {name: tuple(rest) for name, rest in said["attempts"].items()}
-        roots = {shim: name for name, (shim, _, _) in self._attempts.items()}
-        self._owners.order({**{shim: f"!{shim}" for shim in said["other_shims"]}, **roots})
+        own = {name: (shim, guest) for name, (shim, _, _, guest) in self._attempts.items()}
+        self._owners.order(roots(own, said["others"]))
 
     def look(self) -> dict[str, Any]:
         """Take one sample of everything."""
@@ -307,13 +307,13 @@ class GpuSampler:
         if now - self._clients_at >= SELDOM:
             self._clients_at = now
             children = children_finder()
-            hidden = [(name, shim) for name, (shim, gpus, _) in self._attempts.items() if gpus and name not in seen]
+            hidden = [(name, shim) for name, (shim, gpus, *_) in self._attempts.items() if gpus and name not in seen]
             self._clients = [name for name, shim in hidden if has_container_client(descendants(shim, children))]
         return self._clients
 
     def rest(self, cost: float) -> float:
         """Return the seconds until the next round."""
-        here = [settled for _, gpus, settled in self._attempts.values() if gpus]
+        here = [settled for _, gpus, settled, _ in self._attempts.values() if gpus]
         rising = not all(here) or time.monotonic() - self._risen_at < RISEN
         period = IDLE if not here else FAST if rising else CALM
         return min(LONGEST, max(period, cost * SHARE))

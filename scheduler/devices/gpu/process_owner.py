@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from scheduler.runtime.shim import children_finder, descendants
@@ -102,7 +102,7 @@ class ProcessOwners:
         for _ in range(1000):
             if pid in self.roots:
                 return self.roots[pid]
-            if seen is None or seen.parent <= 1:
+            if seen is None or seen.parent < 1:
                 break
             pid, seen = seen.parent, process(seen.parent)
         return ""
@@ -119,6 +119,15 @@ class ProcessOwners:
                 for inner in pids_outside_in(below)[1:]
             }
         return self._inside.get(pid, "")
+
+
+def roots(own: Mapping[str, tuple[int, int]], others: Iterable[tuple[int, int]]) -> dict[int, str]:
+    """Return the owners of trees by the processes at their roots: the shims, and the guests of leases.
+
+    `own` has (shim, guest) by attempt, `others` those of other leases; 0 is no guest.
+    """
+    found = {root: f"!{shim}" for shim, guest in others for root in (shim, guest) if root}
+    return found | {root: name for name, pair in own.items() for root in pair if root}
 
 
 def _as_this_proc_counts(roots: dict[int, str]) -> dict[int, str]:

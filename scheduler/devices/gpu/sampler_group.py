@@ -71,7 +71,7 @@ class SamplerGroup:
         self._gpus: dict[str, InstalledGpu] = {}
         self._dying: list[SamplerChild] = []
         self._deaths: deque[float] = deque(maxlen=MOST_DEATHS)
-        self._watched: Mapping[str, Any] = {"attempts": {}, "other_shims": []}
+        self._watched: Mapping[str, Any] = {"attempts": {}, "others": []}
         self._divided: Sequence[tuple[int, Sequence[str]]] = ()
         self._changes: list[list[dict[str, Any]]] = []
         self._news: list[str] = []
@@ -109,9 +109,9 @@ class SamplerGroup:
         changes, self._changes = self._changes, []
         return changes
 
-    def tell(self, attempts: Mapping[str, Any], other_shims: Iterable[int]) -> None:
-        """Set the attempts and shims to which processes are attributed from now on."""
-        watched = {"attempts": attempts, "other_shims": sorted(other_shims)}
+    def tell(self, attempts: Mapping[str, Any], others: Mapping[int, int]) -> None:
+        """Set the attempts and trees to which processes are attributed from now on."""
+        watched = {"attempts": attempts, "others": sorted(others.items())}
         if watched != self._watched:
             self._watched = watched
             for group in self._groups:

@@ -1,7 +1,7 @@
 """The sampler child of the host: reads from /proc what trees of processes hold.
 
-Orders (`sampler_protocol`): `{"trees": {name: [pid, activity, [log, progress, result, kept, names, watched]]},
-"other_shims": [pid], "groups": [[limit, usage, stat]]}`; the six texts are what a `MetricReader` is made from.
+Orders (`sampler_protocol`): `{"trees": {name: [pid, guest, activity, [log, progress, result, kept, names, watched]]},
+"others": [[pid, guest]], "groups": [[limit, usage, stat]]}`; the six texts are what a `MetricReader` is made from.
 Answers: `{"trees": {name: [used, peak, progress, processor seconds, rested, metrics]}, "other_use": {pid: used},
 "at": began, "free": bytes, "readings": {name: [[metric, value, step]]}, "ended": {name: readings}}`. Progress is
 [epochs done, of], processor seconds are null unless `activity` is true, and metrics are null unless they have changed:
@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from scheduler.devices.host.activity import Activity
 from scheduler.devices.host.cgroups import Group, left
 from scheduler.devices.metric_reader import MetricReader
 from scheduler.devices.sampler_protocol import Board, serve
-from scheduler.runtime.shim import children_finder, descendants
+from scheduler.runtime.shim import children_finder, lease_members
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 FAST, SLOW = 0.1, 1.0
@@ -46,8 +46,10 @@ LONGEST_LOOK = 0.02
 class Tree:
     """The memory and progress of one attempt's processes, as far as they were measured."""
 
-    def __init__(self, pid: int, files: MetricReader | None = None) -> None:
+    def __init__(self, pid: int, files: MetricReader | None = None, guest: int = 0) -> None:
         self.pid = pid
+        self.guest = guest
+        """The process outside of its shim's tree that it holds devices for, with its descendants; 0: none."""
         self.files = files
         """The reader of its epochs and metrics; None where they are not asked for."""
         self.activity: Activity | None = None
@@ -63,10 +65,10 @@ class Tree:
         """The ratio of PSS to the sum of RSS at that time."""
         self._next_look = 0.0
 
-    def look(self, children: Callable[[int], list[int]]) -> bool:
+    def look(self, children: Callable[[int], list[int]], shims: Collection[int] = ()) -> bool:
         """Take one sample; return whether the peak rose."""
         before = self.peak
-        pids = descendants(self.pid, children)
+        pids = lease_members(self.pid, self.guest, children, shims)
         rss = sum(resident(pid) for pid in pids)
         if len(pids) == 1:
             self.used = rss
@@ -189,7 +191,8 @@ class HostSampler:
     def __init__(self, board: Board) -> None:
         self._board = board
         self.trees: dict[str, Tree] = {}
-        self.other_shims: list[int] = []
+        self.others: list[tuple[int, int]] = []
+        """The shims of other leases, each with the guest of its lease."""
         self._groups: list[Group] = []
         self._last_rise = time.monotonic()
         self._ended: list[tuple[str, Tree]] = []
@@ -203,24 +206,25 @@ class HostSampler:
         """Take a new list of trees and processes; what was on the old list keeps its history."""
         known = self.trees
         self.trees = {}
-        for name, (pid, activity, files) in said["trees"].items():
+        for name, (pid, guest, activity, files) in said["trees"].items():
             old = known.pop(name, None)
-            self.trees[name] = old if old is not None and old.pid == pid else Tree(pid, MetricReader(*files))
+            self.trees[name] = old if old is not None and old.pid == pid else Tree(pid, MetricReader(*files), guest)
             self.trees[name].attend(activity)
             if old is None:
                 self._last_rise = time.monotonic()
         self._ended += known.items()
-        self.other_shims = said["other_shims"]
+        self.others = [(shim, guest) for shim, guest in said["others"]]
         self._groups = said.get("groups", [])
 
     def look(self) -> dict[str, Any]:
         """Take one sample of everything."""
         at, before, children = time.monotonic(), available(self._groups), children_finder()
+        shims = {*(tree.pid for tree in self.trees.values()), *(shim for shim, _ in self.others)}
         for name, tree in self.trees.items():
             self._announce(name)
-            if tree.look(children):
+            if tree.look(children, shims):
                 self._last_rise = time.monotonic()
-        other_use = {pid: self._held_by(pid, children) for pid in self.other_shims}
+        other_use = {pid: self._held_by(pid, guest, children, shims) for pid, guest in self.others}
         ended = self._read_files()
         readings = {name: news for name, tree in self.trees.items() if (news := tree.news())}
         trees = {name: tree.told() for name, tree in self.trees.items()}
@@ -247,9 +251,9 @@ class HostSampler:
         self._files_at = now + self._files_cost * SHARE
         return ended
 
-    def _held_by(self, shim: int, children: Callable[[int], list[int]]) -> int:
+    def _held_by(self, shim: int, guest: int, children: Callable[[int], list[int]], shims: set[int]) -> int:
         self._announce(f"!{shim}")
-        return sum(private(pid) for pid in descendants(shim, children))
+        return sum(private(pid) for pid in lease_members(shim, guest, children, shims))
 
     def _announce(self, name: str) -> None:
         self._board.begin(name)
@@ -257,7 +261,7 @@ class HostSampler:
 
     def rest(self, cost: float) -> float | None:
         """Return the seconds until the next sample; None if there is nothing to sample."""
-        if not self.trees and not self.other_shims:
+        if not self.trees and not self.others:
             return FAST if self._ended else None
         calm = time.monotonic() - self._last_rise > CALM
         return max(SLOW if calm else FAST, (cost - self._files_cost) * SHARE)

@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from scheduler.core.leases import NO_UNNAMED, UnnamedShim
+from scheduler.core.leases import NO_UNNAMED, Trees, UnnamedShim
 from scheduler.core.model import HOST
 from scheduler.core.ports import Key, Sample, StepReading, Watched
 from scheduler.devices import sampler_child
@@ -91,7 +91,7 @@ class HostWatcher:
         self._code = code
         self._groups = list(groups)
         self._attempts: Mapping[Key, Watched] = {}
-        self._others: frozenset[int] = frozenset()
+        self._others: Trees = {}
         self._order: dict[str, Any] = {}
         """The last order for the child."""
         self._unsent, self._send_at = False, 0.0
@@ -119,15 +119,15 @@ class HostWatcher:
     def watch(
         self,
         attempts: Mapping[Key, Watched],
-        other_shims: frozenset[int],
+        others: Trees,
         _unnamed: frozenset[UnnamedShim] = NO_UNNAMED,
     ) -> None:
         """Have these attempts and the trees of these shims sampled; the child gets a new order soon, if they have
         changed.
         """
-        self._asked = {shim: since for shim, since in self._asked.items() if shim in other_shims}
-        self._attempts, self._others = attempts, other_shims
-        self._here = frozenset((*(f"{task}.{attempt}" for task, attempt in attempts), *map(str, other_shims)))
+        self._asked = {shim: since for shim, since in self._asked.items() if shim in others}
+        self._attempts, self._others = attempts, others
+        self._here = frozenset((*(f"{task}.{attempt}" for task, attempt in attempts), *map(str, others)))
         self._unsent = True
         self._send_if_due()
 
@@ -145,12 +145,14 @@ class HostWatcher:
         self._order = order
         if self._child is not None:
             self._child.order(order)
-        elif order["trees"] or order["other_shims"]:
+        elif order["trees"] or order["others"]:
             self._start(now)
 
     def _said(self) -> dict[str, Any]:
-        trees = {f"{task}.{attempt}": [w.shim, w.activity, w.files] for (task, attempt), w in self._attempts.items()}
-        return {"trees": trees, "other_shims": sorted(self._others), "groups": self._groups}
+        trees = {
+            f"{task}.{attempt}": [w.shim, w.guest, w.activity, w.files] for (task, attempt), w in self._attempts.items()
+        }
+        return {"trees": trees, "others": sorted(self._others.items()), "groups": self._groups}
 
     def _start(self, now: float) -> None:
         """Start a child with the newest order, if that is due."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from scheduler.core.attempts.mps_policy import CLIENT, TURNS
-from scheduler.core.leases import NO_UNNAMED, UnnamedShim
+from scheduler.core.leases import NO_UNNAMED, Trees, UnnamedShim
 from scheduler.core.model import Placement
 from scheduler.core.ports import Key, MpsLaunch, Sample, Watched
 from scheduler.devices.mps import terminate_client
@@ -179,7 +179,7 @@ class MpsSharing:
     def watch(
         self,
         attempts: Mapping[Key, Watched],
-        _other_shims: frozenset[int],
+        _others: Trees,
         _unnamed: frozenset[UnnamedShim] = NO_UNNAMED,
     ) -> None:
         """Find out whether each new attempt under MPS became a client."""

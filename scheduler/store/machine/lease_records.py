@@ -11,6 +11,7 @@ from typing import Any
 
 from scheduler.core.leases import NO_OFFER, Lease, RoomOffer
 from scheduler.core.model import Placement
+from scheduler.core.tasks.guest import Guest
 from scheduler.runtime.shim import pack_block, start_time
 from scheduler.runtime.users import user_name_soon
 from scheduler.store.machine.locked_files import LockHolders
@@ -22,7 +23,7 @@ FIRST_NAMESPACE = 0xEFFFFFFC
 """The inode of the host's pid namespace; in a container /proc/locks leaves out locks of dead processes."""
 BY_SHIM = ".shim"
 """The suffix of a lease that was created again, and lives as long as the shim that it names."""
-LASTING = ("since", "expected", "locker", "namespace")
+LASTING = ("since", "expected", "locker", "namespace", "guest", "guest_id")
 """The fields of a record that never change after the lease was created."""
 
 
@@ -79,6 +80,7 @@ class LeaseKind(RecordKind[Lease]):
             expected=amount(said.get("expected", 0.0)),
             port=int(said.get("port", 0)),
             offer=_offer(said),
+            guest=_guest(said),
         )
 
     def nonsense(self, name: re.Match[str]) -> Lease:
@@ -93,6 +95,8 @@ class LeaseKind(RecordKind[Lease]):
             if file.is_free or _is_feigned(record, file):
                 return None
             record = replace(record, shim=0)
+        if record.guest and file.lockers.user(record.guest) != record.uid:
+            record = replace(record, guest=0)  # it has ended, or it belongs to another user, whatever the lease says
         return replace(record, unreadable=file.user()) if record.unreadable else record
 
 
@@ -110,6 +114,20 @@ def _offer(said: Mapping[str, Any]) -> RoomOffer:
     """Return what a record says about making room; a record without it makes none."""
     priority, asked_by = said.get("offer", (None, None))
     return RoomOffer(*(None if number is None else int(number) for number in (priority, asked_by)))
+
+
+def _guest(said: Mapping[str, Any]) -> int:
+    """Return the guest that a record names; 0 if that process has ended, or its number means nothing here."""
+    guest = int(said.get("guest", 0))
+    return guest if guest and said.get("guest_id") == process_identity(guest) else 0
+
+
+def guest_fields(guest: str) -> dict[str, Any]:
+    """Return the fields of a record for the guest of a task; none if it has none."""
+    if not guest:
+        return {}
+    one = Guest.read(guest)
+    return {"guest": one.pid, "guest_id": one.identity}
 
 
 def _identifiers(name: re.Match[str]) -> tuple[str, int, str, int, int]:

@@ -24,7 +24,7 @@ from scheduler.runtime.shim import BLOCK, unpack_block
 from scheduler.runtime.users import user_name_soon
 from scheduler.store.machine import device_reservations
 from scheduler.store.machine.lease_directory import open_trusted, owned_by
-from scheduler.store.machine.lease_records import BY_SHIM, LASTING, LEASES, namespace, stem, to_block
+from scheduler.store.machine.lease_records import BY_SHIM, LASTING, LEASES, guest_fields, namespace, stem, to_block
 from scheduler.store.machine.locked_files import holder
 from scheduler.store.machine.mutex import Mutex
 from scheduler.store.machine.ports import free_port
@@ -181,7 +181,7 @@ class FileLeaseRegistry:
         self._ports = {lease.port for lease in others}.union([one.port for one in self.own().values()])
         return others
 
-    def take(self, placement: Placement) -> HeldLease:
+    def take(self, placement: Placement, guest: str = "") -> HeldLease:
         """Write a placement's lease and lock it, before another scheduler can decide. Raise LeaseError.
 
         The lease names a port that no other one has, as far as `others` has returned them.
@@ -189,7 +189,7 @@ class FileLeaseRegistry:
         port = free_port(self._ports, crc32(f"{self._stem}{placement.task}.{placement.attempt}".encode()))
         self._ports.add(port)
         try:
-            return self._make(replace(placement, port=port), round(time.time(), 3))
+            return self._make(replace(placement, port=port), round(time.time(), 3), guest)
         except OSError as exc:
             raise LeaseError(f"cannot write a lease in {self.directory}: {exc.strerror}") from exc
 
@@ -213,7 +213,9 @@ class FileLeaseRegistry:
         closed = device_reservations.for_others(found, self.uid, user_name_soon)
         return SitePolicy(self._site.caps, closed, self._site.quotas)
 
-    def _make(self, placement: Placement, since: float, shim: int = 0, *, by_shim: bool = False) -> HeldLease:
+    def _make(
+        self, placement: Placement, since: float, guest: str, shim: int = 0, *, by_shim: bool = False
+    ) -> HeldLease:
         """Create the file of a lease under a new name, with its record in it and locked.
 
         An earlier lease of that attempt is replaced: no shim has it, or its file is gone.
@@ -222,6 +224,7 @@ class FileLeaseRegistry:
         self.drop(*key)
         lasting = {
             "since": since, "expected": placement.expected, "locker": os.getpid(), "namespace": namespace(),
+            **guest_fields(guest),
         }  # fmt: skip
         block = to_block(placement, shim, self._boot, lasting)
         name, fd = self._records.make(f"{self._stem}{key[0]}.{key[1]}.", block, BY_SHIM if by_shim else "")
@@ -265,8 +268,8 @@ class FileLeaseRegistry:
         self.has_moved = self.has_moved and bool(missing)
         return missing
 
-    def restore(self, living: Sequence[tuple[Placement, int]]) -> str:
-        """Create the leases of living attempts again, each with its shim; return a sentence about the lost ones.
+    def restore(self, living: Sequence[tuple[Placement, int, str]]) -> str:
+        """Create the leases of living attempts again, each with its shim and guest; return a sentence about them.
 
         This scheduler holds the lock of such a lease, because the attempt's shim has the lock of the removed file. So
         the lease lives by the shim that it names, too, and the next scheduler of the run locks it again. Raise
@@ -276,10 +279,10 @@ class FileLeaseRegistry:
             moved, self.has_moved = self.has_moved, False
             lost = 0
             try:
-                for placement, shim in living:
+                for placement, shim, guest in living:
                     before = self.own().get((placement.task, placement.attempt), OwnLease())
                     lost += not before.by_shim or bool(before.inode)
-                    self._make(placement, before.since or round(time.time(), 3), shim, by_shim=True)
+                    self._make(placement, before.since or round(time.time(), 3), guest, shim, by_shim=True)
             except OSError as exc:
                 self.has_moved = moved
                 raise LeaseError(f"cannot write a lease in {self.directory}: {exc.strerror}") from exc

@@ -108,7 +108,7 @@ class Eyes:
         self.tell()
 
     def tell(self, *other_shims: int) -> None:
-        self.gpus.watch(self.attempts, frozenset(other_shims))
+        self.gpus.watch(self.attempts, dict.fromkeys(other_shims, 0))
 
     def look(self, wait: float = 0.05) -> None:
         """Take in what there is."""
@@ -369,9 +369,9 @@ class TestAttribution:
         eyes.box.hold(0, one.pid(), 3 * GIB)
         eyes.until(lambda: eyes.unmanaged(0))
         lease = UnnamedShim(os.getuid() + uid, began + seconds, frozenset({eyes.box.uuids[device]}))
-        eyes.gpus.watch({}, frozenset(), frozenset({lease}))
+        eyes.gpus.watch({}, {}, frozenset({lease}))
         assert bool(eyes.unmanaged(0)) is counts
-        eyes.gpus.watch({}, frozenset())
+        eyes.gpus.watch({}, {})
         assert eyes.unmanaged(0), "it counts once no lease may have it"
 
     def test_process_without_a_lease_is_unmanaged(self, eyes: Eyes) -> None:

@@ -178,8 +178,8 @@ class TestModules:
 class TestPublicNames:
     NAMES = (
         "CallFailed", "CallFuture", "ConfigError", "ConfigManager", "Executor", "Failure", "Finished", "GPUTask",
-        "GPUTaskScheduler", "InputError", "NotPassed", "RemoteError", "SchedulerError", "StateError",
-        "SubmittedTasks", "Task", "UsageError", "run", "runs", "submit",
+        "GPUTaskScheduler", "InputError", "LeaseTimeout", "NoLease", "NotPassed", "ProcessLease", "RemoteError",
+        "SchedulerError", "StateError", "SubmittedTasks", "Task", "UsageError", "lease", "run", "runs", "submit",
     )  # fmt: skip
 
     def test_the_public_names_are_these(self) -> None:

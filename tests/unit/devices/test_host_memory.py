@@ -210,7 +210,7 @@ class TestGivenBack:
         self, groups: Cgroups, host: HostDevices, watcher: HostWatcher, trees: list[int]
     ) -> None:
         one, other = ((number, 1) for number in (1, 2))
-        watcher.watch({one: Watched(trees[0]), other: Watched(trees[1])}, frozenset())
+        watcher.watch({one: Watched(trees[0]), other: Watched(trees[1])}, {})
         used: dict[int, int] = {}
 
         def looked() -> bool:
@@ -220,7 +220,7 @@ class TestGivenBack:
         wait_until(looked)
         self.held(groups, 100 * MIB)
         assert host.snapshot()[0].free == 200 * MIB
-        watcher.watch({one: Watched(trees[0])}, frozenset())  # the other has ended: what it held is really free
+        watcher.watch({one: Watched(trees[0])}, {})  # the other has ended: what it held is really free
         assert host.snapshot()[0].free == 200 * MIB + used[2]
         wait_until(lambda: watcher.collect() and host.snapshot()[0].free == 700 * MIB)
 
@@ -234,7 +234,7 @@ class TestGivenBack:
     ) -> None:
         """As when the scheduler was stopped while others went on: its first look must not reserve the same memory
         twice."""
-        watcher.watch({(2, 1): Watched(trees[1])}, frozenset(trees[:1]))
+        watcher.watch({(2, 1): Watched(trees[1])}, {trees[0]: 0})
 
         def seen() -> int:
             mine = sum(sample.used[HOST] for sample in watcher.collect())
@@ -251,10 +251,10 @@ class TestGivenBack:
     def test_all_free_memory_counts_where_no_task_runs(
         self, groups: Cgroups, host: HostDevices, watcher: HostWatcher, trees: list[int]
     ) -> None:
-        watcher.watch({(1, 1): Watched(trees[0])}, frozenset())
+        watcher.watch({(1, 1): Watched(trees[0])}, {})
         wait_until(lambda: watcher.collect() and host.snapshot()[0].free == 200 * MIB)
         self.held(groups, 100 * MIB)
-        watcher.watch({}, frozenset())
+        watcher.watch({}, {})
         assert host.snapshot()[0].free == 700 * MIB
 
 
@@ -262,9 +262,7 @@ def test_pipe_in_place_of_the_progress_file_does_not_block_the_sampler(tmp_path:
     """A blocked sampler would measure no task any more."""
     os.mkfifo(tmp_path / "progress")
     child = SamplerChild(sampler_child.HOST, PACKAGE.parent)
-    child.order(
-        {"trees": {"1.1": [os.getpid(), False, ["", str(tmp_path / "progress"), "", "", ""]]}, "other_shims": []}
-    )
+    child.order({"trees": {"1.1": [os.getpid(), 0, False, ["", str(tmp_path / "progress"), "", "", ""]]}, "others": []})
     try:
         assert wait_until(lambda: child.answers(time.monotonic()), 20)
     finally:

@@ -116,13 +116,13 @@ def test_silent_daemon_closes_its_gpu_and_is_not_replaced_at_once(bench: Bench) 
 def test_client_is_reported_once(bench: Bench) -> None:
     with subprocess.Popen([sys.executable, "-c", "import os, time; os.fork(); time.sleep(60)"]) as shim:
         task = wait_until(lambda: Path(f"/proc/{shim.pid}/task/{shim.pid}/children").read_text().split())[0]
-        bench.mps.watch({(7, 1): Watched(shim.pid, reservation={UUID: GIB}, mps=True)}, frozenset())
+        bench.mps.watch({(7, 1): Watched(shim.pid, reservation={UUID: GIB}, mps=True)}, {})
         with bench.client(int(task)):
             (sample,) = wait_until(bench.mps.collect)
         shim.kill()
         os.kill(int(task), 9)
     assert (sample.task, sample.attempt, sample.mps) == (7, 1, "client")
-    bench.mps.watch({(7, 1): Watched(shim.pid, reservation={UUID: GIB}, mps=True)}, frozenset())
+    bench.mps.watch({(7, 1): Watched(shim.pid, reservation={UUID: GIB}, mps=True)}, {})
     wait_until(bench.looks())
     assert bench.mps.collect() == []
     assert bench.mps.troubles() == []

@@ -31,7 +31,7 @@ from pathlib import Path
 from scheduler.core.ports import Watched
 from scheduler.devices.host.sampler_client import HostWatcher
 watcher = HostWatcher(Path(sys.argv[1]))
-watcher.watch({(1, 1): Watched(os.getpid())}, frozenset())
+watcher.watch({(1, 1): Watched(os.getpid())}, {})
 while not watcher.collect():
     time.sleep(0.01)
 print(watcher._child.pid, flush=True)
@@ -57,7 +57,7 @@ class Watching:
     def watch(self, tasks: int, first: int = 1) -> None:
         shim = Watched(self.tree.pid, files=("/nowhere/" + "x" * 100, "", "", "", ""))
         living = {(task, 1): shim for task in range(first, first + tasks)}
-        self.call(lambda: self.watcher.watch(living, frozenset()))
+        self.call(lambda: self.watcher.watch(living, {}))
 
     def collect(self) -> list[int]:
         """Take in what there is: the tasks of the newest answer."""
@@ -205,7 +205,7 @@ def test_last_samples_of_a_failed_sampler_count_until_the_next_look(looking: Wat
     """Otherwise memory that a task still uses would count as free."""
     with subprocess.Popen(["sh", "-c", "sleep 600 & wait"], start_new_session=True) as tree:
         try:
-            looking.call(lambda: looking.watcher.watch({(1, 1): Watched(tree.pid)}, frozenset()))
+            looking.call(lambda: looking.watcher.watch({(1, 1): Watched(tree.pid)}, {}))
             wait_until(lambda: looking.collect() and looking.watcher._held.get("1.1"))
             seen = looking.watcher.free(1 << 60)
             os.kill(looking.child.pid, signal.SIGKILL)
@@ -244,7 +244,7 @@ def test_sampler_that_waits_for_a_processor_is_not_silent(looking: Watching, mon
     looking.until_seen(1)
     child = looking.child
     stop(child)
-    child.order({"trees": {}, "other_shims": []})
+    child.order({"trees": {}, "others": []})
     now = time.monotonic()
     monkeypatch.setattr("scheduler.devices.sampler_child._state", lambda pid: (b"R", ()))
     assert [child.silence(now + second) for second in range(10)] == [0.0] * 10
@@ -258,7 +258,7 @@ def test_time_in_which_the_scheduler_was_stopped_does_not_count_as_silence(looki
     looking.until_seen(1)
     child = looking.child
     stop(child)
-    child.order({"trees": {}, "other_shims": []})
+    child.order({"trees": {}, "others": []})
     now = time.monotonic()
     child.silence(now)
     assert child.silence(now + 3600) <= 1.0

@@ -10,7 +10,7 @@ from scheduler.core.attempts.launch_spec import TaskEnvironment
 from scheduler.core.brain import Brain
 from scheduler.core.causes import DependencyStep
 from scheduler.core.events import Depended, Event, Exited
-from scheduler.core.leases import NO_UNNAMED, UnnamedShim
+from scheduler.core.leases import NO_UNNAMED, Trees, UnnamedShim
 from scheduler.core.model import DeviceBudget, Placement
 from scheduler.core.ports import Key, Watched
 from scheduler.errors import StateError
@@ -81,10 +81,10 @@ class Told(SimulatedWatcher):
     told: frozenset[Key] = frozenset()
 
     def watch(
-        self, attempts: Mapping[Key, Watched], other_shims: frozenset[int], unnamed: frozenset[UnnamedShim] = NO_UNNAMED
+        self, attempts: Mapping[Key, Watched], others: Trees, unnamed: frozenset[UnnamedShim] = NO_UNNAMED
     ) -> None:
         self.told = frozenset(attempts)
-        super().watch(attempts, other_shims, unnamed)
+        super().watch(attempts, others, unnamed)
 
 
 class Asked(SimulatedDevices):

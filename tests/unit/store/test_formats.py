@@ -28,6 +28,7 @@ from scheduler.runtime.paths import RunPaths
 from scheduler.runtime.settings import Settings
 from scheduler.store.machine import device_reservations
 from scheduler.store.machine.device_reservations import DeviceReservation
+from scheduler.store.machine.lease_records import living, process_identity
 from scheduler.store.machine.leases import FileLeaseRegistry
 from scheduler.store.profiles import ProfileStore
 from scheduler.store.run import schema, shell_state
@@ -139,6 +140,20 @@ def test_leases_have_format_1(tmp_path: Path) -> None:
         "version": 1, "shim": 0, "shim_id": "", "boot": "a boot", "bytes": {HOST: GIB}, "load": {HOST: 1.5},
         "offer": [None, None],
     }  # fmt: skip
+    registry.close()
+
+
+def test_a_lease_for_a_guest_names_its_pid_and_its_identity_and_keeps_them(tmp_path: Path) -> None:
+    registry = FileLeaseRegistry(tmp_path / "leases", "1-a", "a boot")
+    me = process_identity(os.getpid())
+    placement = Placement(7, 2, Purpose.RUN, {HOST: GIB}, 1.5, EstimateSource.DECLARED)
+    with registry.deciding() as transaction:
+        held = transaction.take(placement, f"{os.getpid()}:{me}:ab-1")
+    registry.rewrite(placement, 0)
+    said = record(tmp_path / "leases")
+    assert (said["version"], said["guest"], said["guest_id"]) == (1, os.getpid(), me)
+    assert [lease.guest for lease in living(tmp_path / "leases")] == [os.getpid()]
+    os.close(held.fd)
     registry.close()
 
 

@@ -135,7 +135,7 @@ class TestPorts:
         for name in os.listdir(leases):
             if name[0].isdigit():
                 (leases / name).unlink()
-        registry.restore([(placed, os.getpid())])
+        registry.restore([(placed, os.getpid(), "")])
         assert [lease.port for lease in living(leases)] == [port]
         registry.close()
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 from scheduler.core.attempts.attempt_publisher import CHECKING, NAMING, AttemptPublisher
 from scheduler.core.causes import ResizeCause
 from scheduler.core.events import Resized, Started
-from scheduler.core.leases import NO_OFFER, NO_UNNAMED, Lease, RoomOffer, UnnamedShim
+from scheduler.core.leases import NO_OFFER, NO_UNNAMED, Lease, RoomOffer, Trees, UnnamedShim
 from scheduler.core.model import HOST, Placement
 from scheduler.core.ports import Key, Watched
 from scheduler.simulation.devices import SimulatedWatcher
@@ -21,14 +21,14 @@ LEASE = Lease("0.1-a.1.1.x", 7, "1-a", 1, 1, 0, {"GPU-0": 1 << 30, HOST: 1 << 20
 class Told(SimulatedWatcher):
     """A watcher that keeps what it was last told of shims."""
 
-    shims: frozenset[int] = frozenset()
+    shims: Trees = {}  # noqa: RUF012 - it is only replaced
     attempts: Mapping[Key, Watched] = {}
     unnamed: frozenset[UnnamedShim] = NO_UNNAMED
 
     def watch(
-        self, attempts: Mapping[Key, Watched], other_shims: frozenset[int], unnamed: frozenset[UnnamedShim] = NO_UNNAMED
+        self, attempts: Mapping[Key, Watched], others: Trees, unnamed: frozenset[UnnamedShim] = NO_UNNAMED
     ) -> None:
-        self.shims, self.unnamed, self.attempts = other_shims, unnamed, dict(attempts)
+        self.shims, self.unnamed, self.attempts = others, unnamed, dict(attempts)
 
 
 def publisher() -> tuple[AttemptPublisher, Told, Simulation]:
@@ -42,15 +42,15 @@ def publisher() -> tuple[AttemptPublisher, Told, Simulation]:
 def test_samplers_know_the_shims_of_other_leases_before_the_decision_that_met_them() -> None:
     made, watcher, _ = publisher()
     made.meet([replace(LEASE, shim=4711)])
-    assert (watcher.shims, watcher.unnamed) == ({4711}, frozenset())
+    assert (watcher.shims, watcher.unnamed) == ({4711: 0}, frozenset())
 
 
 def test_lease_without_a_shim_is_told_with_its_user_its_devices_and_the_time_it_was_taken() -> None:
     made, watcher, _ = publisher()
     made.meet([LEASE, replace(LEASE, reserved={HOST: 1 << 20})])
-    assert (watcher.shims, watcher.unnamed) == (frozenset(), {UnnamedShim(7, 50.0, frozenset({"GPU-0"}))})
+    assert (watcher.shims, watcher.unnamed) == ({}, {UnnamedShim(7, 50.0, frozenset({"GPU-0"}))})
     made.meet([replace(LEASE, shim=4711)])
-    assert (watcher.shims, watcher.unnamed) == ({4711}, frozenset())
+    assert (watcher.shims, watcher.unnamed) == ({4711: 0}, frozenset())
 
 
 def test_adopted_attempt_has_an_unnamed_shim_until_it_is_known_or_over() -> None:
@@ -109,8 +109,8 @@ class Register:
         self.written.append((placement.task, shim, offer))
         return True
 
-    def restore(self, living: Sequence[tuple[Placement, int]]) -> str:
-        self.restored += [(placement.task, shim) for placement, shim in living]
+    def restore(self, living: Sequence[tuple[Placement, int, str]]) -> str:
+        self.restored += [(placement.task, shim) for placement, shim, _ in living]
         return f"{len(living)} restored"
 
     def forget(self, task: int, attempt: int) -> None:

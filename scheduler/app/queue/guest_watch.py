@@ -1,0 +1,74 @@
+"""The guests of waiting tasks: a lease that waits is cancelled when the process that asked for it ends."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Sequence
+
+from scheduler.core.brain import Brain
+from scheduler.core.control.request_kinds import Verb
+from scheduler.core.model import State
+from scheduler.core.ports import Happening, Request
+from scheduler.core.tasks.guest import Guest
+from scheduler.runtime.shim import boot_id
+from scheduler.store.machine.lease_records import namespace, process_identity
+
+
+class GuestWatch:
+    """The ends of the guests of a queue, as requests to cancel the tasks of theirs that wait.
+
+    A task that runs ends by its holder.
+    """
+
+    def __init__(self, brain: Brain) -> None:
+        """Watch the guests of all tasks that the brain knows, and of those that come."""
+        self._brain = brain
+        self._read = 0
+        """The number of terms whose guests are known."""
+        self._epoll = select.epoll()
+        self._guests: dict[int, str] = {}
+        """The living guests by the descriptors that tell their ends."""
+        self._ended: set[str] = set()
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when a guest has ended."""
+        return self._epoll.fileno()
+
+    def collect(self) -> Sequence[Happening]:
+        """Return the requests for guests that have ended."""
+        for text in {terms.guest for terms in self._brain.terms[self._read :]} - {"", *self._guests.values()}:
+            self._watch(text)
+        self._read = len(self._brain.terms)
+        for fd, _ in self._epoll.poll(0) if self._guests else ():
+            self._ended.add(self._guests.pop(fd))
+            os.close(fd)
+        if not self._ended:
+            return ()
+        ended, self._ended = self._ended, set()
+        waiting = self._brain.task_table.in_state(State.WAITING)
+        tasks = tuple(task for task in waiting if self._brain.terms_of(task).guest in ended)
+        return [Request(Verb.CANCEL, tasks)] if tasks else ()
+
+    def _watch(self, text: str) -> None:
+        guest = Guest.read(text)
+        if guest.boot == boot_id() and guest.identity.partition(".")[0] != str(namespace()):
+            return  # its pid means nothing here: its holder will say so
+        try:
+            fd = os.pidfd_open(guest.pid)
+        except OSError:
+            self._ended.add(text)
+            return
+        if (guest.boot, guest.identity) != (boot_id(), process_identity(guest.pid)):
+            os.close(fd)
+            self._ended.add(text)
+            return
+        self._guests[fd] = text
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def close(self) -> None:
+        """Close all descriptors."""
+        self._epoll.close()
+        for fd in self._guests:
+            os.close(fd)
+        self._guests.clear()
