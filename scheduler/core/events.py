@@ -302,7 +302,7 @@ FORMATS: dict[type[Event], _Fields] = {
     Placement: (
         ("task", _REQUIRED), ("attempt", _REQUIRED), ("purpose", _REQUIRED), ("reservation", _REQUIRED),
         ("cores", _REQUIRED), ("source", _REQUIRED), ("alone", False), ("told", 0), ("busy", 0.0), ("expected", 0.0),
-        ("percentage", 0), ("fence", 0), ("ram_expected", False), ("visible", ()), ("port", 0),
+        ("percentage", 0), ("fence", 0), ("ram_expected", False), ("visible", ()), ("port", 0), ("node", ""),
     ),
     Started: (
         ("task", _REQUIRED), ("attempt", _REQUIRED), ("pid", _REQUIRED), ("start", _REQUIRED), ("shim", 0),

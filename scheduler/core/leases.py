@@ -64,6 +64,8 @@ class Lease:
     offer: RoomOffer = NO_OFFER
     guest: int = 0
     """The process outside of its shim's tree for which it holds devices, with its descendants; 0: none."""
+    node: str = ""
+    """The node on which it is; empty: this machine. Its devices are named as on that node."""
     used: Mapping[str, int] = field(default_factory=dict)
     """Bytes that its process tree uses now; its file does not contain them. If the use cannot be measured it counts
     as none: that wastes memory, but never overcommits it.

@@ -23,6 +23,16 @@ NAMED = "name:"
 """The prefix of a slot's key."""
 
 
+def host_of(node: str) -> str:
+    """Return the key of a node's host among the devices of a run: `host@NODE`, or `host` for the machine itself."""
+    return f"{HOST}@{node}" if node else HOST
+
+
+def on_node(key: str, node: str) -> str:
+    """Return the key among the devices of a run for what the node itself calls by this key."""
+    return f"{HOST}@{node}" if node and key == HOST else key
+
+
 def gpus_in(keys: Iterable[str]) -> tuple[str, ...]:
     """Return the GPUs among these devices in order, without the host and slots."""
     return tuple([key for key in keys if key != HOST and not key.startswith(NAMED)])
@@ -250,6 +260,22 @@ class Device:
     """The number of the MIG instance on its GPU; -1: not an instance."""
     cards: tuple[str, ...] | None = None
     """For a slot, the keys of its GPUs, empty if they are unknown; None: not a slot."""
+    node: str = ""
+    """The node that it belongs to; empty: this machine, the only one of its run.
+
+    All devices of a run have a node, or none has. The key of a node's host is `host_of(node)`; a GPU's UUID is its key
+    on every node. Labels are unique in a run, and begin with the node: `n1 GPU 0`, `n1 host`.
+    """
+
+    @property
+    def key_there(self) -> str:
+        """The key by which its own node knows it, and by which reservations, samples and leases there name it."""
+        return HOST if self.is_host else self.key
+
+    @property
+    def is_host(self) -> bool:
+        """True for the RAM of the machine, or of a node."""
+        return self.key == (f"{HOST}@{self.node}" if self.node else HOST)
 
     @property
     def is_slot(self) -> bool:
@@ -314,6 +340,9 @@ class DeviceBudget:
     """The power that it draws, if known."""
     strayed: tuple[tuple[int, int], ...] = ()
     """Tasks of this run that use this GPU although they were not given it, each with the bytes that it uses."""
+    away: str = ""
+    """Why nothing starts on it for now: its node has not been heard of. What runs there may run on, so that, unlike
+    `closed`, this is no reason for how an attempt ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +389,8 @@ class Waiter:
     """True if capacity was kept, or devices were drained, for its user in vain, since that user last took any."""
     who: str = ""
     """Its user and process, in the form used by messages."""
+    node: str = ""
+    """The node on which it waits; its ticket names devices as that node does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +413,7 @@ class Machine:
     leases: tuple[Lease, ...] = ()
     """Live leases of other runs; this run's reservations are in the Brain."""
     used: Mapping[tuple[int, int], Mapping[str, int]] = field(default_factory=dict)
-    """The last measured use of this run's attempts, by (task, attempt)."""
+    """The last measured use of this run's attempts, by (task, attempt), and by device as the node of each names it."""
     ended: Mapping[str, float] = field(default_factory=dict)
     """The time at which an attempt of this run last ended on a device: its memory may not be free again yet."""
     uid: int = -1
@@ -405,7 +436,8 @@ class Placement:
     attempt: int
     purpose: Purpose
     reservation: Mapping[str, int]
-    """Bytes by device; the GPUs are in the order in which the task sees them."""
+    """Bytes by device, as its node names them: its RAM is under `host`. The GPUs are in the order in which the task
+    sees them. All events, samples and leases of the attempt name devices in this way."""
     cores: float
     source: EstimateSource
     alone: bool = False
@@ -425,6 +457,15 @@ class Placement:
     """The GPUs that it sees while it runs on the host, in its order: it is known to use none, but may begin to."""
     port: int = 0
     """The network port that is kept for the attempt; 0: none."""
+    node: str = ""
+    """The node on which all of it is; empty: this machine."""
+
+    @property
+    def by_device(self) -> Mapping[str, int]:
+        """The reservation by the keys of the run's devices."""
+        if not self.node or HOST not in self.reservation:
+            return self.reservation
+        return {on_node(key, self.node): bytes_ for key, bytes_ in self.reservation.items()}
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -465,7 +506,7 @@ class Placement:
 
     def load_on(self, device: Device) -> float:
         """Return the load that the placement adds to a device."""
-        if device.key == HOST:
+        if device.is_host:
             return self.cores
         return self.busy if device.key in self.reservation and not device.key.startswith(NAMED) else 0.0
 

@@ -15,8 +15,7 @@ from scheduler.core.leases import NO_OFFER, RoomOffer
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, NO_TASK, EstimateSource, Placement, Purpose, State, Terms
 from scheduler.core.placement.capacity import CapacityView
-from scheduler.core.placement.request import ResourceRequest
-from scheduler.core.placement.request_cache import RequestCache
+from scheduler.core.placement.request import RequestCache, ResourceRequest
 from scheduler.core.profiling import estimator, observation, own_peak, without_gpu
 from scheduler.core.profiling.class_profile import Observation, PredictedPeak, Profile
 from scheduler.core.profiling.profile_index import ProfileIndex

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scheduler.app.simulate import simulated_run
@@ -37,6 +37,7 @@ from scheduler.core.model import (
     RankOrder,
     Spec,
     Terms,
+    host_of,
 )
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.ports import Key, Launch, Request
@@ -96,6 +97,16 @@ def host(total: Size = "24GiB", free: Size | None = None, cores: float = 4, cap:
 def gpu(number: int = 0, total: Size = "24GiB", free: Size | None = None, cap: Size | None = None) -> DeviceBudget:
     """Make one GPU."""
     return budget(f"GPU-{number}", total, free, 1.0, cap, index=number)
+
+
+def node(name: str, *devices: DeviceBudget) -> list[DeviceBudget]:
+    """Make these devices those of one of several nodes; keys of GPUs become `GPU-NODE-0`."""
+    return [replace(one, device=_on(one.device, name)) for one in devices]
+
+
+def _on(device: Device, name: str) -> Device:
+    key = host_of(name) if device.key == HOST else device.key.replace("GPU-", f"GPU-{name}-")
+    return replace(device, key=key, label=f"{name} {device.label}", node=name)
 
 
 def slot(name: str, *cards: str, place: int = 0) -> DeviceBudget:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress, count
 from math import inf
@@ -10,8 +11,16 @@ from operator import is_not
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.leases import Lease
-from scheduler.core.model import HOST, DeviceBudget, Machine, Placement
-from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, LeaseSums, capacity_of, is_called, sums_on
+from scheduler.core.model import DeviceBudget, Machine, Placement
+from scheduler.core.placement.device_capacity import (
+    ENOUGH,
+    DeviceCapacity,
+    LeaseSums,
+    capacity_of,
+    is_called,
+    largest,
+    sums_on,
+)
 from scheduler.core.queue.released import Released
 from scheduler.values import dataclass
 
@@ -75,6 +84,24 @@ def is_open(room: DeviceCapacity, rules: SchedulingConfig) -> bool:
     return room.residents == 0 or rules.slots is not None or (room.bytes > 0 and room.load > ENOUGH)
 
 
+class NodeTable:
+    """The nodes of a run and what each has; one machine is a node without a name."""
+
+    def __init__(self, budgets: Sequence[DeviceBudget]) -> None:
+        devices = [budget.device for budget in budgets]
+        self.names = tuple(dict.fromkeys(device.node for device in devices))
+        self.hosts = {device.node: device.key for device in devices if device.is_host}
+        """The key of the host of each node whose host is a device of the run."""
+        self.host_labels = frozenset(device.label for device in devices if device.is_host)
+        hosts = [largest(budget.device, budget.cap) for budget in budgets if budget.device.is_host]
+        self.smallest_host = min(hosts, default=0)
+        """The smallest capacity (or budget) of a host."""
+        self.gpus = tuple([device.key for device in devices if device.is_gpu])
+        gpus = Counter(device.node for device in devices if device.is_gpu)
+        self.fewest_gpus = min(gpus.values(), default=0)
+        """The number of GPUs of the node that has the fewest, apart from nodes without any."""
+
+
 class CapacityView:
     """All devices of a run, as its decisions see them."""
 
@@ -97,11 +124,11 @@ class CapacityView:
         self._used: Mapping[tuple[int, int], Mapping[str, int]] = {}
         self._at: dict[str, int] = {}
         self._released = Released()
-        self._floor, self._floor_of = -1, -1
+        self._floor = self._floor_of = -1
         """The least bytes that each GPU would have without leases, and the version for which this is exact."""
         self.rooms: dict[str, DeviceCapacity] = {}
         self.gpus: list[str] = []
-        self.everywhere: tuple[str, ...] = ()
+        self.nodes = NodeTable(())
         self.numbers: dict[str, int] = {}
         self.free = FreeIndex([], [])
         self.has_slots = False
@@ -116,7 +143,7 @@ class CapacityView:
 
     def come(self, placement: Placement, peaks: Mapping[str, int] | None = None) -> None:
         """Add a live reservation, or replace it; `peaks` are its known peaks by device, if it shares its margins."""
-        for key, bytes_ in placement.reservation.items():
+        for key, bytes_ in placement.by_device.items():
             self._here.setdefault(key, {})[placement.task] = placement
             if peaks and (peak := peaks.get(key)):
                 self._peaks.setdefault(key, {})[placement.task] = peak
@@ -125,7 +152,7 @@ class CapacityView:
 
     def go(self, placement: Placement) -> None:
         """Remove a reservation."""
-        for key, bytes_ in placement.reservation.items():
+        for key, bytes_ in placement.by_device.items():
             del self._here[key][placement.task]
             self._peaks.get(key, {}).pop(placement.task, None)
             self._since[key] = self._since.get(key, 0) - bytes_
@@ -133,8 +160,8 @@ class CapacityView:
 
     @property
     def has_host(self) -> bool:
-        """True if tasks may run on the host; assumed until the machine was first measured."""
-        return HOST in self.rooms or not self.rooms
+        """True if tasks may run on a host; assumed until the machine was first measured."""
+        return bool(self.nodes.hosts) or not self.rooms
 
     def left(self, key: str) -> int | None:
         """Return the bytes that may still be reserved on a device; None: not known here."""
@@ -166,7 +193,7 @@ class CapacityView:
 
     def stir(self, placement: Placement) -> None:
         """Compute the devices of an attempt again, because its use was measured."""
-        self._stale.update(placement.reservation)
+        self._stale.update(placement.by_device)
 
     def look(self, machine: Machine) -> CapacityView:
         """Bring all devices up to date with the machine.
@@ -213,7 +240,7 @@ class CapacityView:
         self.rooms = {budget.device.key: self._room(budget, machine) for budget in machine.budgets}
         self.has_slots = any(budget.device.is_slot for budget in machine.budgets)
         self.gpus = [budget.device.key for budget in machine.budgets if budget.device.is_gpu]
-        self.everywhere = tuple(self.gpus)
+        self.nodes = NodeTable(machine.budgets)
         self.numbers = {key: number for number, key in enumerate(self.gpus)}
         self.free = FreeIndex([], [])
         for number, key in enumerate(self.gpus):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from scheduler.core.config import SchedulingConfig
+from scheduler.core.leases import Lease
 from scheduler.core.model import (
     HOST,
     Device,
@@ -133,11 +134,12 @@ class LeaseSums:
 def sums_on(
     device: Device, mine: Iterable[Placement], machine: Machine, peaks: Mapping[int, int] | None = None
 ) -> LeaseSums:
-    """Return the sums over the leases on a device; `mine` are at least the reservations of this run that live there.
+    """Return the sums over the leases on a device; `mine` are at least the reservations of this run that live there,
+    and none on other nodes.
 
     `peaks` are the known peaks on the device of those tasks that share their margins, by task.
     """
-    key, seen, is_gpu = device.key, machine.used, device.is_gpu
+    key, seen, is_gpu = device.key_there, machine.used, device.is_gpu
     ours, load, alone, unreadable = 0, 0.0, False, ""
     in_use = untaken = unseen = spare = 0
     squares = 0.0
@@ -158,7 +160,7 @@ def sums_on(
         ours += 1
         alone = alone or (placement.alone and key in placement.devices)
     residents = ours
-    for lease in machine.leases:
+    for lease in _on_node(machine.leases, device.node):
         reserved, holds = lease.reserved.get(key, 0), lease.used.get(key, 0)
         in_use += holds
         untaken += max(0, reserved - holds)
@@ -169,6 +171,10 @@ def sums_on(
         if lease.unreadable and (not lease.reserved or _runs_on(key, lease.reserved)):
             unreadable = lease.unreadable
     return LeaseSums(ours, residents, in_use, untaken, unseen, load, spare, squares, alone, unreadable)
+
+
+def _on_node(leases: Sequence[Lease], node: str) -> Sequence[Lease]:
+    return [lease for lease in leases if lease.node == node] if node else leases
 
 
 def capacities(
@@ -186,7 +192,7 @@ def capacities(
 
     def sums(device: Device) -> LeaseSums:
         known = {task: here[device.key] for task, here in peaks.items() if device.key in here}
-        return sums_on(device, mine, machine, known)
+        return sums_on(device, [one for one in mine if one.node == device.node], machine, known)
 
     return {budget.device.key: capacity_of(budget, sums(budget.device), machine, rules) for budget in machine.budgets}
 
@@ -258,8 +264,9 @@ def _shut(budget: DeviceBudget, rules: SchedulingConfig) -> Refusal | None:
     label = budget.device.label
     if budget.device.key in rules.closed:
         return Refusal(0, Reason.DISABLED, label)
-    if budget.closed:
-        return Refusal(0, Reason.CLOSED_DEVICE, label, text=budget.closed)
+    if budget.closed or budget.away:
+        reason = Reason.CLOSED_DEVICE if budget.closed else Reason.SILENT_NODE
+        return Refusal(0, reason, label, text=budget.closed or budget.away)
     if not budget.unmanaged or not kept_for_unmanaged(budget, rules):
         return None
     held = sum(one.bytes for one in budget.unmanaged)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 
 from scheduler.core.config import SchedulingConfig
-from scheduler.core.model import HOST, DeviceBudget, Placement, Terms
+from scheduler.core.model import HOST, DeviceBudget, Placement, Terms, on_node
 from scheduler.core.placement.device_capacity import ENOUGH, NEARLY, DeviceCapacity, largest
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, declared, gpus_of
@@ -38,14 +38,16 @@ def fit(
     rules: SchedulingConfig,
     expected: float = 0.0,
 ) -> Placement | Refusal:
-    """Place one task on as many of these GPUs as it requests, best first, and in the host's RAM beside them.
+    """Place one task on as many of these GPUs of one node as it requests, best first, and in its host's RAM beside
+    them.
 
     All of it fits, or nothing is placed and the refusal names the missing number.
     """
     reservation = room_for(task, need, gpus, host, rules)
     if isinstance(reservation, Refusal):
         return reservation
-    return placed(task, attempt, need, reservation, host, expected)
+    node = next((room.device.node for room in (host, *gpus) if room is not None), "")
+    return placed(task, attempt, need, reservation, host, expected, node)
 
 
 def room_for(
@@ -63,8 +65,8 @@ def room_for(
             return chosen
         reservation = dict(chosen)
     if host is not None:
-        never = _too_small(task, need.host, host, rules) if rules.slots is None else None
-        fitted = never or (_beside if need.gpus else _on)(task, need, need.host, host, rules)
+        never = too_small(task, need.host, host, rules) if rules.slots is None else None
+        fitted = never or (beside if need.gpus else _on)(task, need, need.host, host, rules)
         if isinstance(fitted, Refusal):
             return fitted
         reservation[HOST] = fitted
@@ -78,6 +80,7 @@ def placed(
     reservation: Mapping[str, int],
     host: DeviceCapacity | None,
     expected: float,
+    node: str = "",
 ) -> Placement:
     """Return the placement of a task with this reservation."""
     cores = need.cores if host is None else min(need.cores, host.device.load_capacity)
@@ -92,6 +95,7 @@ def placed(
         busy=need.busy if need.gpus else 0.0,
         expected=expected,
         ram_expected=bool(need.gpus) and host is not None and need.host.is_expected,
+        node=node,
     )
 
 
@@ -157,7 +161,7 @@ def _too_small_together(
     """Return a refusal if the GPUs can never hold all requests of a task, one on each."""
     asks = sorted(need.gpus, key=lambda ask: -max(ask.bare, ask.wanted))
     rooms = sorted(gpus, key=lambda room: -room.most)
-    never = (_too_small(task, ask, room, rules) for ask, room in zip(asks, rooms, strict=False))
+    never = (too_small(task, ask, room, rules) for ask, room in zip(asks, rooms, strict=False))
     return next((refusal for refusal in never if refusal is not None), None)
 
 
@@ -191,7 +195,7 @@ def _on(
     """Return the bytes to reserve on a device that the task runs on, or a refusal; what can never fit comes first."""
     slots = rules.slots
     if slots is None and (ask.bare > room.most or ask.wanted > room.most):
-        never = _too_small(task, ask, room, rules)
+        never = too_small(task, ask, room, rules)
         if never is not None:
             return never
     refusal = _crowded(task, need, room, rules)
@@ -202,7 +206,7 @@ def _on(
     return _fit_bytes(task, ask, room, rules)
 
 
-def _too_small(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> Refusal | None:
+def too_small(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> Refusal | None:
     """Return a refusal if the task needs more than it can ever use on this device, whatever is there now."""
     most, needed = room.most, ask.bare
     if ask.wanted > needed and ask.had >= (most - rules.buffer) * NEARLY:  # it had nearly all of such a device
@@ -219,7 +223,7 @@ def regardless(ask: MemoryRequest, room: DeviceCapacity, share: int) -> int:
     return ask.bytes if ask.bytes is not None else max(0, min(room.bytes, max(share, ask.least)))
 
 
-def _beside(
+def beside(
     task: int, need: ResourceRequest, ask: MemoryRequest, host: DeviceCapacity, rules: SchedulingConfig
 ) -> int | Refusal:
     """Return the RAM to reserve for a task that runs on GPUs, or a refusal.
@@ -358,7 +362,7 @@ def take(rooms_: Mapping[str, DeviceCapacity], placement: Placement, peaks: Mapp
     `peaks` are its known peaks by device, if it shares its margins.
     """
     for key, bytes_ in placement.reservation.items():
-        room = rooms_[key]
+        room = rooms_[on_node(key, placement.node)]
         if peaks and (peak := peaks.get(key)):
             room.spare += max(0, bytes_ - peak)
             room.squares += float(peak) * peak

@@ -7,6 +7,7 @@ ticket of the urgent task; their own schedulers read it and stop them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from math import inf
@@ -16,7 +17,7 @@ from scheduler.core.config import BATCHES
 from scheduler.core.events import Preempted
 from scheduler.core.leases import Lease, RoomCall
 from scheduler.core.lifecycle import TaskState
-from scheduler.core.model import DeviceBudget, Machine, WaitTicket
+from scheduler.core.model import DeviceBudget, Machine, WaitTicket, on_node
 from scheduler.core.placement.queue_pass import QueuePass
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.placement.scheduling_pass import SchedulingPass
@@ -224,13 +225,20 @@ def _without(machine: Machine, own: Sequence[TaskState], leases: Sequence[Lease]
     """Return the machine after some attempts have given back what they use."""
     keys, names = {(task.id, task.attempts) for task in own}, {lease.name for lease in leases}
     used = {key: by_device for key, by_device in machine.used.items() if key not in keys}
-    back: dict[str, int] = {}
-    for by_device in (*(machine.used.get(key, {}) for key in keys), *(lease.used for lease in leases)):
-        for device, bytes_ in by_device.items():
-            back[device] = back.get(device, 0) + bytes_
+    back: Counter[str] = Counter()
+    for task in own:
+        _give_back(back, machine.used.get((task.id, task.attempts), {}), task.placement.node if task.placement else "")
+    for lease in leases:
+        _give_back(back, lease.used, lease.node)
     left = tuple(lease for lease in machine.leases if lease.name not in names)
     budgets = tuple(_with_more(budget, back) for budget in machine.budgets)
     return replace(machine, used=used, budgets=budgets, leases=left)
+
+
+def _give_back(back: Counter[str], used: Mapping[str, int], node: str) -> None:
+    """Add what an attempt on a node uses, by the keys of the run's devices."""
+    for key, bytes_ in used.items():
+        back[on_node(key, node)] += bytes_
 
 
 def _with_more(budget: DeviceBudget, back: Mapping[str, int]) -> DeviceBudget:

@@ -119,6 +119,9 @@ class Reason(StrEnum):
     CLOSED_DEVICE = _Properties(
         "closed-device", "may not start on {device}: {text}",
         "for a device that takes no task", is_device_closed=True, hope=1)
+    SILENT_NODE = _Properties(
+        "silent-node", "may not start on {device}: {text}",
+        "for a node that does not answer", is_device_closed=True, keeps_devices=False, depends_on_need=False, hope=1)
     UNREADABLE = _Properties(
         "unreadable",
         "may not start on {device}: the lease of a running task of {text} cannot be read (damaged, or of a newer "

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 
 from scheduler.core.attempts import mps_policy
 from scheduler.core.model import HOST, EstimateSource, Machine, Placement, Purpose, Terms, WaitTicket
-from scheduler.core.placement import fit
+from scheduler.core.placement import fit, node_choice
 from scheduler.core.placement.device_capacity import DeviceCapacity, blocked_by_unmanaged
 from scheduler.core.placement.queue_pass import MOST_REFUSALS, QueuePass
 from scheduler.core.placement.refusal import Reason, Refusal
@@ -108,7 +108,7 @@ class SchedulingPass(QueuePass):
         return not self.scratch.free.bytes and self.scratch.is_full(some_without_gpus=self.brain.some_without_gpus)
 
     def _give_way(self, queue: Contenders, task: int) -> None:
-        if queue.give_way(task, self.scratch.rooms, self.scratch.host):
+        if queue.give_way(task, self.scratch.rooms):
             self.scratch.refresh()
 
     # ---- fitting ----
@@ -122,7 +122,7 @@ class SchedulingPass(QueuePass):
         if task.tried is not None and task.tried.apart and self._only_mps():
             need = replace(need, alone=True)
         on_gpus = bool(need.gpus)
-        if (not on_gpus and scratch.host is None) or (wanted and not scratch.is_there(wanted, for_gpus=on_gpus)):
+        if (not on_gpus and not scratch.host_labels) or (wanted and not scratch.is_there(wanted, for_gpus=on_gpus)):
             return Refusal(number, Reason.DEVICE, wanted or HOST)
         if on_gpus and scratch.kept_for:
             label = scratch.rooms.now(scratch.gpus[0]).device.label
@@ -158,13 +158,12 @@ class SchedulingPass(QueuePass):
 
     def _reserve(self, task: WaitingTask, need: ResourceRequest, gpus: Sequence[DeviceCapacity]) -> Placement | Refusal:
         """Return the placement of a task on some of these GPUs and the host, or a refusal."""
-        host = self.scratch.host
-        reservation = fit.room_for(task.number, need, gpus, host, self.rules)
-        if isinstance(reservation, Refusal):
-            return reservation
+        found = node_choice.room_on_a_node(task.number, need, gpus, self.scratch.hosts, self.rules)
+        if isinstance(found, Refusal):
+            return found
         attempt = 1 if task.tried is None else task.tried.attempts + 1
         expected = self.brain.profiles.expected(task.kind, task.terms.epochs)
-        return fit.placed(task.number, attempt, need, reservation, host, expected)
+        return fit.placed(task.number, attempt, need, found.reservation, found.host, expected, found.node)
 
     def _may_fit_elsewhere(
         self, task: WaitingTask, refusal: Refusal, some: Sequence[DeviceCapacity], all_: Sequence[DeviceCapacity]
@@ -172,7 +171,7 @@ class SchedulingPass(QueuePass):
         """Tell whether a task that can never fit on some GPUs may fit on all those on which it may run."""
         if not refusal.reason.is_final or len(some) >= len(all_):
             return False
-        tried = fit.room_for(task.number, task.need, all_, self.scratch.host, self.rules)
+        tried = node_choice.room_on_a_node(task.number, task.need, all_, self.scratch.hosts, self.rules)
         return not (isinstance(tried, Refusal) and tried.reason.is_final)
 
     def _only_mps(self) -> bool:
@@ -199,7 +198,7 @@ class SchedulingPass(QueuePass):
         few = self.stagger.open_to(scratch.hopeful(terms, need), rank)
         if len(few) >= len(need.gpus):
             tried = self._fit(task, scratch.sorted_for(terms, few))
-            if isinstance(tried, Placement) or tried.device == HOST:
+            if isinstance(tried, Placement) or self._is_for_host(tried):
                 return tried
             self.stagger.wait(need, few, rank)
         if not self._is_told(need):
@@ -212,6 +211,10 @@ class SchedulingPass(QueuePass):
         if isinstance(tried, Refusal) and self._may_fit_elsewhere(task, tried, rest, named):
             return self.stagger.refuses(task.number, named, 0, 1) or tried
         return tried
+
+    def _is_for_host(self, refusal: Refusal) -> bool:
+        """Tell whether no other GPU can help a task, because it lacks RAM or cores of the only node."""
+        return len(self.scratch.hosts) == 1 and refusal.device in self.scratch.host_labels
 
     def _is_told(self, need: ResourceRequest) -> bool:
         """Tell whether the missing amount is needed: it will be shown, or the task may never fit."""
@@ -265,16 +268,16 @@ class SchedulingPass(QueuePass):
         super()._lose_patience()
 
     def _keep_devices(self, task: WaitingTask, refusal: Refusal) -> None:
-        """Keep for a task every device on which leases could free capacity; the host's RAM only if the task lacks
+        """Keep for a task every device on which leases could free capacity; the RAM of hosts only if the task lacks
         it.
         """
         self.met.setdefault(task.number, refusal)
         if self._keeps_nothing_more(task):
             return
-        host, who = self.scratch.host, f"task {task.number} of this run"
+        hosts, who = self.scratch.hosts, f"task {task.number} of this run"
         candidates: Sequence[DeviceCapacity] = ()
         if not self._surely_fits_after_leases(task):
-            candidates, never = fit.never_now(task.number, task.need, self._candidates(task), host, self.rules)
+            candidates, never = node_choice.never_now(task.number, task.need, self._candidates(task), hosts, self.rules)
             if never is not None:
                 return
         elif task.terms.device:
@@ -283,8 +286,21 @@ class SchedulingPass(QueuePass):
             self.scratch.close_all(who)
         for room in candidates if not self.scratch.kept_for else ():
             self.scratch.close(room, who)
-        if host is not None and (not task.need.gpus or refusal.device == host.device.label):
-            self.scratch.close_host(who)
+        for node in self._hosts_that_lack(task, refusal):
+            self.scratch.close_host(node, who)
+
+    def _hosts_that_lack(self, task: WaitingTask, refusal: Refusal) -> Iterable[str]:
+        """Return the nodes whose hosts lack what a task needs; on one machine its refusal tells."""
+        hosts = self.capacity.nodes.hosts
+        if not task.need.gpus or self._is_for_host(refusal):
+            return hosts
+        if len(self.scratch.hosts) == 1:
+            return ()
+        there = ((node, self.scratch.hosts[node]) for node in hosts)
+        return [node for node, host in there if host and self._lacks_ram(task, host)]
+
+    def _lacks_ram(self, task: WaitingTask, host: DeviceCapacity) -> bool:
+        return isinstance(fit.beside(task.number, task.need, task.need.host, host, self.rules), Refusal)
 
     def _keeps_nothing_more(self, task: WaitingTask) -> bool:
         """Tell whether everything that could be kept for a task on one GPU is already kept for one that requests
@@ -306,7 +322,7 @@ class SchedulingPass(QueuePass):
         if self.rules.slots is not None:
             return True
         need, gpus = task.need, len(task.need.gpus)
-        if gpus and (need.host.bytes or gpus > len(self.scratch.gpus) or task.terms.device):
+        if gpus and (need.host.bytes or gpus > self.capacity.nodes.fewest_gpus or task.terms.device):
             return False
         releases = self.capacity.releases if gpus else self._host_releases
         for ask in need.gpus or (need.host,):  # noqa: SIM110 - a generator takes three times as long
@@ -315,8 +331,8 @@ class SchedulingPass(QueuePass):
         return True
 
     def _host_releases(self, bytes_: int) -> bool:
-        host = self.scratch.host
-        return host is not None and host.shut is None and bytes_ <= host.released
+        hosts = [self.scratch.hosts[node] for node in self.capacity.nodes.hosts]
+        return bool(hosts) and all(host and host.shut is None and bytes_ <= host.released for host in hosts)
 
     # ---- what is named ----
 
@@ -334,7 +350,8 @@ class SchedulingPass(QueuePass):
         """Return the refusal for unmanaged memory instead if the task could not start even after all leases end."""
         if not refusal.reason.is_for_memory or self._surely_fits_after_leases(task):
             return refusal
-        _, never = fit.never_now(task.number, task.need, self._candidates(task), self.scratch.host, self.rules)
+        hosts = self.scratch.hosts
+        _, never = node_choice.never_now(task.number, task.need, self._candidates(task), hosts, self.rules)
         if never is None:
             return refusal
         self._unmanaged += 1
@@ -344,7 +361,8 @@ class SchedulingPass(QueuePass):
     def _ticket(self, task: WaitingTask) -> WaitTicket:
         """Return the ticket by which other schedulers see a task that waits for capacity that they hold."""
         word = task.terms.device
-        return ticket_of(task.number, task.need, self.capacity.keys_called(word) if word else self.capacity.everywhere)
+        gpus = self.capacity.keys_called(word) if word else self.capacity.nodes.gpus
+        return ticket_of(task.number, task.need, gpus, tuple(self.capacity.nodes.hosts.values()) or (HOST,))
 
     def _ticket_shown(self) -> WaitTicket | None:
         return self.wait or self._parked

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import inf
 
 from scheduler.core.config import SchedulingConfig
-from scheduler.core.model import HOST, Placement, Terms
+from scheduler.core.model import Placement, Terms
 from scheduler.core.placement import fit
 from scheduler.core.placement.capacity import CapacityView, FreeIndex, is_open
 from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, is_called
@@ -38,13 +38,31 @@ class ScratchCapacity(dict[str, DeviceCapacity]):
         return super().get(key) or self._base[key]
 
 
+class NodeHosts(Mapping[str, DeviceCapacity | None]):
+    """The host of each node, as the pass sees it now; None for a node whose host is no device of the run."""
+
+    def __init__(self, capacity: CapacityView, rooms: ScratchCapacity) -> None:
+        self._capacity, self._rooms = capacity, rooms
+
+    def __getitem__(self, node: str) -> DeviceCapacity | None:
+        key = self._capacity.nodes.hosts.get(node)
+        return None if key is None else self._rooms.now(key)
+
+    def __len__(self) -> int:
+        return len(self._capacity.nodes.names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._capacity.nodes.names)
+
+
 class ScratchMachine:
     """The devices of one pass, and the GPUs on which a task may fit."""
 
     def __init__(self, capacity: CapacityView, rules: SchedulingConfig) -> None:
         self._capacity, self._rules = capacity, rules
         self.rooms = ScratchCapacity(capacity.rooms)
-        self.host = self.rooms[HOST] if HOST in capacity.rooms else None
+        self.hosts = NodeHosts(capacity, self.rooms)
+        self.host_labels = capacity.nodes.host_labels
         self.gpus = capacity.gpus
         self.smallest = capacity.smallest
         self.free = capacity.free
@@ -78,10 +96,10 @@ class ScratchMachine:
         """Keep all GPUs for a task."""
         self.free, self.kept_for = FreeIndex([], []), self.kept_for or who
 
-    def close_host(self, who: str) -> None:
-        """Keep the host's RAM for a task."""
-        if self.host is not None:
-            self.host.closed, self.host.kept_for = True, self.host.kept_for or who
+    def close_host(self, node: str, who: str) -> None:
+        """Keep the RAM of a node for a task."""
+        host = self.rooms[self._capacity.nodes.hosts[node]]
+        host.closed, host.kept_for = True, host.kept_for or who
 
     def _own_free(self) -> None:
         if self.free is self._capacity.free:
@@ -100,7 +118,9 @@ class ScratchMachine:
         if self.gpus and self.free.bytes:
             return False
         with_host = some_without_gpus or not self.gpus
-        return not with_host or self.host is None or not is_open(self.host, self._rules)
+        return not with_host or not any(
+            is_open(self.rooms.now(key), self._rules) for key in self._capacity.nodes.hosts.values()
+        )
 
     def most_bytes(self, lightest: float) -> float:
         """Return the largest request that could still fit beside what is running; every task requests at least
@@ -120,13 +140,16 @@ class ScratchMachine:
         return {key for key in keys if self.rooms.now(key).residents == 0}
 
     def is_there(self, word: str, *, for_gpus: bool) -> bool:
-        """Tell whether a word names a GPU of this run, or its host."""
+        """Tell whether a word names a GPU of this run, or a host."""
         if for_gpus:
             return bool(self._capacity.keys_called(word))
-        return self.host is not None and is_called(self.host.device, word)
+        return any(is_called(self.rooms.now(key).device, word) for key in self._capacity.nodes.hosts.values())
 
     def may_never_fit(self, need: ResourceRequest) -> bool:
-        """Tell whether some GPU is too small for a request."""
+        """Tell whether some GPU, or the host of one of several nodes, is too small for a request."""
+        ram = need.host
+        if len(self.hosts) > 1 and max(ram.bytes or 0, ram.bare, ram.wanted) > self._capacity.nodes.smallest_host:
+            return True
         for ask in need.gpus:
             if (ask.bytes or 0) > self.smallest or ask.bare > self.smallest or ask.wanted > self.smallest:
                 return True

@@ -40,7 +40,7 @@ class SlotPass(QueuePass):
         return len(self.slots[0].device.cards or ())
 
     def _give_way(self, queue: Contenders, task: int) -> None:
-        queue.give_way(task, self.rooms, self.rooms.get(HOST))
+        queue.give_way(task, self.rooms)
 
     def _fit_now(self, task: WaitingTask) -> Placement | Refusal:
         attempt = (task.tried.attempts if task.tried else 0) + 1

@@ -9,7 +9,7 @@ from scheduler.core.causes import ResizeCause
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Event, Peaked, Resized
 from scheduler.core.lifecycle import TaskState
-from scheduler.core.model import HOST, EstimateSource, Placement, Purpose
+from scheduler.core.model import HOST, EstimateSource, Placement, Purpose, host_of
 from scheduler.core.placement.request import ResourceRequest
 from scheduler.core.profiling import estimator, without_gpu
 from scheduler.values import replace
@@ -64,7 +64,7 @@ def _resized(
             events.append(Peaked(task, attempt, {HOST: seen[HOST]}))
         events.append(ram)
         placement = replace(placement, reservation=ram.reservation)
-    growth = estimator.grown(placement.reservation, used, rules, run.capacity.left(HOST))
+    growth = estimator.grown(placement.reservation, used, rules, run.capacity.left(host_of(placement.node)))
     if growth is not None:
         events.append(Resized(task, attempt, growth, _why_grown(living, placement, used)))
     elif (known := _known_meanwhile(run, living, placement, seen)) is not None:
@@ -156,20 +156,21 @@ def _corrected_ram(
     rules, had, held = run.rules, placement.reservation.get(HOST, 0), seen.get(HOST)
     if not placement.ram_expected or held is None:
         return None
+    left = run.capacity.left(host_of(placement.node))
 
     def resized(ram: int, cause: ResizeCause) -> Resized:
         return Resized(living.id, living.attempts, {**placement.reservation, HOST: ram}, cause)
 
     asked, least = run.need(living.id, len(placement.gpus)).host, estimator.with_margin(held, rules)
     if asked.bytes is not None and not asked.is_expected:
-        known = estimator.within(had, max(asked.bytes, least), held, run.capacity.left(HOST))
+        known = estimator.within(had, max(asked.bytes, least), held, left)
         return resized(known, ResizeCause.RAM_SETTLED)
     if still >= rules.gpu_settle:
         return resized(min(had, least), ResizeCause.RAM_SETTLED)
     if still < rules.settle or not all(map(seen.get, placement.gpus)):
         return None
     wanted = estimator.with_margin(estimator.once_loaded(held, rules), rules)
-    loading = estimator.within(had, wanted, held, run.capacity.left(HOST))
+    loading = estimator.within(had, wanted, held, left)
     moved = estimator.is_new_peak(min(had, loading), max(had, loading), rules)
     return resized(loading, ResizeCause.RAM_SEEN) if moved else None
 

@@ -22,6 +22,8 @@ from scheduler.core.model import (
     Turn,
     Waiter,
     WaitTicket,
+    host_of,
+    on_node,
 )
 from scheduler.core.placement import fit
 from scheduler.core.placement.device_capacity import DeviceCapacity
@@ -70,7 +72,7 @@ class Contenders:
         self._slots = slots or rules.slots is not None
         self._waiters = [waiter for waiter in machine.waiters if waiter.idle <= STANDS_STILL]
         self._leases = machine.leases
-        self._own = [placement.reservation for placement in own]
+        self._own = [placement.by_device for placement in own]
         self._now = machine.now
         self._last: dict[int, float] = {self._me: machine.turn.last}
         """The time of the last start that each user's waiting runs report; its lease may have ended since."""
@@ -83,10 +85,10 @@ class Contenders:
 
     def take(self, placement: Placement) -> None:
         """Count a placement of this run as held from now on."""
-        self._own.append(placement.reservation)
+        self._own.append(placement.by_device)
         self._last[self._me] = self._now
 
-    def give_way(self, task: int, rooms: Mapping[str, DeviceCapacity], host: DeviceCapacity | None) -> bool:
+    def give_way(self, task: int, rooms: Mapping[str, DeviceCapacity]) -> bool:
         """Keep capacity for all waiters that come before a task, each once in a pass; return whether there are any."""
         turn = self._turn if task == self._turn.task else Turn()
         if task in self.urgent:
@@ -94,27 +96,30 @@ class Contenders:
         before = [waiter for waiter in self._waiters if self._is_before(waiter, turn)]
         for waiter in sorted(before, key=self._rank):
             self._waiters.remove(waiter)
-            self._keep_room(waiter, rooms, host)
+            self._keep_room(waiter, rooms)
         return bool(before)
 
     def _is_before(self, waiter: Waiter, turn: Turn) -> bool:
-        mine = _rank(turn.closed, self._usage(self._me, waiter.ticket), turn.waited)
+        mine = _rank(turn.closed, self._usage(self._me, waiter), turn.waited)
         return self._rank(waiter) < mine
 
     def _rank(self, waiter: Waiter) -> Rank:
-        return _rank(self._is_next(waiter), self._usage(waiter.uid, waiter.ticket), waiter.ticket.waited)
+        return _rank(self._is_next(waiter), self._usage(waiter.uid, waiter), waiter.ticket.waited)
 
     def _is_next(self, waiter: Waiter) -> bool:
         """Tell whether a waiter comes before all that were not bypassed too often; an urgent one of this user does."""
         return waiter.ticket.closed or (waiter.ticket.urgent and waiter.uid == self._me)
 
-    def _usage(self, uid: int, ticket: WaitTicket) -> UsageRank:
-        held, newest = _usage(uid, ticket, self._leases, self._own if uid == self._me else ())
+    def _usage(self, uid: int, waiter: Waiter) -> UsageRank:
+        """Return what a user holds on the devices for which another scheduler waits."""
+        held, newest = _usage(uid, _devices(waiter), self._leases, self._own if uid == self._me else ())
         return held, max(newest, self._last.get(uid, 0.0))
 
-    def _keep_room(self, waiter: Waiter, rooms: Mapping[str, DeviceCapacity], host: DeviceCapacity | None) -> None:
-        ticket = waiter.ticket
-        here = [rooms[key] for key in ticket.devices if key in rooms]
+    def _keep_room(self, waiter: Waiter, rooms: Mapping[str, DeviceCapacity]) -> None:
+        ticket, key = waiter.ticket, host_of(waiter.node)
+        hosts = [rooms[key]] if key in rooms else []
+        host = hosts[0] if hosts else None
+        here = [rooms[key] for key in _devices(waiter) if key in rooms]
         gpus = [room for room in here if room.device.is_gpu]
         if not here or len(gpus) < len(ticket.gpus):
             return  # it waits for what this run knows nothing of
@@ -151,14 +156,14 @@ class Contenders:
         """Return a device with the bytes that may be released there for a waiter."""
         if waiter.uid == self._me or not waiter.lets_capacity_pass:
             return room
-        key, left = room.device.key, room.copy()
-        theirs = [lease for lease in self._leases if lease.uid == waiter.uid]
+        key, left = room.device.key_there, room.copy()
+        theirs = [lease for lease in self._leases if lease.uid == waiter.uid and lease.node == waiter.node]
         left.released -= sum(max(lease.reserved.get(key, 0), lease.used.get(key, 0)) for lease in theirs)
         return left
 
     def _reserve(self, placement: Placement, rooms: Mapping[str, DeviceCapacity], who: str) -> None:
         fit.take(rooms, placement)
-        for key in placement.reservation:
+        for key in placement.by_device:
             rooms[key].ours -= 1
             rooms[key].kept_for = who
         if self._slots:
@@ -180,11 +185,23 @@ def _rank(closed: bool, usage: UsageRank, waited: float) -> Rank:  # of a ticket
     return (0, 0, 0.0, -waited) if closed else (1, *usage, -waited)
 
 
-def _usage(uid: int, ticket: WaitTicket, leases: Iterable[Lease], own: Iterable[Mapping[str, int]]) -> UsageRank:
-    """Return the bytes that a user holds on the devices of a ticket, and the start of the newest lease among them."""
-    held, newest = sum(reserved.get(key, 0) for reserved in own for key in ticket.devices), 0.0
+def _by_device(lease: Lease) -> Mapping[str, int]:
+    """Return what a lease reserves by the keys of this run's devices."""
+    reserved = lease.reserved
+    return {on_node(key, lease.node): bytes_ for key, bytes_ in reserved.items()} if lease.node else reserved
+
+
+def _devices(waiter: Waiter) -> Sequence[str]:
+    """Return the keys of the devices for which another scheduler waits."""
+    said = waiter.ticket.devices
+    return [on_node(key, waiter.node) for key in said] if waiter.node else said
+
+
+def _usage(uid: int, keys: Sequence[str], leases: Iterable[Lease], own: Iterable[Mapping[str, int]]) -> UsageRank:
+    """Return the bytes that a user holds on these devices, and the start of the newest lease among them."""
+    held, newest = sum(reserved.get(key, 0) for reserved in own for key in keys), 0.0
     for lease in leases:
-        if lease.uid == uid and (bytes_ := sum(lease.reserved.get(key, 0) for key in ticket.devices)):
+        if lease.uid == uid and (bytes_ := sum(_by_device(lease).get(key, 0) for key in keys)):
             held, newest = held + bytes_, max(newest, lease.since)
     return held, newest
 
@@ -194,19 +211,19 @@ def users_with_more(machine: Machine, own: Iterable[Placement], decision: Decisi
     ticket = decision.wait
     if ticket is None:
         return frozenset()
-    mine = [placement.reservation for placement in (*own, *decision.placements)]
-    held, _ = _usage(machine.uid, ticket, machine.leases, mine)
+    mine, keys = [placement.by_device for placement in (*own, *decision.placements)], ticket.devices
+    held, _ = _usage(machine.uid, keys, machine.leases, mine)
     users = {waiter.uid for waiter in machine.waiters} - {machine.uid}
-    return frozenset(uid for uid in users if _usage(uid, ticket, machine.leases, ())[0] > held)
+    return frozenset(uid for uid in users if _usage(uid, keys, machine.leases, ())[0] > held)
 
 
-def ticket_of(task: int, need: ResourceRequest, gpus: tuple[str, ...]) -> WaitTicket:
-    """Return the ticket of a task that waits; `gpus` are those that it may run on."""
+def ticket_of(task: int, need: ResourceRequest, gpus: tuple[str, ...], hosts: tuple[str, ...] = (HOST,)) -> WaitTicket:
+    """Return the ticket of a task that waits; `gpus` and `hosts` are those that it may run on."""
     asks = need.gpus or (need.host,)
     bare: tuple[int, ...] = tuple([ask.bare for ask in asks])
     if bare == tuple([ask.bytes or 0 for ask in asks]):
         bare = ()
-    bytes_, keys = tuple([ask.bytes for ask in need.gpus]), gpus if need.gpus else (HOST,)
+    bytes_, keys = tuple([ask.bytes for ask in need.gpus]), gpus if need.gpus else hosts
     return WaitTicket(task, keys, bytes_, need.host.bytes, need.cores, need.busy, need.alone, bare=bare)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-VERSION = 7
+VERSION = 8
 """The format of a journal, raised with every change of a table, and of a field of an event, an option or a setting.
 A version reads only its own format, and names the version that a run needs."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -64,13 +65,14 @@ def check_reservations(brain: Brain) -> None:
     assert len(living) == len(set(living)), "a task is in two places"
     assert sorted(living) == sorted(brain.task_table.in_state(*LIVING)) == sorted(task.id for task in brain.living())
     assert brain.placements_exist() == bool(placements)
-    keys = {key for placement in placements for key in placement.reservation}
-    budgets = [builders.budget(key, "1024GiB", None, 1000, None) for key in sorted(keys)]
+    nodes = {key: placement.node for placement in placements for key in placement.by_device}
+    budgets = [builders.budget(key, "1024GiB", None, 1000, None) for key in sorted(nodes)]
+    budgets = [replace(one, device=replace(one.device, node=nodes[one.device.key])) for one in budgets]
     rooms = capacities(builders.machine(*budgets), placements, brain.rules) if budgets else {}
     for key, room in rooms.items():
-        reserved = sum(placement.reservation.get(key, 0) for placement in placements)
+        reserved = sum(placement.by_device.get(key, 0) for placement in placements)
         assert room.bytes == builders.size("1024GiB") - reserved - brain.rules.buffer
-        assert room.ours == sum(key in placement.reservation for placement in placements)
+        assert room.ours == sum(key in placement.by_device for placement in placements)
 
 
 def check_task(brain: Brain, task: TaskState) -> None:

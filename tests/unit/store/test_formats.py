@@ -47,9 +47,9 @@ def journal_format() -> str:
     return "\n".join([*tables, *events, *facts, ""])
 
 
-def test_the_journal_has_format_7() -> None:
-    assert schema.VERSION == 7
-    assert journal_format() == (DATA / "journal-7.txt").read_text(encoding="utf-8")
+def test_the_journal_has_format_8() -> None:
+    assert schema.VERSION == 8
+    assert journal_format() == (DATA / "journal-8.txt").read_text(encoding="utf-8")
 
 
 def test_terms_and_forms_in_a_journal_are_frozen() -> None:

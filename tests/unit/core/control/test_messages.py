@@ -97,6 +97,10 @@ SENTENCES = [
     (Refusal(3, Reason.WATCHED, wanted=7), "waits until the memory of task 7, which is similar, was measured"),
     (Refusal(3, Reason.CLOSED_DEVICE, "GPU 1", text="fell off the bus"), "may not start on GPU 1: fell off the bus"),
     (
+        Refusal(3, Reason.SILENT_NODE, "n1 GPU 0", text="node n1 has not answered for 4 s"),
+        "may not start on n1 GPU 0: node n1 has not answered for 4 s",
+    ),
+    (
         Refusal(3, Reason.AVOIDED, "GPU 1", room=2 * GIB, text="ben"),
         "may not start on GPU 1: unmanaged processes of ben use 2.0GiB there",
     ),

@@ -26,6 +26,6 @@ def test_reasons_that_take_turns_are_those_whose_capacity_other_tasks_can_free()
 
 def test_reasons_that_no_end_of_a_task_changes_have_the_least_hope() -> None:
     ranked = [reason for reason in sorted(Reason, key=lambda reason: reason.hope) if reason.hope < 3]
-    closed = [Reason.DISABLED, Reason.CLOSED_DEVICE, Reason.UNREADABLE]
+    closed = [Reason.DISABLED, Reason.CLOSED_DEVICE, Reason.SILENT_NODE, Reason.UNREADABLE]
     assert ranked == [Reason.NEVER, Reason.ABOVE_QUOTA, *closed, Reason.AVOIDED]
     assert [reason for reason in Reason if reason.is_device_closed] == closed

@@ -1,0 +1,128 @@
+"""The choice of a node: all devices of a task are on one, so its GPUs and the host beside them are tried together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.placement import fit
+from scheduler.core.placement.device_capacity import DeviceCapacity
+from scheduler.core.placement.refusal import Reason, Refusal
+from scheduler.core.placement.request import ResourceRequest
+from scheduler.values import dataclass
+
+Hosts = Mapping[str, DeviceCapacity | None]
+"""The host of each node; None for a node whose host is no device of the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShare:
+    """The bytes to reserve on the devices of one node."""
+
+    node: str
+    reservation: Mapping[str, int]
+    """Bytes by device, as the node names them."""
+    host: DeviceCapacity | None
+
+
+def room_on_a_node(
+    task: int, need: ResourceRequest, gpus: Sequence[DeviceCapacity], hosts: Hosts, rules: SchedulingConfig
+) -> NodeShare | Refusal:
+    """Return what to reserve for a task on the first node where all of it fits, or the most informative refusal.
+
+    `gpus` are those that the task may use, best first. Of several nodes, the one is taken whose worst GPU for the task
+    is the best.
+    """
+    refusal: Refusal | None = None
+    best: NodeShare | None = None
+    worst, several = len(gpus), len(need.gpus) > 1 and len(hosts) > 1
+    for place, node, some in _places(len(need.gpus), gpus, hosts):
+        if best is not None and place >= worst:
+            return best
+        host = hosts[node]
+        tried = (
+            _room_on(task, need, some, host, rules) if len(hosts) > 1 else fit.room_for(task, need, some, host, rules)
+        )
+        if isinstance(tried, Refusal):
+            refusal = tried if refusal is None else fit.better(refusal, tried)
+        elif (last := _last_of(tried, gpus) if several else -1) < worst:
+            best, worst = NodeShare(node, tried, host), last
+    return best or refusal or Refusal(task, Reason.GPUS, wanted=len(need.gpus), total=_most_gpus(gpus))
+
+
+def _room_on(
+    task: int,
+    need: ResourceRequest,
+    gpus: Sequence[DeviceCapacity],
+    host: DeviceCapacity | None,
+    rules: SchedulingConfig,
+) -> dict[str, int] | Refusal:
+    """Return the bytes to reserve on one of several nodes, or a refusal: first, that its host can never hold the
+    task.
+    """
+    never = None if host is None or rules.slots is not None else fit.too_small(task, need.host, host, rules)
+    return never or fit.room_for(task, need, gpus, host, rules)
+
+
+def _last_of(reservation: Mapping[str, int], gpus: Sequence[DeviceCapacity]) -> int:
+    """Return the place of the worst of these GPUs that a reservation is on."""
+    return max(place for place, room in enumerate(gpus) if room.device.key in reservation)
+
+
+def never_now(
+    task: int, need: ResourceRequest, gpus: Sequence[DeviceCapacity], hosts: Hosts, rules: SchedulingConfig
+) -> tuple[list[DeviceCapacity], Refusal | None]:
+    """Return the GPUs of all nodes on which a task would fit if all leases ended now, and why it would fit on none."""
+    found: list[DeviceCapacity] = []
+    refusal: Refusal | None = None
+    fits = False
+    for node, some in _by_node(gpus).items() if need.gpus else ((node, []) for node in hosts):
+        there, never = fit.never_now(task, need, some, hosts[node], rules)
+        found += there
+        fits = fits or never is None
+        if never is not None:
+            refusal = never if refusal is None else fit.better(refusal, never)
+    if fits:
+        return found, None
+    return [], refusal or Refusal(task, Reason.GPUS, wanted=len(need.gpus), total=_most_gpus(gpus))
+
+
+def _places(
+    number: int, gpus: Sequence[DeviceCapacity], hosts: Hosts
+) -> Iterator[tuple[int, str, Sequence[DeviceCapacity]]]:
+    """Yield nodes with the GPUs there that are tried together, each after the least place of its worst GPU."""
+    if len(hosts) == 1:
+        yield from ((0, node, gpus) for node in hosts)
+    elif not number:
+        yield from ((0, host.device.node, ()) for host in sorted(filter(None, hosts.values()), key=_most_left))
+    elif number == 1:
+        yield from ((place, room.device.node, (room,)) for place, room in enumerate(gpus))
+    else:
+        yield from _with_enough(number, gpus)
+
+
+def _most_left(host: DeviceCapacity) -> tuple[float, int]:
+    return -host.load, -host.bytes
+
+
+def _with_enough(number: int, gpus: Sequence[DeviceCapacity]) -> Iterator[tuple[int, str, Sequence[DeviceCapacity]]]:
+    """Yield the nodes with at least this many of the GPUs, in the order in which these come to so many."""
+    count: dict[str, int] = {}
+    by_node = _by_node(gpus)
+    for place, room in enumerate(gpus):
+        node = room.device.node
+        count[node] = count.get(node, 0) + 1
+        if count[node] == number:
+            yield place, node, by_node[node]
+
+
+def _by_node(gpus: Sequence[DeviceCapacity]) -> dict[str, list[DeviceCapacity]]:
+    found: dict[str, list[DeviceCapacity]] = {}
+    for room in gpus:
+        found.setdefault(room.device.node, []).append(room)
+    return found
+
+
+def _most_gpus(gpus: Sequence[DeviceCapacity]) -> int:
+    """Return how many of these GPUs the node has that has the most of them."""
+    return max(map(len, _by_node(gpus).values()), default=0)
