@@ -252,9 +252,14 @@ def with_news(table: Sequence[Line], recent: Sequence[str], taken: int, width: i
     news = [(("last lines", "bold"),), *news, *([()] * len(table))][: len(table)]
     found: list[Line] = []
     for row, line in zip(table, news, strict=True):
-        kept = panels.clipped(row, left)
+        filled, style = row, ""
+        while (
+            filled and not filled[-1][0].strip()
+        ):  # blanks up to the right edge, which a selected row has in its style
+            filled, style = filled[:-1], filled[-1][1]
+        kept = panels.clipped(filled, left)
         blanks = " " * (left - sum(columns(text) for text, _ in kept))
-        found.append((*kept, (blanks, ""), (RULE, "dim"), *line))
+        found.append((*kept, (blanks, style), (RULE, "dim"), *line))
     return found
 
 

@@ -184,8 +184,8 @@ def _memory(details: TaskDetails) -> list[Chart]:
         return []
     reserved, peak = steps[-1][1], max(step[2] for step in steps)
     points = _stairs(steps)
-    used = f"peak {short_size(peak)} of {short_size(reserved)} reserved"
-    titles = [f"memory on {label}: {used}", f"{label}: {used}", f"{label}: peak {short_size(peak)}"]
+    used = f"{short_size(peak)} of {short_size(reserved)}"
+    titles = [f"memory on {label}: peak {used} reserved", f"memory on {label}: {used}", f"memory: {used}"]
     ends = "0s", duration(steps[-1][0] - steps[0][0])
     return [(titles, points, "G", 0.0, max(peak, reserved) / GIB, ends)]
 

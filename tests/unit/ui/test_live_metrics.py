@@ -10,6 +10,7 @@ from scheduler.core.model import State
 from scheduler.core.reporting.live_status import LiveTask
 from scheduler.ui.live import task_page, task_table
 from scheduler.ui.live.ports import TaskDetails, TaskWords
+from scheduler.ui.live.run_screen import with_news
 from scheduler.ui.live.task_list import TaskRow
 from scheduler.ui.terminal import panels
 from scheduler.ui.text import columns, fit_middle
@@ -78,3 +79,11 @@ def test_page_of_a_task_has_the_ends_of_its_curves() -> None:
     ends = next(line for line in shown if "└" in line)
     assert ends.split() == ["└", "1", "7"]
     assert "loss 0.1429   lowest 0.1429 at 7" in "\n".join(shown)
+
+
+def test_row_that_is_narrower_than_the_table_was_is_not_cut_beside_the_last_lines() -> None:
+    chosen = (("   1  fit", "reverse"), (" " * 91, "reverse"))
+    title, line = with_news([(("task", "bold"),), chosen], ["10:00:00 start"], 40, 100)
+    assert "".join(text for text, _ in line) == f"{'   1  fit':<40}  │ 10:00:00 start"
+    assert [text for text, style in line if style == "reverse"] == ["   1  fit", " " * 31]
+    assert "…" not in "".join(text for text, _ in title)
