@@ -23,6 +23,7 @@ from scheduler.core.queue.dependencies import DependencyTracker
 from scheduler.core.queue.task_table import TaskTable
 from scheduler.core.queue.wait_queue import WaitQueue
 from scheduler.core.queue.waiting_times import WaitingTimes
+from scheduler.core.tasks.guest import pid_of
 from scheduler.values import replace
 
 
@@ -31,12 +32,16 @@ class TermsSummary:
 
     def __init__(self) -> None:
         self.without_gpus = self.preempt = self.resumable = False
+        self.guests: dict[int, int] = {}
+        """The pids of guests, by the numbers of the terms that have one."""
         self._number = 0
 
     def look(self, terms: Sequence[Terms]) -> TermsSummary:
         """Take new terms into account."""
         if len(terms) != self._number:
-            new = terms[self._number :] if len(terms) > self._number else terms
+            first = self._number if len(terms) > self._number else 0
+            new = terms[first:]
+            self.guests.update((number, pid_of(one.guest)) for number, one in enumerate(new, first) if one.guest)
             self.without_gpus = self.without_gpus or any(one.gpus == 0 for one in new)
             self.preempt = self.preempt or any(one.preempt for one in new)
             self.resumable = self.resumable or any(one.resumable for one in new)
@@ -226,6 +231,16 @@ class RunState:
     def pruning(self) -> PruningTable:
         """The values by which tasks are stopped early; empty in most runs."""
         return PruningTable()
+
+    # ---- leases ----
+
+    def waiting_guests(self) -> frozenset[int]:
+        """Return the processes that wait for a lease."""
+        guests = self._summary.look(self.terms).guests
+        if not guests:
+            return frozenset()
+        groups = self.wait_queue.grouped()
+        return frozenset(guests[terms] for (terms, *_), group in groups if terms in guests and len(group))
 
     # ---- making room ----
 

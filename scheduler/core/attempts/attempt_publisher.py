@@ -29,6 +29,8 @@ class AttemptPublisher:
         self._engine = engine
         self._shims: dict[Key, int] = {}
         self._others: Trees = {}
+        self._guests: frozenset[int] = frozenset()
+        """The processes that wait for a lease, as the samplers know them."""
         self._unnamed_others: frozenset[UnnamedShim] = frozenset()
         self._adopted: dict[Key, UnnamedShim] = {}
         """Attempts of an earlier scheduler of this run, until their shims are known."""
@@ -91,10 +93,13 @@ class AttemptPublisher:
                     self._watched[key] = self._orders.watched(task, shim, pid_of(self._brain.terms_of(number).guest))
                     self._unlooked = True
         self._moved.clear()
+        if (guests := self._brain.waiting_guests()) != self._guests:
+            self._guests, self._unlooked = guests, True
         if self._unlooked:
             self._unlooked = False
+            waiting = dict.fromkeys(guests, 0)  # what they use already must not keep them waiting
             unnamed = self._unnamed_others | {*self._adopted.values()}
-            self._watcher.watch(self._watched, self._others, unnamed)
+            self._watcher.watch(self._watched, {**waiting, **self._others}, unnamed)
 
     def rewrite(self, now: float) -> None:
         """Bring stale leases up to date. Raise LeaseError while another process keeps the directory locked; then call

@@ -60,6 +60,8 @@ class ProcessOwners:
         self.roots: dict[int, str] = {}
         self._found: dict[int, tuple[int, str, int]] = {}
         """(start, owner, uid) of a pid."""
+        self._stale: set[int] = set()
+        """Pids that may have come below another root: the guest of a lease may take one lease after another."""
         self._inside: dict[int, str] = {}
         self._inside_at = 0.0
 
@@ -71,6 +73,7 @@ class ProcessOwners:
         """Set the shims; a process without an owner is looked up again."""
         self.roots = _as_this_proc_counts(roots)
         self._found = {pid: found for pid, found in self._found.items() if found[1]}
+        self._stale = set(self._found)
 
     def of(self, pids: Iterable[int]) -> dict[int, list[Any]]:
         """Return {pid: [owner, age in seconds, uid]} of the processes that exist."""
@@ -96,6 +99,9 @@ class ProcessOwners:
         if found is None or found[0] != seen.start:
             owner = self._climb(pid, seen)
             found = self._found[pid] = (seen.start, owner, -1 if owner else _user(pid))
+        elif pid in self._stale:
+            found = self._found[pid] = (found[0], self._climb(pid, seen) or found[1], found[2])
+        self._stale.discard(pid)
         return found
 
     def _climb(self, pid: int, seen: Process | None) -> str:
