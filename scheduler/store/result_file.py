@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from scheduler.core.metrics.readings import clean_name
 from scheduler.runtime.paths import open_plain
 
 LARGEST_RESULT = 64 * 1024
@@ -48,7 +49,9 @@ def has_lines(path: str) -> bool:
 
 
 def flat_object(text: bytes) -> dict[str, Any]:
-    """Return the null, text, number and boolean values of a JSON object; empty for anything else."""
+    """Return the null, text, number and boolean values of a JSON object, with the names that they have as metrics;
+    empty for anything else.
+    """
     if len(text) > LARGEST_RESULT:
         return {}
     try:
@@ -58,7 +61,7 @@ def flat_object(text: bytes) -> dict[str, Any]:
         return {}
     if not isinstance(data, dict):
         return {}
-    return dict(_values("", data))
+    return {name: value for key, value in _values("", data) if (name := clean_name(key))}
 
 
 def _values(above: str, data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

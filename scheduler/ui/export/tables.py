@@ -69,7 +69,7 @@ def write_csv(rows: Iterable[Mapping[str, Any]], out: TextIO) -> None:
 
     header, every = _header(rows)
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header)
+    writer.writerow([_harmless(name) for name in header])
     for row in every:
         dated = _dated(row)
         writer.writerow([_harmless(dated.get(name)) for name in header])
@@ -113,7 +113,7 @@ def table_lines(
     shown, now = [*(columns or ((*_SHOWN, "expected") if expected else _SHOWN))], time.time()
     apart = [name for name in varies if name in shown]
     cells = [[_shown(name, _bare(row, apart), now) for name in shown] for row in rows]
-    header = [_title(name, shown) for name in shown]
+    header = [clean(_title(name, shown)) for name in shown]
     if width is not None:
         _cut_names(shown, header, cells, width)
         kept = _fitting(shown, header, cells, width)

@@ -76,6 +76,25 @@ def test_lines_of_a_result_file_are_a_curve_of_which_the_last_one_is_the_result(
     assert (first["id"], first["result.id"], first["result.x"], first["result.note"]) == (0, 5, None, "<b>")
 
 
+def test_names_that_a_task_reports_are_bounded_and_without_control_characters(home: Home) -> None:
+    (home.root / "hard.py").write_text(
+        "import json, os\n"
+        "said = {'\\x1b[31mred': 1, 'a\\nb': 2, '': 3, 'x' * 500: 4, 'id': 7, '<b>': 0.5}\n"
+        "json.dump(said, open(os.environ['SCHEDULER_RESULT'], 'w'))\n"
+    )
+    home.write("jobs.csv", "Command", f"{sys.executable} hard.py")
+    home.call("run", "jobs.csv", code=0)
+    (row,) = rows(home)
+    found = {name: value for name, value in row.items() if name.startswith("result.")}
+    assert found == {
+        "result.?[31mred": 1, "result.a?b": 2, f"result.{'x' * 64}": 4, "result.id": 7, "result.<b>": 0.5,
+    }  # fmt: skip
+    assert row["id"] != 7
+    for form in ("--csv", "--md"):
+        assert "\x1b" not in home.call("results", form, code=0).stdout
+    assert "\x1b" not in home.call("list", "last", "-c", "id,result.?[31mred", code=0).stdout
+
+
 class TestColumns:
     def test_tasks_are_called_by_their_script_and_what_varies(self, swept: Home) -> None:
         assert [row["name"] for row in rows(swept)] == [
