@@ -45,7 +45,9 @@ def parser() -> Parser:
         help="a list as run takes it, with times and peaks from earlier runs or from columns of the file (duration_s, "
         "peak_mem_mib, util, cores, arrival_s); or a trace, which has only such columns",
     )
-    made.add_argument("--devices", metavar="DEVICES", help="the machine: 8x24GiB; 4x24GiB,2x80GiB; host:64GiB")
+    made.add_argument(
+        "--devices", metavar="DEVICES", help="the machine: 8x24GiB; 4x24GiB,2x80GiB; host:64GiB; 3x(4x24GiB) for nodes"
+    )
     made.add_argument(
         "--cores", metavar="N", help="CPU cores of the simulated host (default: as many as this machine has)"
     )
@@ -162,7 +164,10 @@ def _scenes(args: argparse.Namespace, settings: Settings) -> tuple[Scene, Scene 
     if not args.file:
         raise UsageError("give a list or a trace: scheduler simulate jobs.csv --devices 8x24GiB")
     if not args.devices:
-        raise UsageError("give the machine: --devices 8x24GiB, --devices 4x24GiB,2x80GiB or --devices host:64GiB")
+        raise UsageError(
+            "give the machine: --devices 8x24GiB, --devices 4x24GiB,2x80GiB, --devices host:64GiB, or "
+            "--devices '3x(4x24GiB)' for nodes"
+        )
     from scheduler.app.run.options import RunOptions, rules
     from scheduler.app.simulate.simulated_run import Scene
     from scheduler.runtime import clock

@@ -58,6 +58,8 @@ class Launch:
     once: bool = False
     """True if the shim of this attempt must not run another one, because the GPU sampler identifies processes by
     their shim."""
+    node: str = ""
+    """The node that starts it; empty: this machine. Paths, lease and environment are completed there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class SimulatedWatcher:
         self._others: Trees = {}
         self._quiet: set[Key] = set()
         """Attempts about which a sample could tell no more than their last change did."""
-        self._nothing = {device.key: 0 for device in machine.devices if device.key == HOST}
+        self._nothing = {device.key_there: 0 for device in machine.devices if device.is_host}
         """The sample of a task that uses no RAM."""
         self._told: dict[Key, int] = {}
         """The number of epochs whose metric was told, by attempt."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from math import ceil, inf
 
-from scheduler.core.model import HOST, Device
+from scheduler.core.model import Device
 from scheduler.core.placement.device_capacity import ENOUGH
 from scheduler.simulation.interference import Interference
 from scheduler.simulation.workload import GivenTask, peaks_of
@@ -102,8 +102,14 @@ def lower_bound(works: Sequence[TaskWork], devices: Sequence[Device], model: Int
 
 
 def _fits(work: TaskWork, devices: Sequence[Device]) -> bool:
+    nodes = {device.node for device in devices}
+    return any(_fits_on([device for device in devices if device.node == node], work) for node in nodes)
+
+
+def _fits_on(devices: Sequence[Device], work: TaskWork) -> bool:
+    """Tell whether a task fits on the devices of one node."""
     wide_enough = sum(d.is_gpu and d.total >= work.bytes for d in devices) >= work.gpus
-    ram = next((d.total for d in devices if d.key == HOST), 0 if not work.gpus else inf)
+    ram = next((d.total for d in devices if d.is_host), 0 if not work.gpus else inf)
     return wide_enough and ram >= (work.beside if work.gpus else work.bytes)
 
 
@@ -115,10 +121,12 @@ def _areas(works: Sequence[TaskWork], devices: Sequence[Device], model: Interfer
         big = [device for device in gpus if device.total > above]
         if big:
             found += _of_gpus(works, big, above, model)
-    for device in devices:
-        if device.key == HOST:
-            found.append((_ram, device.total, f"memory of the host ({size(device.total)})"))
-            found.append((lambda work: work.seconds * work.cores, device.load_capacity, "cores of the host"))
+    hosts = [device for device in devices if device.is_host]
+    if len(hosts) == len({device.node for device in devices}):  # a node without one has RAM and cores without limit
+        total, where = sum(host.total for host in hosts), "the host" if len(hosts) == 1 else f"{len(hosts)} hosts"
+        found.append((_ram, total, f"memory of {where} ({size(total)})"))
+        cores = sum(host.load_capacity for host in hosts)
+        found.append((lambda work: work.seconds * work.cores, cores, f"cores of {where}"))
     return found
 
 

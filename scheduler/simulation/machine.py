@@ -8,7 +8,7 @@ from math import inf, sqrt
 
 from scheduler.core.events import Exited, Started
 from scheduler.core.leases import Lease
-from scheduler.core.model import HOST, Device, Outcome, Waiter
+from scheduler.core.model import HOST, Device, Outcome, Waiter, host_of, on_node
 from scheduler.core.ports import Key, Launch
 from scheduler.simulation.task_behaviour import Curve, TaskBehaviour
 from scheduler.units import size
@@ -59,6 +59,10 @@ class RunningAttempt:
     @property
     def key(self) -> Key:
         return self.order.task, self.order.attempt
+
+    def device(self, key: str) -> str:
+        """Return the key among all devices for what its node calls by this key."""
+        return on_node(key, self.order.node)
 
     @property
     def epochs_done(self) -> float | None:
@@ -228,7 +232,7 @@ class SimulatedMachine:
             work=truth.work(order.env.get("SCHEDULER_EPOCHS")) - self.saved.get(order.task, 0.0),
             began=self.now,
             since=self.now,
-            steps=[step for step in _steps(truth, devices) if step[1] in self._devices],
+            steps=[step for step in _steps(truth, devices) if on_node(step[1], order.node) in self._devices],
         )
         self.running[running.key] = running
         self._pids += 2
@@ -331,13 +335,14 @@ class SimulatedMachine:
             self._finish(running)
 
     def _hold(self, running: RunningAttempt, key: str, bytes_: int) -> None:
-        before, free = running.used.get(key, 0), self.free(self._devices[key])
+        device = running.device(key)
+        before, free = running.used.get(key, 0), self.free(self._devices[device])
         if bytes_ - before > free:
             reason = f"out of memory on {key}: it wanted {size(bytes_ - before)} more, {size(free)} were free"
             where = HOST if key == HOST else "gpu"
             self._end(running, Outcome.OOM, code=1, reason=reason, part=where, asked=bytes_ - before)
             return
-        self._hold_more(key, bytes_ - before)
+        self._hold_more(device, bytes_ - before)
         self._stir(running)
         running.used[key] = bytes_
         running.peak[key] = max(running.peak.get(key, 0), bytes_)
@@ -365,8 +370,8 @@ class SimulatedMachine:
         del self.running[running.key]
         if outcome is Outcome.INTERRUPTED and running.truth.resumes and signal == TERM:
             self.saved[running.order.task] = self.saved.get(running.order.task, 0.0) + running.done
-        for device, bytes_ in running.used.items():
-            self._hold_more(device, -bytes_)
+        for key, bytes_ in running.used.items():
+            self._hold_more(running.device(key), -bytes_)
         for eye in self._eyes:
             eye.pop(running.key, None)
         self.leases.drop(running.order.lease)
@@ -440,7 +445,7 @@ class SimulatedMachine:
 
 
 def _loads(running: RunningAttempt) -> Iterator[tuple[str, float]]:
-    yield HOST, running.truth.cores
+    yield host_of(running.order.node), running.truth.cores
     for key in running.devices:
         if key != HOST:
             yield key, running.truth.utilisation

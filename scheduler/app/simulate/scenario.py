@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from scheduler.app.observe.run_facts import places
 from scheduler.app.run.options import chosen_python
 from scheduler.app.run.task_list import csv_listing
-from scheduler.core.model import HOST, Device, Job, Spec, Terms
+from scheduler.core.model import Device, Job, Spec, Terms
 from scheduler.core.placement.request import declared, gpus_of
 from scheduler.core.profiling.class_profile import Profile
 from scheduler.core.profiling.earlier_versions import EarlierVersions
@@ -96,16 +97,23 @@ def _with_gpus(row: TraceRow, some: bool) -> TraceRow:
 
 
 def _check(path: str, row: TraceRow, devices: Sequence[Device]) -> None:
-    """Refuse a row for which the machine has too few GPUs, or no host."""
-    gpus = sum(device.is_gpu for device in devices)
+    """Refuse a row for which the machine, or each node, has too few GPUs, or no host."""
+    nodes = Counter(device.node for device in devices if device.is_gpu)
+    gpus = max(nodes.values(), default=0)
     if row.gpus > gpus:
+        where = (
+            f"no simulated node has more than {gpus}"
+            if len(nodes) > 1
+            else f"the simulated machine has {gpus or 'none'}"
+        )
+        more = f"{len(nodes)}x({row.gpus}x24GiB)" if len(nodes) > 1 else f"{row.gpus}x24GiB"
         raise InputError(
             path,
-            f"needs {count(row.gpus, 'GPU')}; the simulated machine has {gpus or 'none'}: --devices {row.gpus}x24GiB",
+            f"needs {count(row.gpus, 'GPU')}; {where}: --devices {more}",
             row.spec.row,
             "gpus",
         )
-    if not row.gpus and not any(device.key == HOST for device in devices):
+    if not row.gpus and not any(device.is_host for device in devices):
         raise InputError(
             path,
             "runs on the host, but the simulated machine has none: add host:64GiB to --devices",

@@ -120,6 +120,7 @@ class LaunchBuilder:
             attended.kept_fd,
             job.shell.bounds if job.shell is not None else None,
             bool(placement.sees),
+            placement.node,
         )
 
     def directory(self, job: Job) -> str:

@@ -306,7 +306,10 @@ def is_called(device: Device, word: str) -> bool:
     """Tell whether a word names a device: its number in nvidia-smi, its UUID or the beginning of that, `host`, or
     the name of a slot.
     """
-    if word in (device.key, device.label) or (device.is_gpu and word == device.number):
+    if device.node and word.startswith(f"{device.node}:"):  # `gpu2:0`, or `gpu2:` for all of a node
+        word = word[len(device.node) + 1 :]
+        return not word or word == device.key_there or (device.is_gpu and word == device.number)
+    if word in (device.key_there, device.label) or (device.is_gpu and word == device.number):
         return True
     if device.is_slot:
         return device.label == f"slot {word}"

@@ -15,6 +15,7 @@ from scheduler.core.placement.policies import names
 from scheduler.core.queue.wait_queue import WaitQueue
 from scheduler.simulation.generators import WORKLOADS
 from scheduler.simulation.interference import MODELS
+from scheduler.simulation.machine_spec import parse_machine
 from scheduler.simulation.metrics import RunMetrics
 from scheduler.simulation.workload import InitialKnowledge, TraceRow, arriving_over, workload
 from scheduler.units import GIB
@@ -182,3 +183,26 @@ def test_no_task_is_bypassed_more_often_than_the_limit(work: str, bound: int, mo
     assert worst[0] <= bound
     assert (worst[0] > 0) == (work != "distinct"), "scripts that all differ are unknown, so they start in their order"
     assert said.bypassed <= bound
+
+
+class TestNodes:
+    def test_tasks_on_one_gpu_end_as_early_on_nodes_as_on_one_machine(self) -> None:
+        rows = [row(f"{n % 7}.py", 100.0 + 13 * (n % 5), (2 + n % 7) * GIB) for n in range(40)]
+        ends = [ran(rows, parse_machine(said, 1.0)).makespan for said in ("4x24GiB", "4x(24GiB)", "2x(2x24GiB)")]
+        assert ends[0] == ends[1] == ends[2]
+
+    def test_task_on_two_gpus_gets_those_of_one_node(self) -> None:
+        narrow = [row(f"{n}.py", seconds, 20 * GIB) for n, seconds in enumerate((100.0, 300.0, 100.0, 300.0))]
+        rows = [*narrow, row("wide.py", 100.0, 20 * GIB, gpus=2)]
+        assert ran(rows, parse_machine("4x24GiB", 1.0)).makespan == 300.0
+        assert ran(rows, parse_machine("2x(2x24GiB)", 1.0)).makespan == 400.0
+
+    def test_ram_of_one_node_runs_out_without_the_other(self) -> None:
+        rows = [row(f"{n}.py", 100.0, 6 * GIB, gpus=0, cores=0.1) for n in range(4)]
+        assert ran(rows, parse_machine("2x(host:8GiB)", 4.0)).makespan == 200.0
+
+    def test_unknown_tasks_are_learned_once_for_all_nodes(self) -> None:
+        rows = [row("same.py", 600.0, 8 * GIB) for _ in range(24)]
+        said = ("6x24GiB,host:192GiB", "3x(2x24GiB,host:64GiB)")
+        flat, nodes = (ran(rows, parse_machine(one, 24.0), known=InitialKnowledge()) for one in said)
+        assert (nodes.ooms, nodes.makespan) == (0, flat.makespan)

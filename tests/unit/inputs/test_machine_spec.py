@@ -32,17 +32,36 @@ def test_the_host_gets_the_cores() -> None:
     assert (host.key, host.load_capacity, host.is_gpu) == (HOST, 6.0, False)
 
 
+def test_brackets_give_nodes_with_devices_of_their_own() -> None:
+    devices = parse_machine("2x(2x24GiB, host:64GiB), (80GiB)", 6.0)
+    assert [(one.node, one.key, one.label, one.index) for one in devices] == [
+        ("n1", "GPU-n1-0", "n1 GPU 0", 0),
+        ("n1", "GPU-n1-1", "n1 GPU 1", 1),
+        ("n1", "host@n1", "n1 host", -1),
+        ("n2", "GPU-n2-0", "n2 GPU 0", 0),
+        ("n2", "GPU-n2-1", "n2 GPU 1", 1),
+        ("n2", "host@n2", "n2 host", -1),
+        ("n3", "GPU-n3-0", "n3 GPU 0", 0),
+    ]
+    assert [one.load_capacity for one in devices if one.is_host] == [6.0, 6.0]
+
+
 @pytest.mark.parametrize(
     ("said", "error"),
     [
         ("", "it names no device"),
-        ("big", "'big' is no device: write 8x24GiB for GPUs, host:64GiB for RAM"),
+        ("big", "'big' is no device: write 8x24GiB for GPUs, host:64GiB for RAM, 3x(4x24GiB,host:64GiB) for nodes"),
         ("8x24", "'24' has no unit: write 24GiB or 24MiB"),
         ("0x24GiB", "0 GPUs are not between 1 and 10,000"),
         ("2x0GiB", "a device without memory holds nothing"),
         ("host", "'host' is no device"),
         ("host:8GiB,host:9GiB", "there is one host, 'host:9GiB' names another"),
         ("gpu:8GiB", "'gpu:8GiB' is no device"),
+        ("2x(8GiB", "'2x(8GiB' is of no node"),
+        ("2x(8GiB),8GiB", "'8GiB' is of no node"),
+        ("2x()", "it names no device"),
+        ("0x(8GiB)", "0 nodes are not between 1 and 10,000"),
+        ("2x(big)", "'big' is no device"),
     ],
 )
 def test_text_that_is_no_machine_is_refused_with_the_reason(said: str, error: str) -> None:

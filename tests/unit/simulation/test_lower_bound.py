@@ -227,3 +227,16 @@ def test_bound_is_not_far_below_the_best_schedule(works: list[TaskWork]) -> None
     """Lists of few tasks on one device leave holes that no bound sees; but never half of the time."""
     best = min(max(end for _, end in schedule) for schedule in schedules(works, (8,), MODELS["none"]))
     assert bound(works, gpus(8)) >= best / 2
+
+
+def test_task_that_needs_more_gpus_than_any_node_has_is_left_out() -> None:
+    nodes = [replace(device, key=f"{device.key}{node}", node=node) for node in "ab" for device in gpus(24, 24)]
+    found = lower_bound([work(10.0, gpus=2), work(99.0, gpus=3)], nodes, FREE)
+    assert (found.tasks, found.makespan) == (1, 10.0)
+
+
+def test_hosts_of_all_nodes_count_together() -> None:
+    nodes = [Device(f"host@{node}", f"{node} host", 8 * GIB, 4.0, node=node) for node in "ab"]
+    found = lower_bound([work(10.0, 8, gpus=0) for _ in range(4)], nodes, FREE)
+    assert found.makespan == 20.0
+    assert found.reasons[0].why == "memory of 2 hosts (16.0GiB)"
