@@ -17,7 +17,7 @@ from scheduler.core.tasks.row_source import InputRow
 from scheduler.errors import NoSuchRun, SameList, SchedulerError, StateError
 from scheduler.runtime.paths import StatePaths
 from scheduler.store.run.catalog import RunCatalog, RunInfo
-from scheduler.units import count
+from scheduler.units import count, ranges
 from scheduler.values import dataclass
 
 MOST_SKIPPED = 5000
@@ -74,7 +74,8 @@ class PreviousRuns:
         self._rows = 0
         self._found: dict[int, list[int]] = {}
         """The positions of done rows, by the run that completed them."""
-        self._troubles: list[str] = []
+        self._unread: dict[int, str] = {}
+        """The runs that cannot be read, newest first, with the reason."""
 
     # ---- may it begin ----
 
@@ -115,9 +116,17 @@ class PreviousRuns:
 
         A run without a log has not begun: its journal may be incomplete now and readable later.
         """
-        said = f"run {number} cannot be read, so it is unknown which rows of this list it completed: {exc}"
-        if self._runs.places.run(number).log.exists() and said not in self._troubles:
-            self._troubles.append(said)
+        if self._runs.places.run(number).log.exists():
+            self._unread.setdefault(number, str(exc))
+
+    def _troubles(self) -> list[str]:
+        """Return one sentence about all runs that cannot be read, with the reason of the newest one."""
+        if not self._unread:
+            return []
+        several, why = len(self._unread) > 1, next(iter(self._unread.values()))
+        what = f"{'runs' if several else 'run'} {ranges(self._unread)} cannot be read"
+        unknown = f"so it is unknown which rows of this list {'they' if several else 'it'} completed"
+        return [f"{what}, {unknown}: {why}"]
 
     def _not_over(self, info: RunInfo) -> str:
         """Return why no other run of the list may start; empty if one may."""
@@ -178,7 +187,7 @@ class PreviousRuns:
 
     def words(self) -> list[str]:
         """Return sentences about done rows, for the first lines of the run."""
-        said = self._troubles[:]
+        said = self._troubles()
         done = Counter({run: len(places) for run, places in self._found.items()})
         if not done and not self._wish.skip_done:
             return said

@@ -260,6 +260,16 @@ class TestDamagedRuns:
         assert "hint:   run 1 cannot be read" in said
         assert home.states("2") == ["succeeded"]
 
+    def test_several_damaged_runs_are_named_in_one_sentence(self, home: Home) -> None:
+        jobs = home.commands("true")
+        for number in (1, 2):
+            home.call("run", jobs, code=0)
+            journal = home.state / f"runs/{number}/journal.db"
+            journal.write_bytes(journal.read_bytes()[:-1])
+        said = home.call("run", jobs, code=0).stdout
+        assert said.count("cannot be read") == 1
+        assert "runs 1-2 cannot be read, so it is unknown which rows of this list they completed: " in said
+
 
 class TestFromPython:
     @pytest.fixture(autouse=True)
