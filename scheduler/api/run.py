@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -121,6 +121,7 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     mps: bool | str = False,
     mps_fence: bool = True,
     launcher_args: bool = True,
+    on: str | Sequence[str] = "",
     verbose: bool = False,
 ) -> Finished:
     """Run a CSV file or a list of Tasks to its end, as `scheduler run` does; raise only if the run cannot start.
@@ -129,13 +130,13 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     leave it empty. A file whose earlier run has not ended is refused, unless `new`; `skip_done` skips rows that
     succeeded in an earlier run of it. `stop_when` ("val_loss > 2 after 3, val_loss is nan") and `keep_best` ("1/3 by
     val_acc at 3,9,27") stop tasks early by their metrics. `mps` is True, "auto" or "join". Without `launcher_args`,
-    commands of accelerate and deepspeed stay as they are. Signals are handled as on the command line, on the main
-    thread only, without a running event loop. The call blocks: use `asyncio.to_thread` in a coroutine.
+    commands of accelerate and deepspeed stay as they are. `on` names other machines ("ssh:gpu1,gpu2"). Signals are
+    handled as on the command line, on the main thread, without an event loop. It blocks: see `asyncio.to_thread`.
     """
     texts = {"order": order, "python": python, "my_columns": my_columns, "stop_when": stop_when, "keep_best": keep_best}
-    flags = {"launcher_args": None if launcher_args else "no", **{name: text or None for name, text in texts.items()}}
-    flags |= {"num": None if num is None else str(num), "buffer": buffer, "max_load": str(max_load)}
-    settings = read_settings({**flags, "state": state})
+    settings = read_settings(
+        {**_flags(num, on, texts, launchers=launcher_args), "buffer": buffer, "max_load": str(max_load), "state": state}
+    )
     check_counts(jobs_at_once=jobs_at_once, slots=slots, max_per_device=max_per_device, max_failures=max_failures)
     is_file = isinstance(jobs, (str, os.PathLike))
     _check_wish(is_file, new or skip_done)
@@ -154,6 +155,15 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     session = _begun(listing, choices, settings, RerunOptions(new, skip_done))
     _run_to_end(session, sys.stdout if verbose else None)
     return Finished(session.number, str(run_facts.places(settings).root))
+
+
+def _flags(
+    num: int | None, on: str | Sequence[str], texts: Mapping[str, str], *, launchers: bool
+) -> dict[str, str | None]:
+    """Return keywords as the texts of flags; empty ones are not given."""
+    nodes = on if isinstance(on, str) else " ".join(on)
+    given = {"num": "" if num is None else str(num), "on": nodes, "launcher_args": "" if launchers else "no", **texts}
+    return {name: text or None for name, text in given.items()}
 
 
 def _begun(listing: TaskList, choices: RunOptions, settings: Settings, rerun: RerunOptions) -> RunSession:

@@ -73,6 +73,11 @@ SETTINGS = {
         "TIMES", "local times in which tasks may start: 20:00-07:00, or mon-fri 20:00-07:00,sat-sun 00:00-24:00"
     ),
     "my_columns": SettingFlag("COLUMNS", "columns of your own whose names look like misspelled task fields"),
+    "on": SettingFlag(
+        "NODES",
+        "run on other machines: ssh:HOST,HOST,... over ssh, local for this one; several: once for each (default: this "
+        "machine)",
+    ),
     "memory_args": SettingFlag("ARGUMENTS", "arguments that determine a script's memory; all others do not"),
     "ignore_args": SettingFlag("ARGUMENTS", "arguments that do not change a script's memory"),
 }
@@ -81,7 +86,7 @@ DEVICE_SETTINGS = ("buffer", "max_load", "max_gpu_load", "unmanaged", "unmanaged
 LEARNING_SETTINGS = ("profile", "profile_epochs", "profile_id", "settle", "margin", "memory_args", "ignore_args")
 RUN_SETTINGS = (
     "num", "order", "python", "log_max", "metrics", "stop_when", "keep_best", "my_columns", "window",
-    "launcher_args",
+    "launcher_args", "on",
     *DEVICE_SETTINGS, *LEARNING_SETTINGS,
 )  # fmt: skip
 
@@ -141,6 +146,20 @@ def join_early_stop(args: argparse.Namespace) -> None:
 def add_devices(group: argparse._ActionsContainer, *, slots: bool = False) -> None:
     """Add `--devices`, which selects the devices of a run; `slots` allows slots too."""
     group.add_argument("--devices", default="auto", metavar="DEVICES", help=DEVICES + (SLOTS if slots else ""))
+
+
+class _Joined(argparse.Action):
+    """An option that may be given several times; its values become one text, with a blank between them."""
+
+    def __call__(self, parser: object, namespace: object, values: object, option_string: str | None = None) -> None:
+        """Add a value."""
+        before = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, f"{before} {values}" if before else values)
+
+
+def add_on(group: argparse._ActionsContainer) -> None:
+    """Add `--on`."""
+    group.add_argument("--on", action=_Joined, metavar=SETTINGS["on"].metavar, help=SETTINGS["on"].help)
 
 
 def add_mps(group: argparse._ActionsContainer) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
@@ -286,6 +286,11 @@ class LeaseTransaction(Protocol):
 
     def take(self, placement: Placement, guest: str = "") -> HeldLease:
         """Write and lock this placement's lease, with the guest of its task."""
+
+    def take_all(self, wanted: Sequence[tuple[Placement, str]]) -> Iterator[tuple[Placement, HeldLease]]:
+        """Take the leases of these placements, each with its guest, and yield each with its lease; leave out those that
+        cannot be kept any more. Raise LeaseError.
+        """
 
     def waiters(self) -> list[Waiter]:
         """Return all other schedulers that wait for capacity."""

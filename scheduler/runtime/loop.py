@@ -66,6 +66,9 @@ a GPU that hangs."""
 BUSY_TICK = 0.25
 """Seconds between checks while tasks wait and no living attempt of this run could wake the loop by its end."""
 
+Taken = list[tuple[Placement, HeldLease]]
+"""Placements with their leases."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ports:
@@ -427,7 +430,7 @@ class Loop:
         if len(taken) == len(decision.placements):
             self._notices.end_trouble()
         self._refuse(decision.impossible)
-        self._launch(with_ports(decision.placements, taken), taken)
+        self._launch(taken)
         if preempted is not None:
             self._settle([preempted])
             self._clock.say_room(preempted)
@@ -445,7 +448,7 @@ class Loop:
         self._notices.say_full(self.ports.full())
         return not self._notices.full
 
-    def _decide(self) -> tuple[Decision, list[HeldLease], Preempted | None]:
+    def _decide(self) -> tuple[Decision, Taken, Preempted | None]:
         with self.ports.leases.deciding() as transaction:
             others = transaction.others()
             machine = self._machine(transaction, others)
@@ -457,13 +460,12 @@ class Loop:
             transaction.wait(self._preemption.ticket(waits))
             return decision, taken, preempted
 
-    def _take(self, transaction: LeaseTransaction, placements: Sequence[Placement]) -> list[HeldLease]:
+    def _take(self, transaction: LeaseTransaction, placements: Sequence[Placement]) -> Taken:
         """Take the leases of as many placements as possible; the others wait for the next decision."""
-        taken: list[HeldLease] = []
+        taken: Taken = []
         try:
-            for placement in placements:
-                guest = self.brain.terms_of(placement.task).guest
-                taken.append(transaction.take(placement, guest))  # what was taken is kept when the next one fails
+            wanted = [(one, self.brain.terms_of(one.task).guest) for one in placements]
+            taken.extend(transaction.take_all(wanted))  # what was taken is kept when the next one fails
         except LeaseError as exc:
             self._notices.say_trouble(exc)
         return taken
@@ -498,16 +500,16 @@ class Loop:
     def _refuse(self, refusals: Sequence[Refusal]) -> None:
         self._record([Refused(refusal.task, why(refusal)) for refusal in refusals])
 
-    def _launch(self, placements: Sequence[Placement], taken: Sequence[HeldLease]) -> None:
+    def _launch(self, taken: Taken) -> None:
         try:
-            named = self._probes.named(placements)
+            named = self._probes.named(with_ports(taken))
         except StateError as exc:  # no numbers for its probes: all of it is decided again at the next look
             self._notices.say_trouble(exc)
-            for placement in placements:
+            for placement, _ in taken:
                 self.ports.leases.drop(placement.task, placement.attempt)
             return
         self._record(named)
-        for placement, lease in zip(named, taken, strict=True):
+        for placement, (_, lease) in zip(named, taken, strict=True):
             self._tracker.crowd.enter((placement.task, placement.attempt), placement.devices)
             self._probes.placed(placement)
             job = self.ports.run_store.job(placement.task)

@@ -91,6 +91,10 @@ class StatePaths:
         """The links from the names of standing queues to their runs."""
         return self.root / "queues"
 
+    def guest(self, token: str) -> Path:
+        """Return the directory of a run of another machine, for its tasks on this one."""
+        return self.root / "guests" / token
+
     def run(self, number: int) -> RunPaths:
         return RunPaths(self.runs / str(number), number)
 

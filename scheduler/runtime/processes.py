@@ -60,6 +60,15 @@ def start_child(
     return _start(argv, env=env, pass_fds=pass_fds, stdin=subprocess.PIPE, stdout=subprocess.PIPE, prepare=prepare)
 
 
+def start_link(argv: Sequence[str], errors: int) -> Child:
+    """Start the program that carries a link to a node, with pipes for its stdin and stdout, and stderr in a file.
+
+    The kernel kills it with the thread that starts it.
+    """
+    pipe = subprocess.PIPE
+    return _start(argv, stdin=pipe, stdout=pipe, stderr=errors, prepare=_tie_to_parent())
+
+
 def _tie_to_parent(number: int = signal.SIGKILL) -> Callable[[], None]:
     """Return the function that a new process calls before it executes its program: it gets this signal at the end of
     its parent.
@@ -180,6 +189,7 @@ def _start(
     *,
     stdin: int,
     stdout: int,
+    stderr: int = subprocess.DEVNULL,
     env: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
     prepare: Callable[[], None] | None = None,
@@ -189,7 +199,7 @@ def _start(
         bufsize=0,
         stdin=stdin,
         stdout=stdout,
-        stderr=subprocess.DEVNULL,
+        stderr=stderr,
         env=env,
         pass_fds=pass_fds,
         start_new_session=True,

@@ -69,6 +69,8 @@ class Settings:
     """The conditions under which a task is stopped early, such as `val_loss > 2 after 3`; empty: none."""
     keep_best: str = ""
     """Which tasks go on at some steps, such as `1/3 by val_acc at 3,9,27`; empty: all."""
+    on: str = ""
+    """The nodes of the run, such as `ssh:gpu1,gpu2 local`; empty: this machine."""
     notify: str = ""
     """A command or a web hook that is called when a run ends, fails for the first time, or stops launching."""
     source: Mapping[str, str] = field(default_factory=dict)
@@ -239,6 +241,7 @@ READERS: dict[str, Any] = {
     "metrics": str,
     "stop_when": _stop_when,
     "keep_best": _keep_best,
+    "on": str,
     "notify": _notify,
 }
 

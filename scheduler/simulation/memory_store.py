@@ -55,6 +55,11 @@ class MemoryLeaseRegistry:
         self._machine.leases[name] = self._lease(name, placement, 0)
         return HeldLease(name, -1)
 
+    def take_all(self, wanted: Sequence[tuple[Placement, str]]) -> Iterator[tuple[Placement, HeldLease]]:
+        """Take the leases of these placements one by one."""
+        for placement, guest in wanted:
+            yield placement, self.take(placement, guest)
+
     @property
     def uid(self) -> int:
         """The user of the run."""

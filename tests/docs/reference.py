@@ -71,6 +71,11 @@ SETTINGS = {
             "device options that contradict the task's GPUs are refused; `no` is the flag `--no-launcher-args`."
         ),
     ),
+    "on": (
+        "nodes",
+        "–",
+        "Machines on which the tasks run, such as `ssh:gpu1,gpu2 local`; by default this one.",
+    ),
     "window": (
         "times",
         "–",

@@ -145,7 +145,13 @@ def _begin(said: Mapping[str, Any], source: CallSource) -> RunSession:
     settings = read_settings(said["settings"])
     options = RunOptions.from_dict(said["options"])
     listing = TaskList(
-        said["what"], source.form, iter(()), source=source, door=CALLS, prepare=lambda run: make_private(run.given)
+        said["what"],
+        source.form,
+        iter(()),
+        source=source,
+        door=CALLS,
+        prepare=lambda run: make_private(run.given),
+        local="calls of an executor",
     )
     session = start.begin(listing, options, settings, this_python(settings))
     assert session is not None  # a list with a source is never empty

@@ -16,11 +16,14 @@ SLOTS = "slots:"
 
 if TYPE_CHECKING:
     from scheduler.app.run.options import RunOptions
+    from scheduler.cluster.devices import ClusterDevices
     from scheduler.devices.gpu.allocation import AllowedGpus
     from scheduler.devices.gpu.inventory import InstalledGpu
     from scheduler.devices.gpu.nvml_devices import NvmlDevices
     from scheduler.devices.pool import DevicePool
     from scheduler.devices.selection import ChosenDevices
+
+    RunDevices = DevicePool | ClusterDevices
 
 
 def find_devices(said: str, settings: Settings, environ: Mapping[str, str] | None = None) -> DevicePool:
@@ -39,6 +42,15 @@ def find_devices(said: str, settings: Settings, environ: Mapping[str, str] | Non
     if pool.gpus is not None:
         _name_processes(pool.gpus, settings)
     return pool
+
+
+def find_run_devices(options: RunOptions, settings: Settings, environ: Mapping[str, str] | None = None) -> RunDevices:
+    """Return the devices of a new run: of this machine, or of the nodes that `--on` names. Raise as `find_devices`."""
+    if not settings.on:
+        return find_devices(options.devices, settings, environ)
+    from scheduler.app.cluster.nodes import connect
+
+    return connect(options, settings, os.environ if environ is None else environ)
 
 
 def _name_processes(gpus: NvmlDevices, settings: Settings) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from scheduler.app.observe.run_facts import places
 from scheduler.app.queue.parent_runs import ParentRuns
 from scheduler.app.run.admission import Check, Screen, check_sequential, checker, launcher_screen
-from scheduler.app.run.devices import check_slots, find_devices
+from scheduler.app.run.devices import check_slots, find_run_devices
 from scheduler.app.run.options import RunOptions, ranked, rules
 from scheduler.app.run.previous_runs import PreviousRuns, RerunOptions
 from scheduler.app.run.shell_context import shell_of_new_run
@@ -38,7 +38,7 @@ from scheduler.units import count
 from scheduler.values import dataclass, replace
 
 if TYPE_CHECKING:
-    from scheduler.devices.pool import DevicePool
+    from scheduler.app.run.devices import RunDevices
 
 MOST_TASKS, MOST_TRIES = 1000, 20_000
 """The largest numbers of tasks that are planned one by one, and of attempts to place one; both take under a second."""
@@ -111,11 +111,14 @@ def _first_decision(brain: Brain, machine: Machine) -> Decision:
     return Decision(refusals=(replace(shut, task=first),))
 
 
-def _find_devices(options: RunOptions, settings: Settings) -> tuple[DevicePool, bool]:
+def _find_devices(options: RunOptions, settings: Settings) -> tuple[RunDevices, bool]:
     """Return the devices, and whether tasks on them would run under MPS."""
     from scheduler.app.run.mps_setup import could_share
+    from scheduler.devices.pool import DevicePool
 
-    pool = find_devices(options.devices, settings)
+    pool = find_run_devices(options, settings)
+    if not isinstance(pool, DevicePool):
+        return pool, False
     try:
         return pool, could_share(pool, options, settings)
     except BaseException:

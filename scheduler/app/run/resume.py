@@ -11,10 +11,9 @@ from scheduler.app.queue.parent_runs import ParentRuns
 from scheduler.app.run.admission import checker, launcher_screen
 from scheduler.app.run.devices import find_devices
 from scheduler.app.run.options import ResumeOptions, RunOptions, rules
-from scheduler.app.run.run_loop import open_leases
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.shell_context import ShellContext, keep_shell, shell_of_resumed_run
-from scheduler.app.run.start import counter, machine_facts, make_brain, use_mps
+from scheduler.app.run.start import counter, machine_facts, make_brain, try_leases, use_mps
 from scheduler.app.run.task_list import resumed
 from scheduler.core.causes import Action
 from scheduler.core.events import Asked, Event, Exited
@@ -33,7 +32,7 @@ from scheduler.units import count, ranges
 from scheduler.values import replace
 
 if TYPE_CHECKING:
-    from scheduler.devices.pool import DevicePool
+    from scheduler.app.run.devices import RunDevices
 
 JUST_ENDED = 500
 """The number of latest ends whose files may still exist: a scheduler starts the next tasks before it removes them."""
@@ -55,8 +54,8 @@ def take_over(info: RunInfo, settings: Settings, how: ResumeOptions) -> RunSessi
             f"{info.lost}: nothing was started. scheduler resume r{info.number} --takeover continues from what is "
             "left, and starts tasks again that are not known to have ended"
         )
-    open_leases(settings, "").close()  # better refused now than once the run is taken over
     options, settings = _first_options(info, settings)
+    try_leases(settings)
     store = SqliteRunStore.resume(info, counter(places(settings)))
     if how.keep_going:
         options = replace(options, keep_going=True)
@@ -65,7 +64,7 @@ def take_over(info: RunInfo, settings: Settings, how: ResumeOptions) -> RunSessi
     shell = shell_of_resumed_run(info.places, info.meta, settings, from_now=how.env_from_now)
     store.programs = shell.programs
     store.shells = SubmittedShells(store.places.shells, shell.shell.environ)
-    pool = _find_devices(options, settings, shell)
+    pool = _find_devices(info, options, settings, shell)
     brain = make_brain(store, options, settings, shell, pool)
     session = RunSession(store, brain, pool, options, settings, {**info.meta, **machine_facts(), **shell.facts}, shell)
     try:
@@ -94,8 +93,12 @@ def _check_more_rows(session: RunSession) -> None:
     store.screen = launcher_screen(store.what, session.devices.usual, budgets)
 
 
-def _find_devices(options: RunOptions, settings: Settings, shell: ShellContext) -> DevicePool:
-    """Return the devices of the run, shared under MPS if the run uses it."""
+def _find_devices(info: RunInfo, options: RunOptions, settings: Settings, shell: ShellContext) -> RunDevices:
+    """Return the devices of the run, shared under MPS if the run uses it; a node that is away hinders no other."""
+    if settings.on:
+        from scheduler.app.cluster.nodes import connect, known_devices
+
+        return connect(options, settings, shell.shell.environ, info.meta["python"], known_devices(info.meta))
     pool = find_devices(options.devices, settings, shell.for_devices())
     try:
         use_mps(pool, options, settings)

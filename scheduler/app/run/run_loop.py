@@ -22,7 +22,7 @@ from scheduler.app.observe.status_snapshot import DeviceNamesRecorder, StatusRec
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.task_list import CALLS, QUEUE
 from scheduler.core.model import GOOD_ENDS, Profiling, State
-from scheduler.core.ports import Request, SubmissionResult, View
+from scheduler.core.ports import Engine, LeaseRegistry, Request, SubmissionResult, View, Watcher
 from scheduler.core.reporting.run_history import totals
 from scheduler.errors import StateError
 from scheduler.runtime import clock
@@ -33,6 +33,7 @@ from scheduler.values import dataclass, replace
 
 if TYPE_CHECKING:
     from scheduler.core.attempts.launch_spec import TaskEnvironment
+    from scheduler.devices.pool import DevicePool
     from scheduler.execution.engine import LocalEngine
     from scheduler.runtime.event_sources import EventSource, Observer, SystemWorld
     from scheduler.runtime.loop import Ports
@@ -62,7 +63,7 @@ NOT_IN_A_RUN = (
     "scheduler.app.doctor", "scheduler.app.observe.why", "scheduler.app.control.retention",
     "scheduler.app.observe.monitor", "scheduler.app.control.devices", "scheduler.app.control.completion_data",
     "scheduler.app.agents", "scheduler.app.observe.report", "scheduler.app.observe.wait",
-    "scheduler.app.queue.exec_client",
+    "scheduler.app.queue.exec_client", "scheduler.app.cluster", "scheduler.cluster",
 )  # fmt: skip
 """Entry points and modules of other verbs, which are not loaded because they would slow every start."""
 
@@ -137,12 +138,42 @@ def sink_lines(sink: LineSink, lines: Sequence[str]) -> None:
 
 def _make_ports(session: RunSession, sink: LineSink, stack: contextlib.ExitStack) -> tuple[SystemWorld, Ports]:
     """Build the objects through which the loop acts and waits; `stack` closes them."""
-    from scheduler.devices.pool import Watchers
+    from scheduler.devices.pool import DevicePool
     from scheduler.runtime.event_sources import Asking, PeriodicCheck, SystemWorld
     from scheduler.runtime.loop import Ports
     from scheduler.store.run.requests import RequestInbox
 
-    store, devices, code = session.store, session.devices, session.places.code
+    store, devices = session.store, session.devices
+    parts = _parts_here(session, devices, stack) if isinstance(devices, DevicePool) else _parts_there(session, stack)
+    inbox = RequestInbox(session.places)
+    stack.callback(inbox.close)
+    files = PeriodicCheck(store.check_files, FILE_CHECKS)  # a run ends if its directory or journal is removed
+    world = SystemWorld([*parts.sources, Asking(session.signals), inbox, files, store.earlier.others])
+    if store.source is not None:
+        world.add(store.source)
+    if session.meta["door"] == QUEUE:
+        world.add(_guests(session, stack))
+    view = _make_view(session, sink, stack)
+    return world, Ports(
+        world, store, devices, parts.engine, parts.watcher, parts.leases, view, inbox.answer, _receiver(session),
+        devices.mps, session.disks(),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The ports that start and watch the attempts of a run: on this machine, or on its nodes."""
+
+    engine: Engine
+    leases: LeaseRegistry
+    watcher: Watcher
+    sources: Sequence[EventSource]
+
+
+def _parts_here(session: RunSession, devices: DevicePool, stack: contextlib.ExitStack) -> _Parts:
+    from scheduler.devices.pool import Watchers
+
+    code = session.places.code
     leases = stack.enter_context(contextlib.closing(open_leases(session.settings, session.meta["token"])))
     engine = _make_engine(session)
     stack.callback(engine.close)
@@ -152,19 +183,19 @@ def _make_ports(session: RunSession, sink: LineSink, stack: contextlib.ExitStack
     host = devices.host.watcher(code)
     stack.callback(host.close)
     gpus, mps = devices.moved_gpus(code), devices.serving_mps(code)
-    inbox = RequestInbox(session.places)
-    stack.callback(inbox.close)
-    files = PeriodicCheck(store.check_files, FILE_CHECKS)  # a run ends if its directory or journal is removed
-    world = SystemWorld([engine, host, *gpus, *mps, Asking(session.signals), inbox, files, store.earlier.others])
-    if store.source is not None:
-        world.add(store.source)
-    if session.meta["door"] == QUEUE:
-        world.add(_guests(session, stack))
-    view, watchers = _make_view(session, sink, stack), Watchers([host, *gpus, *mps])
-    return world, Ports(
-        world, store, devices, engine, watchers, leases, view, inbox.answer, _receiver(session), devices.mps,
-        session.disks(),
-    )  # fmt: skip
+    return _Parts(engine, leases, Watchers([host, *gpus, *mps]), [engine, host, *gpus, *mps])
+
+
+def _parts_there(session: RunSession, stack: contextlib.ExitStack) -> _Parts:
+    from scheduler.app.cluster.nodes import join
+    from scheduler.cluster.devices import ClusterDevices
+
+    assert isinstance(session.devices, ClusterDevices)
+    nodes, shell = session.devices.nodes, session.shell.shell
+    stack.callback(lambda: nodes.close(over=session.brain.over))
+    ports = join(nodes, session.places, session.meta["token"], shell.umask, session.brain)
+    load_modules()
+    return _Parts(ports.engine, ports.leases, ports.watcher, [ports.nodes])
 
 
 def _guests(session: RunSession, stack: contextlib.ExitStack) -> EventSource:

@@ -16,7 +16,7 @@ from scheduler.store.run.catalog import RunInfo
 from scheduler.store.run.run_store import SqliteRunStore
 
 if TYPE_CHECKING:
-    from scheduler.devices.pool import DevicePool
+    from scheduler.app.run.devices import RunDevices
     from scheduler.store.disks import DiskGuard
 
 
@@ -27,7 +27,7 @@ class RunSession:
         self,
         store: SqliteRunStore,
         brain: Brain,
-        devices: DevicePool,
+        devices: RunDevices,
         options: RunOptions,
         settings: Settings,
         meta: Mapping[str, str],

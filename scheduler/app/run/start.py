@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from scheduler.app.observe.run_facts import places
 from scheduler.app.queue.parent_runs import ParentRuns
-from scheduler.app.run.admission import check_sequential, checker, launcher_screen
-from scheduler.app.run.devices import check_slots, find_devices
+from scheduler.app.run.admission import Screen, check_sequential, checker, launcher_screen
+from scheduler.app.run.devices import check_slots, find_run_devices
 from scheduler.app.run.options import RunOptions, ranked, rules
 from scheduler.app.run.previous_runs import PreviousRuns, RerunOptions
 from scheduler.app.run.run_loop import open_leases
@@ -29,6 +29,7 @@ from scheduler.core.placement.device_capacity import largest
 from scheduler.core.placement.request import gpus_of
 from scheduler.core.profiling.class_profile import Profile
 from scheduler.core.profiling.profile_index import ProfileIndex
+from scheduler.errors import UsageError
 from scheduler.runtime import clock
 from scheduler.runtime.paths import RUN_CODE, RunPaths, StatePaths
 from scheduler.runtime.python_envs import Programs
@@ -43,7 +44,7 @@ from scheduler.store.task_classes import TaskClassFinder
 from scheduler.units import GIB
 
 if TYPE_CHECKING:
-    from scheduler.devices.pool import DevicePool
+    from scheduler.app.run.devices import RunDevices
 
 UNWRITTEN = ("state", "leases", "notify")
 """Settings that the journal does not keep: they are paths, or may be secret."""
@@ -65,7 +66,8 @@ def begin(
     check_sequential(options, settings)
     previous = previous_runs_of(listing, options, settings, rerun or RerunOptions())
     previous.refuse()
-    pool = find_devices(options.devices, settings)
+    check_place(listing, settings)
+    pool = find_run_devices(options, settings)
     try:
         session = _accept(listing, options, settings, python, pool, previous)
     except BaseException:
@@ -76,31 +78,44 @@ def begin(
     return session
 
 
+def try_leases(settings: Settings) -> None:
+    """Refuse a lease directory that cannot be used, before a list is accepted; nodes look at their own."""
+    if not settings.on:
+        open_leases(settings, "").close()
+
+
+def check_place(listing: TaskList, settings: Settings) -> None:
+    """Refuse what can run on this machine only, if the run is on nodes."""
+    if settings.on and listing.local:
+        raise UsageError(f"on {settings.on}: {listing.local} cannot run on nodes yet; leave the setting `on` out")
+
+
 def previous_runs_of(listing: TaskList, options: RunOptions, settings: Settings, rerun: RerunOptions) -> PreviousRuns:
     """Return the earlier runs of a list; a run that only learns has none, and later runs ignore it."""
     return PreviousRuns(places(settings), "" if options.learn_only else listing.path, rerun)
 
 
 def _accept(
-    listing: TaskList, options: RunOptions, settings: Settings, python: str, pool: DevicePool, previous: PreviousRuns
+    listing: TaskList, options: RunOptions, settings: Settings, python: str, pool: RunDevices, previous: PreviousRuns
 ) -> RunSession | None:
     """Write a list into the journal of a new run and apply it to a new Brain."""
     budgets = pool.snapshot()
     _check_lines(listing, budgets, rules(options, settings))
-    open_leases(settings, "").close()  # refused now, rather than once the list is accepted
+    try_leases(settings)
     mps = _could_use_mps(pool, options, settings)  # a daemon starts once every row has been checked
     shell = shell_of_new_run(settings)
     store = _new_store(settings, shell)
     facts = {
         **_facts(listing, options, settings, python, store.places),
         **_device_facts(budgets, settings),
+        **_node_facts(pool),
         "code": json.dumps(store.code),
         **shell.facts,
         **previous.facts(),
     }
     previous.look_back()
     check = checker(listing.what, budgets, rules(options, settings, mps=mps), listing.form)
-    store.check, store.screen = check, launcher_screen(listing.what, pool.usual, budgets)
+    store.check, store.screen = check, _screen(listing, pool, budgets, shell)
 
     def final_facts(tasks: int) -> dict[str, str]:  # the session has the same facts as the journal
         facts.update(mark=listing.mark, accepted=str(clock.now()), tasks=str(tasks))
@@ -142,7 +157,7 @@ def _new_store(settings: Settings, shell: ShellContext) -> SqliteRunStore:
     return store
 
 
-def _start_mps(wanted: bool, pool: DevicePool, options: RunOptions, settings: Settings) -> None:
+def _start_mps(wanted: bool, pool: RunDevices, options: RunOptions, settings: Settings) -> None:
     if wanted:
         use_mps(pool, options, settings)
 
@@ -153,23 +168,48 @@ def _apply(brain: Brain, events: Iterable[Event]) -> None:
         brain.apply(event, now)
 
 
-def _could_use_mps(pool: DevicePool, options: RunOptions, settings: Settings) -> bool:
+def _screen(listing: TaskList, pool: RunDevices, budgets: Sequence[DeviceBudget], shell: ShellContext) -> Screen:
+    """Return the screen of a list; on nodes it also compares their directories and scripts with those here."""
+    from scheduler.devices.pool import DevicePool
+
+    screen = launcher_screen(listing.what, pool.usual, budgets)
+    if isinstance(pool, DevicePool):
+        return screen
+    from scheduler.app.cluster.content import ListContent
+
+    return ListContent(pool.nodes, shell.programs, os.getcwd()).screen(screen)
+
+
+def _node_facts(pool: RunDevices) -> dict[str, str]:
+    """Return the devices of the nodes, if the run is on nodes, so that one may be away at `resume`."""
+    from scheduler.devices.pool import DevicePool
+
+    return {} if isinstance(pool, DevicePool) else {"nodes": pool.to_json()}
+
+
+def _could_use_mps(pool: RunDevices, options: RunOptions, settings: Settings) -> bool:
     """Tell whether the tasks will share GPUs under MPS; start no daemon, but end unused ones."""
     from scheduler.app.run.mps_setup import clean_left, could_share
+    from scheduler.devices.pool import DevicePool
+
+    if not isinstance(pool, DevicePool):
+        return False
 
     clean_left(settings, pool)
     return could_share(pool, options, settings)
 
 
-def use_mps(pool: DevicePool, options: RunOptions, settings: Settings) -> None:
+def use_mps(pool: RunDevices, options: RunOptions, settings: Settings) -> None:
     """Make the tasks share GPUs under MPS if the options say so."""
     from scheduler.app.run.mps_setup import share
+    from scheduler.devices.pool import DevicePool
 
-    share(pool, options, settings)
+    if isinstance(pool, DevicePool):
+        share(pool, options, settings)
 
 
 def make_brain(
-    store: SqliteRunStore, options: RunOptions, settings: Settings, shell: ShellContext, pool: DevicePool
+    store: SqliteRunStore, options: RunOptions, settings: Settings, shell: ShellContext, pool: RunDevices
 ) -> Brain:
     """Return a Brain that knows the profiles of earlier runs; new observations go to the store."""
     store.kinds = class_finder(places(settings), store.programs, shell.directory, pool, BoundedCalls())
@@ -180,14 +220,14 @@ def make_brain(
 
 
 def class_finder(
-    home: StatePaths, programs: Programs, directory: str, pool: DevicePool, calls: BoundedCalls | None = None
+    home: StatePaths, programs: Programs, directory: str, pool: RunDevices, calls: BoundedCalls | None = None
 ) -> TaskClassFinder:
     """Return the finder of task classes for a run, with the store of their profiles; `calls` limits its looks at
     scripts."""
     return TaskClassFinder(ProfileStore(home.profiles), programs, directory, _hardware_namer(pool), calls)
 
 
-def _hardware_namer(pool: DevicePool) -> Callable[[Terms], str]:
+def _hardware_namer(pool: RunDevices) -> Callable[[Terms], str]:
     """Return a function that names the hardware that a task's memory depends on: the host, or number and GPU model."""
     devices = [device for device in pool.discover() if not device.is_slot]
     on_host = " ".join(f"{d.key} {round(d.total / GIB)}GiB" for d in devices if not d.is_gpu)

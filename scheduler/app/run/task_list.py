@@ -46,6 +46,8 @@ class TaskList:
     """The source of the rows: list, stdin, grid, followed, queue or calls."""
     prepare: Callable[[RunPaths], None] = field(default=lambda run: None)
     """Creates the files that the rows need in the run's directory; called before the first row is read."""
+    local: str = ""
+    """The name of such tasks, if they can only run on the machine of their scheduler."""
 
     @property
     def mark(self) -> str:
@@ -178,7 +180,7 @@ class PythonCalls:
         from scheduler.inputs.call_rows import CallRows
 
         rows = CallRows(self._varied, self._terms, sys.executable)
-        return TaskList(what, rows.form, self._rows(rows), prepare=self._prepare)
+        return TaskList(what, rows.form, self._rows(rows), prepare=self._prepare, local="calls of Python functions")
 
     def _prepare(self, run: RunPaths) -> None:
         self._run = run

@@ -225,7 +225,6 @@ class LaunchBuilder:
         )
 
 
-def with_ports(placements: Sequence[Placement], taken: Sequence[HeldLease]) -> list[Placement]:
+def with_ports(taken: Sequence[tuple[Placement, HeldLease]]) -> list[Placement]:
     """Return the placements that got a lease, each with the port that is kept for it."""
-    leased = zip(placements, taken, strict=False)  # the last ones may have none
-    return [replace(placement, port=lease.port) if lease.port else placement for placement, lease in leased]
+    return [replace(placement, port=lease.port) if lease.port else placement for placement, lease in taken]

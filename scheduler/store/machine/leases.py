@@ -193,6 +193,11 @@ class FileLeaseRegistry:
         except OSError as exc:
             raise LeaseError(f"cannot write a lease in {self.directory}: {exc.strerror}") from exc
 
+    def take_all(self, wanted: Sequence[tuple[Placement, str]]) -> Iterator[tuple[Placement, HeldLease]]:
+        """Take the leases of these placements one by one. Raise LeaseError, after those that were written."""
+        for placement, guest in wanted:
+            yield placement, self.take(placement, guest)
+
     def waiters(self) -> list[Waiter]:
         """Return every other scheduler that waits for capacity."""
         return self._tickets.others(self._records)

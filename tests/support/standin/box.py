@@ -148,7 +148,9 @@ class Box:
         compute_capability: tuple[int, int] = (8, 9),
         driver: str = DRIVERS[0],
         cache: Path | None = None,
+        salt: str = "",
     ) -> None:
+        """`salt` makes the GPUs others than those of another machine."""
         built = build(cache)
         if built is None:
             raise RuntimeError(NO_COMPILER)
@@ -157,10 +159,11 @@ class Box:
         (folder / "libstandin.so").symlink_to(built / "libstandin.so")
         self._create(gpus)
         self._gpus = Gpus(str(self.file))
+        self._salt = salt
         self.instances: dict[int, str] = {}
         """The UUIDs of MIG instances by their numbers."""
         self._names: list[str] = []
-        self.uuids = [f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'stand-in {device}')}" for device in range(gpus)]
+        self.uuids = [f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'stand-in {device}{salt}')}" for device in range(gpus)]
         for device in range(gpus):
             bus = 1 + 16 * position(device, pci_order)
             self._names.append(one_of(name, device))
@@ -189,7 +192,7 @@ class Box:
         for place, part in enumerate(parts):
             shared = place if "c." not in part else parts.index(part)
             size = in_bytes(total if total is not None else part.rpartition(".")[2].replace("gb", "GiB"))
-            text = f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, f'stand-in {device} {len(self.instances)}')}"
+            text = f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, f'stand-in {device}{self._salt} {len(self.instances)}')}"
             name = f"{self._names[device]} MIG {part}"
             number = self._gpus.code.slice(
                 self._gpus.at, device, text.encode(), name.encode(), size, shared + 1, place - shared

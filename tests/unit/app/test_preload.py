@@ -15,7 +15,7 @@ RUNNING = ("cli.run", "cli.resume", "cli.exec", "cli.experiment", "cli.grid", "c
 ENTRIES = (
     "scheduler.api", "scheduler.cli", "scheduler.compat", "scheduler.ui.terminal.live_view",
     "scheduler.ui.terminal.screen", "scheduler.experiment", "scheduler.ui.live", "scheduler.app.live",
-    "scheduler.app.queue.exec_client",
+    "scheduler.app.queue.exec_client", "scheduler.app.cluster", "scheduler.cluster",
 )  # fmt: skip
 """Modules that a run loads through these, before there is anything to launch."""
 

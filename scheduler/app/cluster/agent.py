@@ -1,0 +1,229 @@
+"""The agent's process on a node: `python -m scheduler.app.cluster.agent`, started over a link; no command for users."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from scheduler.app.cluster.content import differences
+from scheduler.app.observe.run_facts import places
+from scheduler.app.run.devices import find_devices
+from scheduler.app.run.run_loop import load_modules, open_leases
+from scheduler.cluster.agent import Agent, NodeRun
+from scheduler.cluster.frames import BadFrame, Channel, Message
+from scheduler.cluster.head import FACTS, NodeFacts
+from scheduler.cluster.link import code_digest
+from scheduler.devices.pool import DevicePool, Watchers
+from scheduler.errors import SchedulerError, StateError, describe_os_error
+from scheduler.execution.engine import LocalEngine
+from scheduler.execution.fork_server import ForkServer
+from scheduler.runtime.paths import RUN_CODE, RunPaths, make_private
+from scheduler.runtime.processes import signal_one
+from scheduler.runtime.settings import READERS, Settings, read_settings
+from scheduler.runtime.shim import boot_id, hostname, machine_id, start_time
+from scheduler.store.run import run_code
+from scheduler.store.run.run_code import RunCode
+from scheduler.values import replace
+
+FIRST_WORD = 30.0
+"""Seconds for the head to say what it wants."""
+NODES_OWN = ("state", "leases", "notify")
+"""Settings that a node has of its own."""
+BOUND = (
+    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HOSTNAME", "HOST", "DISPLAY", "SSH_AUTH_SOCK", "SSH_CLIENT",
+    "SSH_CONNECTION", "SSH_TTY", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "DBUS_SESSION_BUS_ADDRESS", "TMPDIR", "HOME",
+    "SCHEDULER_STATE", "SCHEDULER_LEASES", "XDG_STATE_HOME", "LD_LIBRARY_PATH",
+)  # fmt: skip
+"""Variables that mean something on one machine only: tasks have those of their node."""
+PATIENCE = 4.0
+"""Seconds for an earlier agent of the run to end when it is asked to."""
+
+
+def main() -> int:
+    """Serve one head; return the exit code."""
+    out = os.dup(1)
+    os.dup2(2, 1)  # what a library prints must not look like a message
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    channel = Channel(0, out)
+    try:
+        _serve(channel)
+    except SchedulerError as exc:
+        _refuse(channel, str(exc))
+    except OSError as exc:
+        _refuse(channel, describe_os_error(exc))
+    except BadFrame:
+        return 2
+    return 0
+
+
+def _refuse(channel: Channel, sentence: str) -> None:
+    channel.send({"refused": sentence})
+    _flush(channel)
+
+
+def _flush(channel: Channel) -> None:
+    end = time.monotonic() + 1.0
+    while channel.unsent and not channel.ended and time.monotonic() < end:
+        time.sleep(0.01)
+        channel.push()
+
+
+def _serve(channel: Channel) -> None:
+    hello = _next(channel, "hello", FIRST_WORD)
+    if hello is None:
+        return
+    if hello["code"] != code_digest():
+        raise StateError("it has another version of scheduler: install there what is installed here")
+    settings, environ = _settings(hello["settings"]), _environment(hello["environ"])
+    python = hello["python"]
+    if python and not os.access(python, os.X_OK):
+        raise StateError(f"there is no interpreter {python} there: install it, or choose another with --python")
+    pool = find_devices(hello["devices"], settings, environ)
+    open_leases(settings, "").close()  # refused now, rather than once tasks are to start
+    channel.send({"here": FACTS.to_dict(_facts(pool))})
+    join = _next(channel, "join", 0.0, lambda said: channel.send({"lacks": differences(said)}))
+    if join is None:
+        return
+    guest = RunPaths(places(settings).guest(join["token"]), 0)
+    lock = _become_only_agent(guest)
+    try:
+        Agent(channel, _guest(guest, join, settings, environ, pool)).run()
+    finally:
+        _flush(channel)
+        os.close(lock)
+
+
+def _next(channel: Channel, name: str, patience: float, compare: Callable[[Any], None] | None = None) -> Any:
+    """Return what the next message with this name says; None at the end of input. No patience: wait for ever.
+
+    Meanwhile `compare` answers to what a list needs.
+    """
+    end = time.monotonic() + patience
+    while not channel.ended and (not patience or time.monotonic() < end):
+        select.select([channel], [], [], 0.5)
+        messages: list[Message] = channel.receive()
+        for place, message in enumerate(messages):
+            if name in message:
+                channel.keep(messages[place + 1 :])
+                return message[name]
+            if compare is not None and "compare" in message:
+                compare(message["compare"])
+    return None
+
+
+def _settings(said: Mapping[str, Any]) -> Settings:
+    """Return the head's settings, with those that a node has of its own."""
+    own = read_settings({})
+    kept: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+    return replace(own, **{name: kept[name] for name in READERS if name in kept and name not in NODES_OWN})
+
+
+def _environment(said: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the run's tasks here."""
+    ours = {name: os.environ[name] for name in BOUND if name in os.environ}
+    theirs = {name: text for name, text in said.items() if name not in BOUND}
+    return {**os.environ, **theirs, **ours}
+
+
+def _facts(pool: DevicePool) -> NodeFacts:
+    return NodeFacts(
+        hostname(), machine_id(), boot_id(), os.getuid(), pool.usual, pool.driver, pool.reads,
+        pool.snapshot(), tuple(pool.notes), dict(pool.limits),
+    )  # fmt: skip
+
+
+def _become_only_agent(guest: RunPaths) -> int:
+    """Lock the run on this node; an earlier agent, which has not noticed that its link broke, is ended."""
+    make_private(guest.root)
+    fd = os.open(guest.root / "agent", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    end = time.monotonic() + PATIENCE
+    asked = 0.0
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        now = time.monotonic()
+        if now >= end:
+            raise StateError(f"another agent of this run lives there and does not end (process {_holder(fd)[0]})")
+        if now - asked >= PATIENCE / 4:
+            number, asked = signal.SIGKILL if asked else signal.SIGTERM, now
+            with contextlib.suppress(ProcessLookupError, ValueError):
+                signal_one(*_holder(fd), number)
+        time.sleep(0.02)
+    os.pwrite(fd, f"{os.getpid()} {start_time(os.getpid())}".encode().ljust(64), 0)
+    return fd
+
+
+def _holder(fd: int) -> tuple[int, int]:
+    """Return the pid and the start time of the agent that locked last."""
+    pid, start = os.pread(fd, 64, 0).split()
+    return int(pid), int(start)
+
+
+def _guest(
+    paths: RunPaths, join: Mapping[str, Any], settings: Settings, environ: Mapping[str, str], pool: DevicePool
+) -> NodeRun:
+    """Join the parts of a run on this node, as `run_loop` does for a run of this machine."""
+    engine = _engine(paths, join, settings, environ)
+    host = pool.host.watcher(paths.code)
+    gpus = pool.moved_gpus(paths.code)
+    leases = open_leases(settings, join["token"])
+
+    def close() -> None:
+        for part in (engine, host, leases, pool):
+            part.close()
+
+    def remove() -> None:
+        close()
+        _remove(paths)
+
+    load_modules()
+    return NodeRun(
+        pool, engine, leases, Watchers([host, *gpus]), [host, *gpus], paths, str(paths.tasks), join["tasks"], close,
+        remove,
+    )  # fmt: skip
+
+
+def _engine(paths: RunPaths, join: Mapping[str, Any], settings: Settings, environ: Mapping[str, str]) -> LocalEngine:
+    known = paths.root / "code.json"
+    if not known.exists():
+        known.write_text(json.dumps(run_code.copy(paths.code, RUN_CODE)))
+    code = RunCode(paths.code, json.loads(known.read_text()))
+    server = ForkServer(paths.shim, environ, {"umask": join["umask"]}, paths.server)
+    engine = LocalEngine(paths.tasks, server, join["token"], log_max=settings.log_max)
+    engine.mend_code(code.mend)
+    if settings.cgroup == "never":
+        engine.ungroup()
+    engine.warm()
+    return engine
+
+
+def _remove(paths: RunPaths) -> None:
+    """Remove what an ended run has left, apart from files that its tasks keep."""
+    for folder in paths.tasks.glob("*"):
+        for file in (*folder.glob("*.log"), *folder.glob("*.err"), *folder.glob(".*")):
+            with contextlib.suppress(OSError):
+                file.unlink()
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+    shutil.rmtree(paths.code, ignore_errors=True)
+    for path in (paths.root / "code.json", paths.server, paths.root / "agent"):
+        path.unlink(missing_ok=True)
+    for folder in (paths.tasks, paths.root, Path(paths.root).parent):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

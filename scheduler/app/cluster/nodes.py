@@ -1,0 +1,86 @@
+"""The nodes of a run at its head: greeting them, and the ports of the loop over them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from scheduler.app.run.options import this_python
+from scheduler.cluster.devices import ClusterDevices, ClusterWatcher
+from scheduler.cluster.engine import ClusterEngine, ClusterLeases
+from scheduler.cluster.forms import DEVICE
+from scheduler.cluster.head import Nodes
+from scheduler.cluster.link import code_digest, read_nodes
+from scheduler.core.model import Device, Placement
+from scheduler.errors import DeviceError, UsageError
+from scheduler.runtime.settings import READERS, Settings
+from scheduler.values import dataclass
+
+if TYPE_CHECKING:
+    from scheduler.app.run.options import RunOptions
+    from scheduler.core.brain import Brain
+    from scheduler.runtime.paths import RunPaths
+
+NODES_OWN = ("state", "leases", "notify")
+"""Settings that a node has of its own."""
+
+
+def check(options: RunOptions, settings: Settings) -> None:
+    """Refuse options that do not go with `--on`. Raise UsageError."""
+    read_nodes(settings.on.split())
+    for flag, given, why in (
+        ("--mps", options.mps != "off", "its daemons are not started on nodes yet"),
+        ("--devices slots:", options.devices.startswith("slots:"), "slots are those of one machine"),
+    ):
+        if given:
+            raise UsageError(f"{flag} does not go with --on: {why}; leave one of the two out")
+
+
+def connect(
+    options: RunOptions, settings: Settings, environ: Mapping[str, str], python: str = "", known: Sequence[Device] = ()
+) -> ClusterDevices:
+    """Greet the nodes that the options name. Raise DeviceError if none can be used, unless some are `known`."""
+    check(options, settings)
+    hello = {
+        "code": code_digest(),
+        "devices": options.devices,
+        "python": python or this_python(settings),
+        "settings": {name: getattr(settings, name) for name in READERS if name not in NODES_OWN},
+        "environ": dict(environ),
+    }
+    nodes = Nodes(read_nodes(settings.on.split()), hello)
+    try:
+        nodes.connect()
+    except DeviceError as exc:
+        if not known:
+            nodes.close(over=False)
+            raise UsageError(str(exc)) from exc
+    return ClusterDevices(nodes, known)
+
+
+def known_devices(meta: Mapping[str, str]) -> list[Device]:
+    """Return the devices that the journal of a run knows."""
+    return [DEVICE.from_dict(one) for one in json.loads(meta.get("nodes", "[]"))]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPorts:
+    """The ports of a run on several nodes."""
+
+    nodes: Nodes
+    engine: ClusterEngine
+    watcher: ClusterWatcher
+    leases: ClusterLeases
+
+
+def join(nodes: Nodes, places: RunPaths, token: str, umask: int, brain: Brain) -> ClusterPorts:
+    """Make the agents serve the run with this token, and return the ports over them."""
+    nodes.join(places, {"token": token, "tasks": os.path.abspath(places.tasks), "umask": umask})
+
+    def placement_of(task: int) -> Placement | None:
+        state = brain.task(task)
+        return state.placement if state is not None else None
+
+    return ClusterPorts(nodes, ClusterEngine(nodes, placement_of), ClusterWatcher(nodes), ClusterLeases(nodes, token))

@@ -1,0 +1,415 @@
+"""The agent: on a node it takes leases, launches and watches attempts of one run, as its head orders.
+
+It decides one thing: under its machine's mutex, whether what the head saw when it decided still holds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from scheduler.cluster import forms
+from scheduler.cluster.frames import BadFrame, Channel, Message
+from scheduler.cluster.mirror import MOST_UNSENT, FileSender
+from scheduler.core import leases as core_leases
+from scheduler.core.attempts.launch_spec import TaskPaths
+from scheduler.core.events import Exited, Started
+from scheduler.core.leases import HeldLease, Lease, Trees, UnnamedShim
+from scheduler.core.model import Outcome, Placement
+from scheduler.core.ports import (
+    Devices,
+    Engine,
+    Happening,
+    Key,
+    LeaseRegistry,
+    LeaseTransaction,
+    Sample,
+    Watched,
+    Watcher,
+)
+from scheduler.errors import LeaseError, SchedulerError
+from scheduler.runtime.clock import since_boot
+from scheduler.runtime.event_sources import EventSource, SystemWorld
+from scheduler.values import dataclass, replace
+
+LOOK = 0.1
+"""Seconds between looks at what no descriptor tells."""
+REPORT = 0.25
+"""Seconds between reports while nothing else is told."""
+KEPT = 10.0
+"""Seconds after which reservations without a launch are given back."""
+MISSING = 0.5
+"""Seconds between checks that the leases exist."""
+VIEWS = 64
+"""The number of latest reports on which a reservation may be based."""
+_PATHS = ("SCHEDULER_TASK_DIR", "SCHEDULER_RESULT", "SCHEDULER_PROGRESS")
+"""Variables of a task that name files of its run."""
+
+
+class RunEngine(Engine, Protocol):
+    """An engine that can be waited on."""
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when `collect` has something to return."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRun:
+    """The parts of one run on this node."""
+
+    devices: Devices
+    engine: RunEngine
+    leases: LeaseRegistry
+    watcher: Watcher
+    sources: Sequence[EventSource]
+    """The samplers, which are waited on as well."""
+    places: TaskPaths
+    tasks: str
+    """The directory of its tasks here."""
+    tasks_at_head: str
+    close: Callable[[], None]
+    remove: Callable[[], None]
+    """Removes what a run that is over has left."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """A reservation that waits for its launch."""
+
+    placement: Placement
+    lease: HeldLease
+    until: float
+
+
+class _Inbox:
+    """The orders of the head, as a source of events."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.orders: list[Message] = []
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when there may be an order; -1 once there can be none."""
+        return -1 if self._channel.ended else self._channel.fileno()
+
+    def collect(self) -> Sequence[Happening]:
+        """Take in the orders that have arrived."""
+        if not self._channel.ended:
+            self.orders += self._channel.receive()
+        return ()
+
+
+class Agent:
+    """The agent of one run on its node."""
+
+    def __init__(self, channel: Channel, guest: NodeRun) -> None:
+        self._channel, self._guest = channel, guest
+        self._inbox = _Inbox(channel)
+        self._world = SystemWorld([self._inbox, guest.engine, *guest.sources])
+        self._files = FileSender(guest.places)
+        self._held: dict[Key, _Held] = {}
+        self._living: dict[Key, Placement] = {}
+        self._shims: dict[Key, int] = {}
+        self._over: dict[Key, Exited] = {}
+        """Ends that are told once the files of their attempts are copied."""
+        self._watched: dict[Key, Watched] = {}
+        self._met: tuple[Trees, frozenset[UnnamedShim]] = ({}, frozenset())
+        self._unlooked = True
+        self._stale: dict[Key, Message] = {}
+        """Rewrites of leases that are not done yet."""
+        self._view = 0
+        self._views: dict[int, tuple[dict[str, Lease], frozenset[str]]] = {}
+        """The leases and the closed devices of the latest reports."""
+        self._reported = self._checked = -1e9
+        self._missing: frozenset[Key] = frozenset()
+        self._finished = False
+        self._orders: Mapping[str, Callable[[Any], None]] = {
+            "take": self._take, "launch": self._launch, "stop": self._stop, "adopt": self._adopt,
+            "forget": self._forget, "drop": self._drop, "released": self._released, "rewrite": self._rewrite,
+            "watch": self._watch, "ticket": self._ticket, "leave": self._leave, "end": self._end,
+            "echo": lambda _: None,
+        }  # fmt: skip
+
+    def run(self) -> None:
+        """Serve the head until it is gone, then stay until the attempts here are over."""
+        self._report()
+        try:
+            while not self._channel.ended and not self._finished:
+                self.serve()
+        except BadFrame:
+            pass  # it is no head of ours: let go
+        self._let_go()
+        if self._finished:
+            self._guest.remove()
+            return
+        while self._living:
+            for happening in self._guest.engine.collect():
+                if isinstance(happening, Exited):
+                    self._living.pop((happening.task, happening.attempt), None)
+            time.sleep(MISSING)
+
+    def serve(self) -> None:
+        """Obey the orders that have arrived, and tell what is new; wait for at most LOOK seconds."""
+        news = self._world.wait(LOOK)
+        orders, self._inbox.orders = self._inbox.orders, []
+        for order in orders:
+            for name, said in order.items():
+                self._obey(name, said)
+        for happening in news:
+            self._tell(happening)
+        self._copy()
+        self._look_after_leases()
+        self._say_troubles()
+        if time.monotonic() - self._reported >= REPORT or any(isinstance(one, Exited) for one in news):
+            self._report()
+
+    def _obey(self, name: str, said: Any) -> None:
+        try:
+            self._orders[name](said)
+        except (SchedulerError, OSError) as exc:
+            self._channel.send({"trouble": str(exc)})
+
+    def _let_go(self) -> None:
+        """Give back what was not launched, and forget the head."""
+        for key in list(self._held):
+            self._give_back(key)
+        self._guest.leases.leave()
+        self._guest.watcher.watch({}, {})
+
+    # ---- news ----
+
+    def _tell(self, happening: Happening) -> None:
+        if isinstance(happening, Sample):
+            self._channel.send({"sample": forms.SAMPLE.to_dict(happening)})
+        elif isinstance(happening, Started):
+            self._shims[happening.task, happening.attempt] = happening.shim
+            self._channel.send({"event": forms.event_to_dict(happening)})
+        elif isinstance(happening, Exited):
+            key = (happening.task, happening.attempt)
+            self._over[key] = happening
+            self._living.pop(key, None)
+            self._shims.pop(key, None)
+
+    def _copy(self) -> None:
+        """Send what the attempts have written, and the ends of those of which everything is sent."""
+        if self._channel.unsent > MOST_UNSENT:
+            return
+        for key in list(self._over):
+            for message in self._files.rest(key):
+                self._channel.send(message)
+                if self._channel.unsent > MOST_UNSENT:
+                    return
+            self._files.forget(key)
+            self._channel.send({"event": forms.event_to_dict(self._over.pop(key))})
+        if time.monotonic() - self._reported >= REPORT:
+            for message in self._files.growth():
+                self._channel.send(message)
+
+    def _say_troubles(self) -> None:
+        for port in (self._guest.watcher, self._guest.engine, self._guest.leases):
+            for sentence in port.troubles():
+                self._channel.send({"trouble": sentence})
+
+    def _report(self) -> None:
+        """Tell what is free and reserved here. A directory that is locked for long is told instead."""
+        try:
+            with self._guest.leases.deciding() as transaction:
+                self._report_under_mutex(transaction, transaction.others())
+        except LeaseError as exc:
+            self._reported = time.monotonic()
+            self._channel.send({"trouble": str(exc)})
+
+    def _report_under_mutex(self, transaction: LeaseTransaction, others: Sequence[Lease]) -> None:
+        self._meet(others)
+        used_by, policy, waiters = self._guest.watcher.used_by, transaction.house(), transaction.waiters()
+        leases = [replace(lease, used=used_by(lease.shim, lease.name)) for lease in others]
+        budgets = self._guest.devices.snapshot()  # after what leases use: see the loop
+        self._view += 1
+        self._views[self._view] = ({lease.name: lease for lease in others}, frozenset(policy.closed))
+        self._views.pop(self._view - VIEWS, None)
+        self._reported = time.monotonic()
+        self._channel.send({
+            "report": {
+                "view": self._view,
+                "clock": since_boot(),
+                "budgets": [forms.BUDGET.to_dict(budget) for budget in budgets],
+                "leases": [forms.LEASE.to_dict(lease) for lease in leases],
+                "waiters": [forms.WAITER.to_dict(waiter) for waiter in waiters],
+                "policy": forms.POLICY.to_dict(policy),
+            }
+        })  # fmt: skip
+
+    # ---- reservations ----
+
+    def _take(self, said: Mapping[str, Any]) -> None:
+        """Take all reservations, or none if something was reserved here since the head's view."""
+        placements = [forms.event_from_dict(one) for one in said["placements"]]
+        taken: list[list[Any]] = []
+        why = ""
+        try:
+            with self._guest.leases.deciding() as transaction:
+                others = transaction.others()
+                why = self._changed(said["view"], others, transaction.house().closed)
+                for placement in placements if not why else ():
+                    assert isinstance(placement, Placement)
+                    taken.append(self._taken(transaction, placement))
+                if why:
+                    self._report_under_mutex(transaction, others)
+        except LeaseError as exc:
+            why = str(exc)
+        self._channel.send({"took": {"number": said["number"], "leases": taken, "why": why}})
+
+    def _taken(self, transaction: LeaseTransaction, placement: Placement) -> list[Any]:
+        key = (placement.task, placement.attempt)
+        lease = transaction.take(placement)
+        self._held[key] = _Held(placement, lease, time.monotonic() + KEPT)
+        devices = self._guest.devices
+        plain, numbered = (dict(devices.environment_for(placement, numbers=numbers)) for numbers in (False, True))
+        return [*key, lease.path, lease.port, plain, numbered, [*devices.cuda_numbers(placement)]]
+
+    def _changed(self, view: int, others: Sequence[Lease], closed: Mapping[str, str]) -> str:
+        """Return what was reserved or closed since a view; empty if nothing was."""
+        if view not in self._views:
+            return "what it reported last is too old"
+        leases, closed_then = self._views[view]
+        for lease in others:
+            before = leases.get(lease.name)
+            if before is None or lease.alone != before.alone or lease.unreadable != before.unreadable:
+                return "another scheduler has reserved something"
+            if any(bytes_ > before.reserved.get(key, 0) for key, bytes_ in lease.reserved.items()):
+                return "a reservation of another scheduler has grown"
+        return "" if closed.keys() <= closed_then else "a device was closed"
+
+    def _give_back(self, key: Key) -> None:
+        held = self._held.pop(key)
+        self._guest.leases.drop(*key)
+        os.close(held.lease.fd)
+
+    def _rewrite(self, said: Message) -> None:
+        placement = forms.event_from_dict(said["placement"])
+        assert isinstance(placement, Placement)
+        key = (placement.task, placement.attempt)
+        if key in self._living:
+            self._living[key] = placement
+        self._stale[key] = said
+
+    def _look_after_leases(self) -> None:
+        """Rewrite leases that changed, create those that were lost, and give back what was not launched in time."""
+        now = time.monotonic()
+        for key in [key for key, held in self._held.items() if held.until < now]:
+            self._give_back(key)
+        while self._stale:
+            key, said = next(iter(self._stale.items()))
+            placement, offer = forms.event_from_dict(said["placement"]), forms.OFFER.from_dict(said["offer"])
+            assert isinstance(placement, Placement)
+            try:
+                self._guest.leases.rewrite(placement, said["shim"], offer)
+            except LeaseError as exc:
+                self._channel.send({"trouble": str(exc)})
+                return
+            del self._stale[key]
+        if now - self._checked >= MISSING:
+            self._checked = now
+            self._restore()
+
+    def _restore(self) -> None:
+        """Create lost leases of living attempts again: those that two looks in a row miss."""
+        missing = frozenset(self._guest.leases.missing())
+        lost = missing if self._guest.leases.has_moved else missing & self._missing
+        self._missing = missing
+        living = [
+            (self._living[key], self._shims.get(key, 0), "")
+            for key in sorted(lost)
+            if key in self._living and not self._guest.engine.has_ended(*key)
+        ]
+        try:
+            sentence = self._guest.leases.restore(living) if living else ""
+        except LeaseError as exc:
+            sentence = str(exc)
+        if sentence:
+            self._channel.send({"trouble": sentence})
+
+    def _ticket(self, said: Mapping[str, Any] | None) -> None:
+        with self._guest.leases.deciding() as transaction:
+            transaction.wait(None if said is None else forms.TICKET.from_dict(said))
+
+    def _leave(self, _: object) -> None:
+        self._guest.leases.leave()
+
+    # ---- attempts ----
+
+    def _launch(self, said: Mapping[str, Any]) -> None:
+        order = forms.LAUNCH.from_dict(said)
+        key = (order.task, order.attempt)
+        held = self._held.pop(key, None)
+        if held is None:
+            late = f"its reservation was given back, because no launch came for {KEPT:g} s"
+            self._over[key] = Exited(*key, Outcome.UNSTARTED, reason=late)
+            return
+        env = {name: self._here(text) if name in _PATHS and text else text for name, text in order.env.items()}
+        self._living[key] = held.placement
+        self._files.follow(key)
+        self._guest.engine.launch(
+            replace(
+                order, env=env, lease=held.lease.path, lease_fd=held.lease.fd, kept_fd=-1,
+                stdout=self._here(order.stdout), stderr=self._here(order.stderr),
+            )
+        )  # fmt: skip
+
+    def _here(self, path: str) -> str:
+        """Return the path on this node of a file in the run's directory at the head; others are the same here."""
+        inside = path.startswith(f"{self._guest.tasks_at_head}/")
+        return self._guest.tasks + path.removeprefix(self._guest.tasks_at_head) if inside else path
+
+    def _stop(self, said: tuple[int, int, bool]) -> None:
+        task, attempt, kill = said
+        self._guest.engine.stop(task, attempt, kill=kill)
+
+    def _adopt(self, said: Mapping[str, Any]) -> None:
+        """Take over what an earlier agent of the run left here; an attempt that never started never will."""
+        placement = forms.event_from_dict(said["placement"])
+        assert isinstance(placement, Placement)
+        key = (placement.task, placement.attempt)
+        self._living[key] = placement
+        self._files.follow(key, said["sizes"])
+        self._guest.leases.adopt(*key)
+        self._guest.engine.adopt(*key)
+
+    def _forget(self, said: tuple[int, int]) -> None:
+        self._guest.engine.forget(*said)
+
+    def _drop(self, said: tuple[int, int]) -> None:
+        key = (said[0], said[1])
+        if key in self._held:
+            self._give_back(key)
+        else:
+            self._guest.leases.drop(*key)
+        self._stale.pop(key, None)
+
+    def _released(self, said: tuple[int, int]) -> None:
+        self._guest.leases.forget(*said)
+        self._stale.pop((said[0], said[1]), None)
+
+    def _end(self, _: object) -> None:
+        self._finished = True
+
+    # ---- what is sampled ----
+
+    def _watch(self, said: Sequence[Sequence[Any]]) -> None:
+        watched = {(task, attempt): forms.WATCHED.from_dict(one) for task, attempt, one in said}
+        self._watched = {
+            key: replace(one, files=(*map(self._here, one.files[:4]), *one.files[4:])) for key, one in watched.items()
+        }
+        self._look()
+
+    def _meet(self, others: Sequence[Lease]) -> None:
+        """Tell the samplers the processes of other leases, if these have changed."""
+        met = core_leases.trees(others), core_leases.unnamed_shims(others)
+        if met != self._met:
+            self._met = met
+            self._look()
+
+    def _look(self) -> None:
+        self._guest.watcher.watch(self._watched, *self._met)

@@ -1,0 +1,128 @@
+"""The devices of all nodes as those of one run, and the measurement of what its attempts use there."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scheduler.cluster import forms
+from scheduler.cluster.head import Nodes
+from scheduler.core.leases import NO_UNNAMED, Trees, UnnamedShim
+from scheduler.core.model import Device, DeviceBudget, Placement
+from scheduler.core.ports import Key, Watched
+from scheduler.values import replace
+
+OLD = 1.0
+"""Seconds after which a report counts as old where a current one is asked for."""
+
+
+class ClusterDevices:
+    """The devices of all nodes of a run."""
+
+    gpus = None
+    mps = None
+    source = ""
+
+    def __init__(self, nodes: Nodes, known: Sequence[Device] = ()) -> None:
+        """Join the devices of the nodes; `known` are those of nodes that answered to an earlier scheduler."""
+        self.nodes = nodes
+        self._known = {device.key: device for device in known}
+        self.notes = nodes.notes()
+        self.labels: dict[str, str] = {}
+        """The names of all devices of the run so far, by their keys; those of nodes that join are added."""
+
+    def discover(self) -> tuple[Device, ...]:
+        """Return the devices of all nodes that have ever answered."""
+        found = dict(self._known)
+        for node in self.nodes.present():
+            found |= {budget.device.key: budget.device for budget in node.budgets}
+        self.labels.update({key: device.label for key, device in found.items()})
+        return tuple(found.values())
+
+    def snapshot(self) -> tuple[DeviceBudget, ...]:
+        """Return what each device had free in the last report of its node."""
+        now = time.monotonic()
+        budgets: dict[str, DeviceBudget] = {}
+        for node in self.nodes.nodes.values():
+            for budget in node.budgets:
+                age = budget.age + (now - node.reported)
+                aged = replace(budget, age=age if age > OLD else budget.age)
+                budgets[budget.device.key] = replace(aged, away=node.away) if node.away else aged
+        for device in self.discover():
+            if device.key not in budgets:
+                why = self.nodes.nodes[device.node].why_away if device.node in self.nodes.nodes else "left the run"
+                budgets[device.key] = DeviceBudget(device, 0, away=why)
+        return tuple(budgets.values())
+
+    def environment_for(self, placement: Placement, *, numbers: bool = False) -> Mapping[str, str | None]:
+        """Return the variables that the node gave to a placement when it took its reservation."""
+        plain, numbered, _ = self.nodes.environments[placement.task, placement.attempt]
+        return numbered if numbers else plain
+
+    def cuda_numbers(self, placement: Placement) -> Sequence[int]:
+        """Return the numbers that CUDA inside the task gives to its GPUs, as its node knows them."""
+        return self.nodes.environments[placement.task, placement.attempt][2]
+
+    @property
+    def usual(self) -> int:
+        """The number of GPUs of a task that does not declare it."""
+        return max((node.facts.usual for node in self.nodes.present() if node.facts is not None), default=1)
+
+    @property
+    def limits(self) -> Mapping[str, str]:
+        """Nothing: each node has limits of its own."""
+        return {}
+
+    @property
+    def driver(self) -> str:
+        """The versions of the nodes' drivers."""
+        return ", ".join(
+            sorted({node.facts.driver for node in self.nodes.present() if node.facts and node.facts.driver})
+        )
+
+    @property
+    def reads(self) -> str:
+        """How GPU memory is read: per `process` if all nodes can do so, otherwise only per `device`."""
+        found = {node.facts.reads for node in self.nodes.present() if node.facts is not None}
+        return "process" if found == {"process"} else "device"
+
+    def to_json(self) -> str:
+        """Return the devices for the journal, so that a node may be away when the run is taken over."""
+        return json.dumps([forms.DEVICE.to_dict(device) for device in self.discover()])
+
+    def close(self) -> None:
+        """End the links, if the end of the run has not done it."""
+        self.nodes.close(over=False)
+
+
+class ClusterWatcher:
+    """The samplers of all nodes as one."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+
+    def watch(
+        self, attempts: Mapping[Key, Watched], others: Trees, unnamed: frozenset[UnnamedShim] = NO_UNNAMED
+    ) -> None:
+        """Tell each node which attempts it samples; it finds the processes of other leases there by itself."""
+        for node in self._nodes.nodes.values():
+            here: list[Any] = [
+                [*key, forms.WATCHED.to_dict(watched)] for key, watched in attempts.items() if key in node.living
+            ]
+            if here != node.watched:
+                node.watched = here
+                node.order({"watch": here})
+
+    def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
+        """Return the use of another lease as its node reported it."""
+        for node in self._nodes.nodes.values():
+            for lease in node.leases:
+                if lease.name == whose:
+                    return lease.used
+        return {}
+
+    def troubles(self) -> Sequence[str]:
+        """Return what users should know about the nodes."""
+        return self._nodes.sentences()

@@ -1,0 +1,172 @@
+"""The engine and the leases of a run on several nodes: its agents do the work."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from scheduler.cluster import forms
+from scheduler.cluster.head import REFUSED, Nodes
+from scheduler.core.events import Exited, Started
+from scheduler.core.leases import NO_OFFER, HeldLease, Lease, RoomCall, RoomOffer
+from scheduler.core.model import Placement, Waiter, WaitTicket, host_of
+from scheduler.core.ports import Key, Launch
+from scheduler.core.reporting.published_forecast import PublishedForecast
+from scheduler.core.site_policy import SitePolicy
+from scheduler.errors import LeaseError
+from scheduler.values import replace
+
+PlacementOf = Callable[[int], Placement | None]
+"""Returns the placement of a living task."""
+
+
+class ClusterEngine:
+    """The engine of a run on several nodes; Nodes itself is the source of what happened there."""
+
+    def __init__(self, nodes: Nodes, placement_of: PlacementOf) -> None:
+        self._nodes, self._placement_of = nodes, placement_of
+        self._lost: list[Started | Exited] = []
+
+    def launch(self, order: Launch) -> None:
+        """Order the launch where the reservation was taken; if its node is lost meanwhile, it never starts there."""
+        node = self._nodes.node_of((order.task, order.attempt))
+        assert node is not None
+        node.order({"launch": forms.LAUNCH.to_dict(order)})
+
+    def stop(self, task: int, attempt: int, *, kill: bool = False) -> None:
+        """Pass on the request, as soon as the node is there."""
+        node = self._nodes.node_of((task, attempt))
+        if node is not None and (task, attempt) in node.living:
+            node.order({"stop": [task, attempt, kill]}, lasting=True)
+
+    def adopt(self, task: int, attempt: int) -> None:
+        """Expect news of an attempt that an earlier scheduler placed."""
+        placement = self._placement_of(task)
+        assert placement is not None
+        self._nodes.adopt(placement)
+
+    def collect(self) -> list[Started | Exited]:
+        """Return nothing: `Nodes.collect` has the news of all nodes."""
+        return []
+
+    def has_ended(self, task: int, attempt: int) -> bool:
+        """Tell whether the end of an attempt was heard."""
+        node = self._nodes.node_of((task, attempt))
+        return node is None or (task, attempt) not in node.living
+
+    def troubles(self) -> Sequence[str]:
+        """Return nothing: the watcher says what users should know."""
+        return ()
+
+    def forget(self, task: int, attempt: int) -> None:
+        """Remove what an attempt left on its node; its files at the head stay."""
+        self._nodes.forget((task, attempt))
+
+
+class ClusterLeases:
+    """The leases of a run in the directories of all its nodes; `deciding` holds no mutex."""
+
+    has_moved = False
+
+    def __init__(self, nodes: Nodes, run: str) -> None:
+        self._nodes = nodes
+        self.run = run
+        self.uid = os.getuid()
+        self._shown: dict[str, WaitTicket | None] = {}
+
+    @contextmanager
+    def deciding(self) -> Iterator[ClusterLeases]:
+        """Decide by the nodes' last reports: what is no longer true is refused when reservations are taken."""
+        yield self
+
+    def others(self) -> list[Lease]:
+        """Return the leases of other runs in the last reports."""
+        return [lease for node in self._nodes.nodes.values() for lease in node.leases]
+
+    def take(self, placement: Placement, guest: str = "") -> HeldLease:
+        """Take one reservation. Raise LeaseError. Guests are those of one machine."""
+        for _, lease in self._nodes.take([placement]):
+            return lease
+        raise LeaseError(f"{placement.node} does not take task {placement.task} now")
+
+    def take_all(self, wanted: Sequence[tuple[Placement, str]]) -> Iterator[tuple[Placement, HeldLease]]:
+        """Take reservations, all of a node in one message; leave out what its node refuses now."""
+        return self._nodes.take([placement for placement, _ in wanted])
+
+    def waiters(self) -> list[Waiter]:
+        """Return the schedulers that wait on the nodes."""
+        return [waiter for node in self._nodes.nodes.values() for waiter in node.waiters]
+
+    def wait(self, ticket: WaitTicket | None) -> None:
+        """Publish on each node what this run waits for there."""
+        for name, node in self._nodes.nodes.items():
+            here = None if ticket is None else self._on(name, ticket)
+            if here is not None or self._shown.get(name) is not None:
+                node.order({"ticket": None if here is None else forms.TICKET.to_dict(here)})
+            self._shown[name] = here
+
+    def _on(self, name: str, ticket: WaitTicket) -> WaitTicket | None:
+        """Return the part of a ticket that concerns a node, with devices as that node names them."""
+        node = self._nodes.nodes[name]
+        keys = {budget.device.key: budget.device.key_there for budget in node.budgets}
+        devices = tuple(keys[key] for key in ticket.devices if key in keys)
+        return replace(ticket, devices=devices) if devices and node.joined else None
+
+    def house(self) -> SitePolicy:
+        """Return the devices that a node's administrator or users keep for others; quotas are applied there."""
+        closed: dict[str, str] = {}
+        now = time.monotonic()
+        for name, node in self._nodes.nodes.items():
+            closed |= {host_of(name) if key == "host" else key: why for key, why in node.policy.closed.items()}
+            if node.took is not None and node.took.get("why") and now - node.refused < REFUSED and node.joined:
+                closed |= {budget.device.key: f"{name} is asked again: {node.took['why']}" for budget in node.budgets}
+        return SitePolicy(closed=closed)
+
+    def calls(self) -> Sequence[RoomCall]:
+        """Return nothing: attempts on nodes make no room for other runs yet."""
+        return ()
+
+    def rewrite(self, placement: Placement, shim: int, offer: RoomOffer = NO_OFFER) -> bool:
+        """Have the node bring the lease of a living attempt up to date."""
+        node = self._nodes.nodes[placement.node]
+        key = (placement.task, placement.attempt)
+        if key in node.living:
+            node.living[key] = placement
+        said = {"placement": forms.event_to_dict(placement), "shim": shim, "offer": forms.OFFER.to_dict(offer)}
+        node.order({"rewrite": said})
+        return True
+
+    def troubles(self) -> Sequence[str]:
+        """Return nothing: agents tell what they find."""
+        return ()
+
+    def adopt(self, task: int, attempt: int) -> None:
+        """Do nothing: the agent adopts the lease with the attempt."""
+
+    def missing(self) -> Sequence[Key]:
+        """Return nothing: agents create lost leases again."""
+        return ()
+
+    def restore(self, living: Sequence[tuple[Placement, int, str]]) -> str:
+        """Do nothing: agents create lost leases again."""
+        return ""
+
+    def drop(self, task: int, attempt: int) -> None:
+        """Have the lease of an attempt removed that was lost, or is not launched after all."""
+        if (node := self._nodes.node_of((task, attempt))) is not None:
+            node.living.pop((task, attempt), None)
+            node.order({"drop": [task, attempt]})
+
+    def forget(self, task: int, attempt: int) -> None:
+        """Have the lease of an ended attempt forgotten."""
+        if (node := self._nodes.node_of((task, attempt))) is not None:
+            node.order({"released": [task, attempt]})
+
+    def leave(self) -> None:
+        """Withdraw this run's wait tickets."""
+        self.wait(None)
+
+    def publish(self, forecast: PublishedForecast | None) -> None:
+        """Do nothing: forecasts of other runs do not count the tasks of this one yet."""

@@ -1,0 +1,123 @@
+"""The form of values in messages. Both ends of a link have the same version, so no form outlives its link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from scheduler.core.events import Event, decode, encode
+from scheduler.core.leases import Lease, RoomCall, RoomOffer
+from scheduler.core.model import Device, DeviceBudget, Purpose, UnmanagedUse, Waiter, WaitTicket, Warn
+from scheduler.core.ports import Launch, Sample, Watched
+from scheduler.core.site_policy import Caps, SitePolicy, UserQuotas
+from scheduler.values import names_of
+
+T = TypeVar("T")
+
+
+class _Part(Protocol):
+    """How the value of one field is written and read."""
+
+    def to_dict(self, value: Any) -> Any:
+        """Return it as JSON values."""
+
+    def from_dict(self, data: Any) -> Any:
+        """Return what `to_dict` wrote."""
+
+
+class Form(Generic[T]):
+    """How values of one class are written: by field; None and fields that JSON has as they are need no part."""
+
+    def __init__(self, cls: Callable[..., T], **parts: _Part) -> None:
+        self._cls, self._parts = cls, parts
+
+    def to_dict(self, value: T) -> dict[str, Any]:
+        """Return a value as JSON values."""
+        said = {}
+        for name in names_of(type(value)):
+            field, part = getattr(value, name), self._parts.get(name)
+            said[name] = field if part is None or field is None else part.to_dict(field)
+        return said
+
+    def from_dict(self, data: Mapping[str, Any]) -> T:
+        """Return the value that `to_dict` wrote."""
+        return self._cls(**{
+            name: self._parts[name].from_dict(field) if name in self._parts and field is not None else field
+            for name, field in data.items()
+        })  # fmt: skip
+
+
+class _Read:
+    """A field that JSON can hold, and that a function restores."""
+
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        self._read = read
+
+    def to_dict(self, value: Any) -> Any:
+        """Return it as it is."""
+        return value
+
+    def from_dict(self, data: Any) -> Any:
+        """Return it restored."""
+        return self._read(data)
+
+
+class Many:
+    """A sequence of values with one form."""
+
+    def __init__(self, form: _Part) -> None:
+        self._form = form
+
+    def to_dict(self, value: Sequence[Any]) -> list[Any]:
+        """Return the values, each in its form."""
+        return [self._form.to_dict(one) for one in value]
+
+    def from_dict(self, data: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the values that `to_dict` wrote."""
+        return tuple(self._form.from_dict(one) for one in data)
+
+
+class _ByUser:
+    """A mapping from user ids, which JSON can only have as texts."""
+
+    def to_dict(self, value: Mapping[int, Caps]) -> dict[str, Any]:
+        """Return the quotas by user."""
+        return {str(uid): CAPS.to_dict(caps) for uid, caps in value.items()}
+
+    def from_dict(self, data: Mapping[str, Any]) -> dict[int, Caps]:
+        """Return what `to_dict` wrote."""
+        return {int(uid): CAPS.from_dict(caps) for uid, caps in data.items()}
+
+
+def _tuples(rows: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(tuple(row) if isinstance(row, list) else row for row in rows)
+
+
+def _call(data: Sequence[Any]) -> tuple[str, int, int]:
+    run, task, attempt = data
+    return str(run), int(task), int(attempt)
+
+
+TUPLE, _ROWS = _Read(tuple), _Read(_tuples)
+OFFER = Form(RoomOffer)
+CALL = Form(RoomCall, attempts=Many(_Read(_call)))
+DEVICE = Form(Device, cards=TUPLE)
+BUDGET = Form(DeviceBudget, device=DEVICE, unmanaged=Many(Form(UnmanagedUse)), strayed=_ROWS)
+LEASE = Form(Lease, offer=OFFER)
+TICKET = Form(WaitTicket, devices=TUPLE, gpus=TUPLE, bare=TUPLE, call=CALL)
+WAITER = Form(Waiter, ticket=TICKET)
+CAPS = Form(Caps)
+POLICY = Form(SitePolicy, caps=CAPS, quotas=Form(UserQuotas, default=CAPS, users=_ByUser()))
+SAMPLE = Form(Sample, absent=TUPLE, readings=_ROWS)
+WATCHED = Form(Watched, files=TUPLE)
+LAUNCH = Form(Launch, purpose=_Read(Purpose), argv=TUPLE, warn=Form(Warn), ending=TUPLE)
+
+
+def event_to_dict(event: Event) -> list[Any]:
+    """Return an event, as the journal has it, with its name."""
+    return [event.kind, encode(event)]
+
+
+def event_from_dict(data: Sequence[Any]) -> Event:
+    """Return the event that `event_to_dict` wrote."""
+    return decode(*data)

@@ -1,0 +1,450 @@
+"""The nodes of a run at its head: their links, what they reported last, and what was ordered there."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from scheduler.cluster import forms, mirror
+from scheduler.cluster.frames import Message
+from scheduler.cluster.link import LOCAL, NodeLink, NodeName
+from scheduler.core.attempts.launch_spec import TaskPaths
+from scheduler.core.events import Exited, Started
+from scheduler.core.leases import HeldLease, Lease
+from scheduler.core.model import Device, DeviceBudget, Outcome, Placement, Waiter, host_of
+from scheduler.core.ports import Happening, Key
+from scheduler.core.site_policy import SitePolicy
+from scheduler.errors import DeviceError, describe_os_error
+from scheduler.units import count
+from scheduler.values import dataclass, field, replace
+
+CONNECT = 15.0
+"""Seconds within which a node must answer before a run starts without it."""
+SILENCE = 3.0
+"""Seconds without news after which nothing starts on a node."""
+ANSWER = 2.0
+"""Seconds within which a node must answer whether it took reservations."""
+AGAIN = 1.0
+"""Seconds between two attempts to reach a node."""
+ECHO = 1.0
+"""Seconds between two signs of life to a node."""
+GOODBYE = 3.0
+"""Seconds for the agents to end when their run is over."""
+REFUSED = 1.0
+"""Seconds for which nothing starts on a node that did not take what was decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """The facts that an agent tells about its node when it is greeted."""
+
+    host: str
+    machine: str
+    boot: str
+    uid: int
+    usual: int
+    driver: str
+    reads: str
+    budgets: tuple[DeviceBudget, ...]
+    """The state of its devices then."""
+    notes: tuple[str, ...] = ()
+    limits: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """The ids that distinguish its machine from others."""
+        return self.machine, self.host
+
+
+FACTS = forms.Form(NodeFacts, budgets=forms.Many(forms.BUDGET), notes=forms.TUPLE)
+
+
+class Node:
+    """One node of a run."""
+
+    def __init__(self, named: NodeName) -> None:
+        self.named = named
+        self.facts: NodeFacts | None = None
+        """The facts that it told first; None: it has never answered."""
+        self.link: NodeLink | None = None
+        self.is_there = False
+        """True if an agent has answered over the present link."""
+        self.joined = False
+        """True if that agent serves this run."""
+        self.why_away = "it has not answered yet"
+        self.began = self.heard = self.due = 0.0
+        """When the link was started, when it was last heard, and when the next link is due."""
+        self.view = 0
+        self.reported = 0.0
+        self.reported_once = False
+        """True if it has served this run before."""
+        self.budgets: tuple[DeviceBudget, ...] = ()
+        self.leases: tuple[Lease, ...] = ()
+        self.waiters: tuple[Waiter, ...] = ()
+        self.policy = SitePolicy()
+        self.refused = 0.0
+        """When it last refused what was decided."""
+        self.took: Message | None = None
+        """Its answer to the last request for reservations."""
+        self.clock = 0.0
+        """Its own clock in its last report."""
+        self.living: dict[Key, Placement] = {}
+        self.started: set[Key] = set()
+        self.unsent: list[Message] = []
+        """Orders that must reach it once it is back: what to forget and to stop."""
+        self.watched: list[Any] = []
+
+    @property
+    def name(self) -> str:
+        """Its name for users."""
+        return self.named.name
+
+    @property
+    def away(self) -> str:
+        """Why nothing can start there now; empty if something can."""
+        if not self.is_there:
+            return self.why_away
+        return "" if self.view or not self.joined else "its agent has just begun"
+
+    def order(self, message: Message, *, lasting: bool = False) -> None:
+        """Send an order; a `lasting` one waits until the node is there."""
+        if self.link is not None and self.joined:
+            self.link.send(message)
+        elif lasting:
+            self.unsent.append(message)
+
+
+class Nodes:
+    """All nodes of a run, as one source of events."""
+
+    def __init__(self, named: Sequence[NodeName], hello: Mapping[str, Any]) -> None:
+        """Prepare the nodes; `hello` is what each agent is told first."""
+        self._hello = dict(hello)
+        self._join: dict[str, Any] | None = None
+        self.nodes = {one.name: Node(one) for one in named}
+        self.environments: dict[Key, tuple[Mapping[str, str | None], Mapping[str, str | None], Sequence[int]]] = {}
+        """The variables that the nodes gave to what they took, plain and for programs that read numbers."""
+        self._where: dict[Key, Node] = {}
+        self._compare: dict[str, Any] = {}
+        """The directories and scripts that every node must have."""
+        self._places: TaskPaths | None = None
+        self._epoll = select.epoll()
+        self._news: list[Happening] = []
+        self._sentences: list[str] = []
+        self._number = 0
+        self._echoed = 0.0
+        self._hearers: Mapping[str, Callable[[Node, Any], None]] = {
+            "report": _take_report,
+            "event": lambda node, said: self._hear_event(node, forms.event_from_dict(said)),
+            "sample": lambda node, said: self._news.append(forms.SAMPLE.from_dict(said)),
+            "file": lambda node, said: self._write(said),
+            "took": self._hear_took,
+            "lacks": self._hear_lacks,
+            "trouble": lambda node, said: self._sentences.append(f"{node.name}: {said}"),
+            "here": lambda node, said: self._greeted(node, FACTS.from_dict(said)),
+            "refused": lambda node, said: self._lose(node, str(said)),
+        }
+
+    # ---- before the run ----
+
+    def connect(self) -> None:
+        """Greet all nodes at once. Raise DeviceError if none answers."""
+        end = time.monotonic() + CONNECT
+        for node in self.nodes.values():
+            self._dial(node)
+        while any(node.facts is None and node.link is not None for node in self.nodes.values()):
+            left = end - time.monotonic()
+            if left <= 0:
+                break
+            self._epoll.poll(min(left, 0.2))
+            self._read_all()
+        for node in self.nodes.values():
+            if node.facts is None and node.link is not None:
+                self._lose(node, f"it did not answer within {CONNECT:g} s")
+        self._refuse_twins()
+        if not self.present():
+            said = "; ".join(f"{node.name}: {node.why_away}" for node in self.nodes.values())
+            raise DeviceError(f"no node can be used: {said}")
+
+    def _refuse_twins(self) -> None:
+        """Refuse two names of one machine."""
+        seen: dict[tuple[str, str], Node] = {}
+        for node in self.present():
+            assert node.facts is not None
+            other = seen.setdefault(node.facts.identity, node)
+            if other is not node:
+                both = f"{other.name} and {node.name} are the same machine ({node.facts.host})"
+                raise DeviceError(f"{both}: name each machine once")
+
+    def present(self) -> list[Node]:
+        """Return the nodes that have said what they have."""
+        return [node for node in self.nodes.values() if node.facts is not None]
+
+    def notes(self) -> list[str]:
+        """Return a sentence about each node that did not answer."""
+        return [f"{node.name} is away: {node.why_away}" for node in self.nodes.values() if node.facts is None]
+
+    def compare(self, said: Mapping[str, Any]) -> dict[str, list[str]]:
+        """Ask the nodes what they lack of what a list needs; a node that does not answer is away."""
+        self._compare = dict(said)
+        asked = [node for node in self.nodes.values() if node.is_there and node.link is not None]
+        for node in asked:
+            assert node.link is not None
+            node.took = None
+            node.link.send({"compare": self._compare})
+        self._wait_for(asked, CONNECT)
+        return {node.name: node.took["lacks"] for node in asked if node.took is not None and "lacks" in node.took}
+
+    def join(self, places: TaskPaths, said: Mapping[str, Any]) -> None:
+        """Make the agents serve a run from now on; `said` is what they need for it."""
+        self._places, self._join = places, dict(said)
+        for node in self.present():
+            if node.link is not None:
+                self._enter(node)
+
+    # ---- links ----
+
+    def _dial(self, node: Node) -> None:
+        node.began = node.heard = time.monotonic()
+        try:
+            node.link = NodeLink(node.named)
+        except OSError as exc:
+            self._lose(node, describe_os_error(exc))
+            return
+        self._epoll.register(node.link, select.EPOLLIN)
+        node.link.send({"hello": self._hello})
+
+    def _lose(self, node: Node, why: str) -> None:
+        """Give a link up, and try again later."""
+        if node.link is not None:
+            self._epoll.unregister(node.link)
+            node.link.close()
+        if node.joined:
+            running = f"; {count(len(node.living), 'task')} there run on" if node.living else ""
+            self._sentences.append(f"{node.name} is away ({why}): nothing starts there until it answers{running}")
+        node.link, node.joined, node.is_there, node.why_away = None, False, False, why
+        node.due = time.monotonic() + AGAIN
+        node.took = {"leases": [], "why": why}
+
+    def _enter(self, node: Node) -> None:
+        """Make the agent of a new link serve the run, and tell it what became of its attempts."""
+        assert node.link is not None
+        assert self._places is not None
+        node.link.send({"join": self._join})
+        node.joined, node.view, node.reported_once = True, 0, True
+        for key, placement in node.living.items():
+            sizes = mirror.sizes(self._places, key)
+            node.link.send({"adopt": {"placement": forms.event_to_dict(placement), "sizes": sizes}})
+        for order in node.unsent:
+            node.link.send(order)
+        node.unsent.clear()
+        if node.watched:
+            node.link.send({"watch": node.watched})
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when there may be news."""
+        return self._epoll.fileno()
+
+    def collect(self) -> list[Happening]:
+        """Return what happened on the nodes; look after the links."""
+        self._read_all()
+        now = time.monotonic()
+        for node in self.nodes.values():
+            if node.link is None:
+                if now >= node.due:
+                    self._dial(node)
+            elif now - node.heard > (SILENCE if node.joined else CONNECT):
+                self._lose(node, f"not heard for {now - node.heard:.0f} s")
+        if now - self._echoed >= ECHO:
+            self._echoed = now
+            for node in self.nodes.values():
+                node.order({"echo": node.clock})
+        news, self._news = self._news, []
+        return news
+
+    def sentences(self) -> list[str]:
+        """Return what users should know about the nodes, each once."""
+        said, self._sentences = self._sentences, []
+        return said
+
+    def _read_all(self) -> None:
+        for node in self.nodes.values():
+            link = node.link
+            if link is None:
+                continue
+            messages = link.receive()
+            if messages:
+                node.heard = time.monotonic()
+            for message in messages:
+                for name, said in message.items():
+                    self._hearers[name](node, said)
+            if link.ended and node.link is link:
+                self._lose(node, link.why_ended())
+
+    def _hear_took(self, node: Node, said: Message) -> None:
+        if said["number"] == self._number:
+            node.took = said
+
+    def _greeted(self, node: Node, facts: NodeFacts) -> None:
+        if node.facts is not None and node.facts.identity != facts.identity:
+            was = node.facts.host
+            self._lose(node, f"another machine ({facts.host}) answers to this name; the run knows it as {was}")
+            return
+        new = node.facts is None
+        node.is_there = True
+        if new:
+            node.facts, node.reported = facts, time.monotonic()
+            node.budgets = _named_budgets(facts.budgets, node.name)
+        if self._join is None:
+            return
+        if new and self._compare and node.link is not None:
+            node.link.send({"compare": self._compare})
+            return
+        self._welcome(node)
+
+    def _hear_lacks(self, node: Node, lacks: list[str]) -> None:
+        """Take the answer of a node that was asked before the run began, or of one that answers for the first time."""
+        if self._join is None:
+            node.took = {"lacks": lacks}
+        elif lacks:
+            node.facts = None
+            self._lose(node, lacks[0])
+        else:
+            self._welcome(node)
+
+    def _welcome(self, node: Node) -> None:
+        self._sentences.append(f"{node.name} has answered {'again' if node.reported_once else 'and joined the run'}")
+        self._enter(node)
+
+    def _hear_event(self, node: Node, event: object) -> None:
+        if isinstance(event, Started):
+            key = (event.task, event.attempt)
+            if key in node.living and key not in node.started:
+                node.started.add(key)
+                self._news.append(event)
+        elif isinstance(event, Exited) and (event.task, event.attempt) in node.living:
+            key = (event.task, event.attempt)
+            del node.living[key]
+            if event.outcome is Outcome.LOST and key not in node.started:
+                event = replace(event, outcome=Outcome.UNSTARTED)  # the order was lost with a link
+            node.started.discard(key)
+            self.environments.pop(key, None)
+            self._news.append(event)
+
+    def _write(self, said: Sequence[Any]) -> None:
+        assert self._places is not None
+        try:
+            mirror.write(self._places, *said)
+        except OSError as exc:
+            self._sentences.append(f"the output of task {said[0]} cannot be copied from its node: {exc.strerror}")
+
+    # ---- orders ----
+
+    def node_of(self, key: Key) -> Node | None:
+        """Return the node on which an attempt lives, or has lived until it is forgotten."""
+        return self._where.get(key)
+
+    def _expect(self, node: Node, placement: Placement) -> None:
+        key = (placement.task, placement.attempt)
+        node.living[key] = placement
+        self._where[key] = node
+
+    def forget(self, key: Key) -> None:
+        """Let the node of an attempt remove its files there; all nodes if it ended before this process began."""
+        node = self._where.pop(key, None)
+        for one in self.nodes.values() if node is None else (node,):
+            one.order({"forget": [*key]}, lasting=node is not None)
+
+    def take(self, placements: Sequence[Placement]) -> Iterator[tuple[Placement, HeldLease]]:
+        """Take reservations, all of a node in one message; leave out what is refused."""
+        self._number += 1
+        asked: dict[str, list[Placement]] = {}
+        for placement in placements:
+            asked.setdefault(placement.node, []).append(placement)
+        for name, some in asked.items():
+            node = self.nodes[name]
+            node.took = None if node.joined else {"leases": [], "why": node.why_away}
+            said = [forms.event_to_dict(placement) for placement in some]
+            node.order({"take": {"number": self._number, "view": node.view, "placements": said}})
+        self._wait_for([self.nodes[name] for name in asked])
+        taken = {name: self._taken(self.nodes[name]) for name in asked}
+        for placement in placements:
+            lease = taken[placement.node].get((placement.task, placement.attempt))
+            if lease is not None:
+                self._expect(self.nodes[placement.node], placement)
+                yield placement, lease
+
+    def _wait_for(self, nodes: Sequence[Node], patience: float = ANSWER) -> None:
+        end = time.monotonic() + patience
+        while any(node.took is None for node in nodes) and (left := end - time.monotonic()) > 0:
+            self._epoll.poll(left)
+            self._read_all()
+        for node in nodes:
+            if node.took is None:
+                self._lose(node, f"it did not answer within {patience:g} s")
+
+    def _taken(self, node: Node) -> dict[Key, HeldLease]:
+        assert node.took is not None
+        if node.took["why"]:
+            node.refused = time.monotonic()
+        taken = {}
+        for task, attempt, path, port, plain, numbered, numbers in node.took["leases"]:
+            taken[task, attempt] = HeldLease(path, -1, port)
+            self.environments[task, attempt] = plain, numbered, numbers
+        return taken
+
+    def adopt(self, placement: Placement) -> None:
+        """Expect news of an attempt that an earlier scheduler placed."""
+        assert self._places is not None
+        key = (placement.task, placement.attempt)
+        node = self.nodes[placement.node]
+        self._expect(node, placement)
+        sizes = mirror.sizes(self._places, key)
+        node.order({"adopt": {"placement": forms.event_to_dict(placement), "sizes": sizes}})
+
+    def close(self, *, over: bool) -> None:
+        """End the links; if the run is `over`, the agents remove what is left of it."""
+        for node in self.nodes.values():
+            if over:
+                node.order({"end": None})
+        for node in self.nodes.values():
+            if node.link is not None:
+                node.link.close(GOODBYE if over else 0.0)
+                node.link = None
+        if not self._epoll.closed:
+            self._epoll.close()
+
+
+def _take_report(node: Node, said: Mapping[str, Any]) -> None:
+    """Note what a node reported, with its name on everything."""
+    name, uid = node.name, os.getuid()
+    node.view, node.clock, node.reported = said["view"], said["clock"], time.monotonic()
+    node.budgets = _named_budgets([forms.BUDGET.from_dict(one) for one in said["budgets"]], name)
+    theirs = node.facts.uid if node.facts is not None else uid
+    leases = [forms.LEASE.from_dict(one) for one in said["leases"]]
+    node.leases = tuple(
+        replace(one, name=f"{name}/{one.name}", node=name, uid=uid if one.uid == theirs else one.uid) for one in leases
+    )
+    waiters = [forms.WAITER.from_dict(one) for one in said["waiters"]]
+    node.waiters = tuple(
+        replace(one, name=f"{name}/{one.name}", node=name, uid=uid if one.uid == theirs else one.uid) for one in waiters
+    )
+    node.policy = forms.POLICY.from_dict(said["policy"])
+
+
+def _named_budgets(budgets: Sequence[DeviceBudget], node: str) -> tuple[DeviceBudget, ...]:
+    return tuple(replace(budget, device=named(budget.device, node)) for budget in budgets)
+
+
+def named(device: Device, node: str) -> Device:
+    """Return a device of a node as one of the run's."""
+    key = host_of(node) if device.is_host else device.key
+    return replace(device, key=key, label=f"{node} {device.label}", node=node)
+
+
+def is_local(node: Node) -> bool:
+    """Tell whether a node is the head's own machine."""
+    return node.named.kind == LOCAL

@@ -1,0 +1,203 @@
+"""Chaos on several machines: heads, agents and links fail while lists run, and every task is judged.
+
+    python scripts/bench/chaos.py --on ssh [--minutes 10] [--seed 7] [--keep]
+
+Three stand-in machines (namespaces, tests/support/standin/nodes.py) with two GPUs each, reached by a stand-in `ssh`.
+One list after the other runs on them; where the head was killed, the next one resumes. Meanwhile agents and heads are
+killed, links cut for up to 20 s and machines frozen for up to 12 s. Each task notes itself when it begins and ends,
+and holds a lock that a second copy would meet, on a file system that all machines share. At the end no process is left.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import tempfile
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support import killing
+from tests.support.standin.nodes import Lab, Node
+from tests.support.waiting import wait_until
+
+NAMES = ("n1", "n2", "n3")
+LONGEST_CUT, LONGEST_FREEZE = 20.0, 12.0
+STORM = 60.0
+"""The longest time for which things break while one list runs, in seconds."""
+CALM_DOWN = 180.0
+"""Seconds in which a list has to come to its end once nothing is broken any more."""
+TASK = """\
+cd "$(dirname "$0")"
+exec 9>>"lives/$RUN_NAME.$1"
+flock -n 9 || echo "twice $1 $SCHEDULER_ATTEMPT $(hostname)" >>"told.$RUN_NAME"
+echo "begin $1 $SCHEDULER_ATTEMPT $(hostname)" >>"told.$RUN_NAME"
+sleep "$2"
+printf '{"given": %s}' "$1" >"$SCHEDULER_RESULT"
+echo "end $1 $SCHEDULER_ATTEMPT $(hostname)" >>"told.$RUN_NAME"
+exit "$3"
+"""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """The figures of all lists so far."""
+
+    faults: Counter[str] = field(default_factory=Counter)
+    tasks: int = 0
+    lists: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+class Storm(threading.Thread):
+    """The faults, one after the other until `enough` is set."""
+
+    def __init__(self, lab: Lab, dice: random.Random, faults: Counter[str]) -> None:
+        super().__init__(daemon=True)
+        self.lab, self.dice, self.faults = lab, dice, faults
+        self.enough = threading.Event()
+        self.run_number = 0
+        self._out: list[threading.Thread] = []
+
+    def run(self) -> None:
+        """Break something every second or so."""
+        while not self.enough.wait(self.dice.uniform(0.2, 1.6)):
+            node = self.lab.nodes[self.dice.choice(NAMES)]
+            weights = {self.agent: 8, self.head: 3, self.cut: 2, self.freeze: 2}
+            (fault,) = self.dice.choices([*weights], [*weights.values()])
+            if fault(node):
+                self.faults[fault.__name__] += 1
+        for thread in self._out:
+            thread.join()
+
+    def agent(self, node: Node) -> bool:
+        """Kill the agent of a machine."""
+        killed = [killing.kill(pid) for pid in node.agents()]
+        return any(killed)
+
+    def head(self, _: Node) -> bool:
+        """Kill the head."""
+        try:
+            return killing.kill(self.lab.scheduler(self.run_number)) if self.run_number else False
+        except (ValueError, OSError):
+            return False
+
+    def cut(self, node: Node) -> bool:
+        """Cut the link of a machine for some time."""
+        return self._for_a_while(node, node.cut, node.mend, LONGEST_CUT)
+
+    def freeze(self, node: Node) -> bool:
+        """Stop everything on a machine for some time."""
+        return self._for_a_while(node, node.freeze, lambda: node.freeze(thaw=True), LONGEST_FREEZE)
+
+    def _for_a_while(self, node: Node, begin: object, end: object, longest: float) -> bool:
+        if any(thread.name == node.name and thread.is_alive() for thread in self._out):
+            return False
+        seconds = self.dice.uniform(0.5, longest)
+
+        def outage() -> None:
+            begin()  # type: ignore[operator]
+            self.enough.wait(seconds)
+            end()  # type: ignore[operator]
+
+        thread = threading.Thread(target=outage, name=node.name, daemon=True)
+        thread.start()
+        self._out.append(thread)
+        return True
+
+
+def run_list(lab: Lab, number: int, dice: random.Random, verdict: Verdict) -> None:
+    """Run one list through a storm, and judge it."""
+    tasks, name = dice.randrange(24, 60), f"list{number}"
+    codes = [dice.choice((0, 0, 0, 0, 3)) for _ in range(tasks)]
+    rows = [f"sh {lab.root}/run_task.sh {row} {dice.uniform(0.1, 3):.2f} {code}" for row, code in enumerate(codes)]
+    lab.commands(*rows, name=f"{name}.csv")
+    lab.env["RUN_NAME"] = name
+    storm = Storm(lab, dice, verdict.faults)
+    words = ["run", f"{name}.csv", *lab.on, "--plain", "--keep-going"]
+    storm.start()
+    began = time.monotonic()
+    while not verdict.wrong:
+        code = one_head(lab, number, words, storm, began)
+        if code is None:
+            verdict.wrong.append(f"{name} did not end within {CALM_DOWN:g} s of calm")
+        elif code in (0, 1, 2) and accepted(lab, number):
+            break
+        words = ["resume", f"r{number}", "--plain"] if accepted(lab, number) else words
+    storm.enough.set()
+    storm.join()
+    verdict.lists, verdict.tasks = verdict.lists + 1, verdict.tasks + tasks
+    judge(lab, name, number, codes, verdict)
+
+
+def one_head(lab: Lab, number: int, words: list[str], storm: Storm, began: float) -> int | None:
+    """Run one head to its end, or until it is killed; return its exit code, None if it takes too long."""
+    with open(lab.root / "said", "a") as said, lab.start(*words, stdout=said, stderr=said) as head:
+        wait_until(lambda: head.poll() is not None or accepted(lab, number), 60)
+        storm.run_number = number if accepted(lab, number) else 0
+        while head.poll() is None:
+            time.sleep(0.1)
+            if time.monotonic() - began > STORM:
+                storm.enough.set()
+            if time.monotonic() - began > STORM + CALM_DOWN:
+                head.kill()
+                return None
+        return head.returncode
+
+
+def accepted(lab: Lab, number: int) -> bool:
+    """Tell whether a run was accepted."""
+    return (lab.state / f"runs/{number}/run.log").exists()
+
+
+def judge(lab: Lab, name: str, number: int, codes: list[int], verdict: Verdict) -> None:
+    """Compare what the tasks noted with what the run says."""
+    path = lab.root / f"told.{name}"
+    told = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+    verdict.wrong += [f"{name}: {' '.join(words)}" for words in told if words[0] == "twice"]
+    ended = Counter(int(words[1]) for words in told if words[0] == "end")
+    said = json.loads(lab.call("results", f"r{number}", "--json", code=0).stdout)["tasks"]
+    for row, (task, code) in enumerate(zip(said, codes, strict=True)):
+        good = ("succeeded", 0) if not code else ("failed", code)
+        if (task["state"], task["exit_code"]) != good or task.get("result.given") != row:
+            verdict.wrong.append(f"{name}: row {row} is {task['state']} {task['exit_code']}, has to be {good}: {task}")
+        if ended[row] != 1:
+            verdict.wrong.append(f"{name}: row {row} ended {ended[row]} times")
+
+
+def main(minutes: float, seed: int, *, keep: bool) -> int:
+    """Run lists for some minutes; print the figures, and return 1 if anything was wrong."""
+    root = Path(tempfile.mkdtemp(prefix="chaos-nodes."))
+    dice, verdict = random.Random(seed), Verdict()
+    print(f"seed {seed}, {root}", flush=True)
+    lab = Lab(root, *NAMES, gpus=2)
+    (root / "lives").mkdir()
+    (root / "run_task.sh").write_text(TASK)
+    end = time.monotonic() + 60 * minutes
+    try:
+        while time.monotonic() < end and not verdict.wrong:
+            run_list(lab, verdict.lists + 1, dice, verdict)
+            print(f"{verdict.lists} lists, {verdict.tasks} tasks, {dict(verdict.faults)}", flush=True)
+        left = [killing.command_line(pid) for node in lab.nodes.values() for pid in settled(node)]
+        verdict.wrong += [f"survivor: {words}" for words in left]
+        if "Traceback" in (root / "said").read_text():
+            verdict.wrong.append(f"a traceback in {root}/said")
+    finally:
+        lab.end()
+    faults = sum(verdict.faults.values())
+    print(*verdict.wrong, sep="\n")
+    print(f"{faults} faults, {verdict.tasks} tasks in {verdict.lists} lists: {len(verdict.wrong)} wrong (seed {seed})")
+    if not keep and not verdict.wrong:
+        shutil.rmtree(root)
+    return 1 if verdict.wrong else 0
+
+
+def settled(node: Node) -> list[int]:
+    """Return what lives on a machine once agents and shims had time to end."""
+    end = time.monotonic() + 20
+    while (found := [pid for pid in node.processes() if pid != node.init]) and time.monotonic() < end:
+        time.sleep(0.2)
+    return found

@@ -1,0 +1,188 @@
+"""Runs on several machines over ssh, whose links and processes fail."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import killing
+from tests.support.standin.box import TRAIN, build
+from tests.support.standin.nodes import MISSING, Lab, can_be_made
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.skipif(not can_be_made(), reason=MISSING)
+
+
+@pytest.fixture
+def labs(tmp_path: Path) -> Iterator[Callable[..., Lab]]:
+    """Yield a function that makes a head and nodes with two GPUs each."""
+    made: list[Lab] = []
+
+    def make(*names: str, gpus: int = 2) -> Lab:
+        made.append(Lab(tmp_path, *names, gpus=gpus))
+        return made[-1]
+
+    yield make
+    for lab in made:
+        lab.end()
+
+
+def test_the_tasks_of_a_list_run_once_each_on_all_nodes_and_nothing_stays_there(labs: Callable[..., Lab]) -> None:
+    build()  # the stand-in libraries, once for all tests
+    began = time.monotonic()
+    lab = labs("n1", "n2", "n3")
+    assert time.monotonic() - began < 5
+    lab.once(24)
+    lab.call("run", "jobs.csv", *lab.on, "--plain", code=0)
+    lab.check_once(24)
+    assert {line.split()[1] for line in lab.told("begin")} == {"n1", "n2", "n3"}
+    for node in lab.nodes.values():
+        assert not node.agents()
+        assert not [path for path in (node.state / "guests").rglob("*") if path.is_file()]
+
+
+def test_the_tasks_of_a_node_run_on_while_its_agent_is_killed(labs: Callable[..., Lab]) -> None:
+    lab = labs("n1", "n2")
+    lab.once(12, 1.0)
+    with lab.going("run", "jobs.csv", *lab.on, "--plain"):
+        wait_until(lambda: len(lab.told("begin")) >= 3, 10)
+        (agent,) = lab.nodes["n1"].agents()
+        killing.kill(agent)
+    lab.check_once(12)
+    assert "n1 has answered again" in lab.log()
+
+
+def test_a_killed_head_is_resumed_and_every_task_ends_once(labs: Callable[..., Lab]) -> None:
+    lab = labs("n1", "n2")
+    lab.once(12, 1.0)
+    with lab.going("run", "jobs.csv", *lab.on, "--plain", code=None):
+        wait_until(lambda: len(lab.told("begin")) >= 3, 10)
+        killing.kill(lab.scheduler())
+    lab.call("resume", "--plain", code=0)
+    lab.check_once(12)
+
+
+def test_a_node_whose_link_is_cut_is_left_out_until_it_answers_again(labs: Callable[..., Lab]) -> None:
+    lab = labs("n1", "n2")
+    lab.once(12, 1.0)
+    with lab.going("run", "jobs.csv", *lab.on, "--plain"):
+        wait_until(lambda: {"n1", "n2"} <= {line.split()[1] for line in lab.told("begin")}, 10)
+        lab.nodes["n1"].cut()
+        wait_until(lambda: "n1 is away" in lab.log(), 6)
+        ran = len([line for line in lab.told("begin") if line.endswith("n1")])
+        wait_until(lambda: len([line for line in lab.told("begin") if line.endswith("n2")]) >= 6, 10)
+        assert len([line for line in lab.told("begin") if line.endswith("n1")]) == ran
+        lab.nodes["n1"].mend()
+    lab.check_once(12)
+
+
+def test_resume_goes_on_with_the_other_nodes_while_one_is_away(labs: Callable[..., Lab]) -> None:
+    lab = labs("n1", "n2")
+    lab.once(8, 1.0)
+    with lab.going("run", "jobs.csv", *lab.on, "--plain", code=None):
+        wait_until(lambda: {"n1", "n2"} <= {line.split()[1] for line in lab.told("begin")}, 10)
+        lab.nodes["n1"].cut()
+        killing.kill(lab.scheduler())
+    with lab.going("resume", "--plain"):
+        wait_until(lambda: len([line for line in lab.told("end") if line.endswith("n2")]) >= 4, 20)
+        lab.nodes["n1"].mend()
+    lab.check_once(8)
+
+
+def test_a_node_with_another_script_is_refused_before_anything_starts(labs: Callable[..., Lab]) -> None:
+    lab = labs("n1", "n2")
+    lab.once(4)
+    lab.nodes["n2"].put(lab.root / "once.sh", "echo other")
+    said = lab.call("run", "jobs.csv", *lab.on, code=2).stderr
+    assert f"n2: {lab.root}/once.sh has other content there" in said
+    assert not lab.told("begin")
+    assert not (lab.state / "runs" / "1").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--on", "ssh:n1,nowhere"), "nowhere is away: ssh: Could not resolve hostname nowhere"),
+    ],
+)
+def test_a_run_begins_without_nodes_that_do_not_answer_and_names_them(
+    labs: Callable[..., Lab], words: tuple[str, ...], sentence: str
+) -> None:
+    lab = labs("n1")
+    lab.once(2)
+    assert sentence in lab.call("run", "jobs.csv", *words, "--plain", code=0).stdout
+    lab.check_once(2)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--on", "ssh:nowhere"), "no node can be used: nowhere: ssh: Could not resolve hostname nowhere"),
+        (("--on", "ssh:n1,n1"), "--on names n1 twice"),
+        (("--on", "ssh:n1,alias"), "n1 and alias are the same machine (n1): name each machine once"),
+        (("--on", "ray"), "ray is not supported yet"),
+        (("--on", "gpu1"), "write ssh:HOST,HOST,... or local"),
+        (("--on", "ssh:-oProxyCommand=x"), "'-oProxyCommand=x' is no host"),
+        (("--on", "ssh:n1", "--mps"), "--mps does not go with --on"),
+        (("--on", "ssh:n1", "--python", "/bin/nothing"), "/bin/nothing"),
+    ],
+)
+def test_a_command_line_that_cannot_work_on_nodes_is_refused_with_the_cure(
+    labs: Callable[..., Lab], words: tuple[str, ...], sentence: str
+) -> None:
+    lab = labs("n1")
+    (lab.folder / "alias").symlink_to(lab.folder / "n1")
+    lab.once(2)
+    assert sentence in lab.call("run", "jobs.csv", *words, code=2).stderr
+    assert not lab.told("begin")
+
+
+def test_the_second_interrupt_stops_the_tasks_on_all_nodes(labs: Callable[..., Lab]) -> None:
+    lab = labs("n1", "n2")
+    lab.once(4, 60)
+    with lab.going("run", "jobs.csv", *lab.on, "--plain", code=130) as run:
+        wait_until(lambda: len(lab.told("begin")) == 4, 20)
+        run.send_signal(signal.SIGINT)
+        wait_until(lambda: "start nothing" in lab.log() or "finish" in lab.log(), 10)
+        run.send_signal(signal.SIGINT)
+    assert {row["state"] for row in lab.tasks()} == {"interrupted"}
+    for node in lab.nodes.values():
+        assert not node.processes("once.sh")
+
+
+def test_the_log_of_a_task_on_a_node_is_followed_from_the_head(labs: Callable[..., Lab]) -> None:
+    lab = labs("n1")
+    lab.once(1, 2)
+    with lab.going("run", "jobs.csv", *lab.on, "--plain"):
+        wait_until(lambda: lab.told("begin"), 20)
+        wait_until(lambda: lab.call("logs", "0").stdout == "output of 0\n", 10)
+        assert not lab.told("end")
+        assert lab.call("logs", "0", "-f", code=0).stdout == "output of 0\n"
+    lab.check_once(1)
+
+
+def test_a_task_that_runs_out_of_memory_on_a_node_gets_more(labs: Callable[..., Lab]) -> None:
+    lab = labs("n1")
+    lab.write("jobs.csv", "Command,Memory", [f"{sys.executable} -S -E {TRAIN} --peak 3GiB --seconds 1", "1GiB"])
+    lab.call("run", "jobs.csv", *lab.on, "--plain")
+    (row,) = lab.tasks()
+    assert row["state"] == "succeeded"
+    assert row["peak_bytes"] >= 3 << 30
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_on_several_machines_work(labs: Callable[..., Lab]) -> None:
+    page = (killing.ROOT / "docs/howto/several-machines.md").read_text()
+    commands = re.findall(r"^\$ scheduler (.*)$", page, re.MULTILINE)
+    assert len(commands) >= 3
+    lab = labs("gpu1", "gpu2")
+    lab.once(4)
+    for command in commands:
+        lab.call(*command.split(), code=0)
+    lab.check_once(4)

@@ -1,0 +1,58 @@
+"""Every value that travels over a link comes back as it was."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from scheduler.cluster import forms
+from scheduler.core.events import Exited, Started
+from scheduler.core.leases import Lease, RoomCall, RoomOffer
+from scheduler.core.model import (
+    Device,
+    DeviceBudget,
+    EstimateSource,
+    Outcome,
+    Placement,
+    Purpose,
+    UnmanagedUse,
+    Waiter,
+    WaitTicket,
+    Warn,
+)
+from scheduler.core.ports import Launch, Sample, Watched
+from scheduler.core.site_policy import Caps, SitePolicy, UserQuotas
+
+GPU = Device("GPU-1", "GPU 0", 24, 1.0, 0, "model", cards=("GPU-1",))
+TICKET = WaitTicket(3, ("GPU-1",), (None, 5), None, call=RoomCall(3, 1, (("2-ab", 4, 1),)), bare=(1,))
+VALUES: list[tuple[forms.Form[Any], Any]] = [
+    (forms.BUDGET, DeviceBudget(GPU, 7, unmanaged=(UnmanagedUse(2, "ben"),), strayed=((1, 2),), least=1, busy=0.5)),
+    (forms.LEASE, Lease("n", 1, "2-ab", 3, 1, 77, {"host": 1}, {"host": 1.0}, offer=RoomOffer(2), used={"host": 1})),
+    (forms.WAITER, Waiter("n", 1, "2-ab", TICKET)),
+    (forms.POLICY, SitePolicy(Caps(gpus=2), {"GPU-1": "kept"}, UserQuotas(users={1000: Caps(memory=5)}))),
+    (forms.SAMPLE, Sample(1, 2, {"host": 1}, {"host": 2}, 3.0, absent=("GPU-1",), readings=(("loss", 0.5, 1.0),))),
+    (forms.WATCHED, Watched(7, ("a", "b", "c", "d", "e", "f"), {"host": 1})),
+    (
+        forms.LAUNCH,
+        Launch(1, 2, Purpose.PROBE, ("sh", "-c", "x"), "/", {"A": None, "B": "b"}, 3.0, warn=Warn(10, 5.0), stdout="o"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("form", "value"), VALUES, ids=lambda one: type(one).__name__)
+def test_a_value_comes_back_as_it_was(form: forms.Form[Any], value: Any) -> None:
+    assert form.from_dict(json.loads(json.dumps(form.to_dict(value)))) == value
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Started(1, 2, 3, 4, 5),
+        Exited(1, 2, Outcome.OOM, 1, part="gpu", result={"a": 1}),
+        Placement(1, 2, Purpose.RUN, {"GPU-1": 1, "host": 2}, 1.0, EstimateSource.PROFILE, node="n1"),
+    ],
+)
+def test_an_event_comes_back_as_it_was(event: Any) -> None:
+    assert forms.event_from_dict(json.loads(json.dumps(forms.event_to_dict(event)))) == event

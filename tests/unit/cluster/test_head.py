@@ -1,0 +1,99 @@
+"""The head's view of its nodes, whose agents are small programs over real pipes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.cluster import forms, head
+from scheduler.cluster.head import FACTS, NodeFacts, Nodes
+from scheduler.cluster.link import LOCAL, NodeName, read_nodes
+from scheduler.core.events import Exited
+from scheduler.core.model import HOST, Device, DeviceBudget, EstimateSource, Outcome, Placement, Purpose
+from scheduler.core.site_policy import SitePolicy
+from scheduler.errors import UsageError
+from scheduler.runtime.paths import RunPaths
+from scheduler.units import GIB
+from tests.support.waiting import wait_until
+
+BUDGET = DeviceBudget(Device(HOST, HOST, 24 * GIB, 4.0), 20 * GIB)
+PLACED = Placement(1, 1, Purpose.RUN, {HOST: GIB}, 1.0, EstimateSource.DECLARED, node="n1")
+REPORT = {
+    "view": 1, "clock": 1.0, "budgets": [forms.BUDGET.to_dict(BUDGET)], "leases": [], "waiters": [],
+    "policy": forms.POLICY.to_dict(SitePolicy()),
+}  # fmt: skip
+
+
+def program(*, machine: str = "m1", after_join: list[Any], silent: bool = False) -> list[str]:
+    """Return an agent that greets, and tells some messages once the run begins."""
+    facts = FACTS.to_dict(NodeFacts("h", machine, "b", 0, 1, "", "process", (BUDGET,)))
+    script = f"""
+import json, sys, time
+print({json.dumps(json.dumps({"here": facts}))}, flush=True)
+for line in sys.stdin:
+    if "join" in json.loads(line):
+        for message in {json.dumps([json.dumps(one) for one in after_join])}:
+            print(message, flush=True)
+        if {silent}:
+            time.sleep(60)
+"""
+    return [sys.executable, "-S", "-c", script]
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Nodes]]:
+    """Yield a function that makes nodes, each with its program."""
+    made: list[Nodes] = []
+
+    def make(**programs: list[str]) -> Nodes:
+        monkeypatch.setattr(NodeName, "argv", property(lambda self: programs[self.name]))
+        made.append(Nodes([NodeName(LOCAL, name) for name in programs], {}))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close(over=False)
+
+
+def test_an_end_that_is_told_twice_is_heard_once(nodes: Callable[..., Nodes], tmp_path: Path) -> None:
+    end = {"event": forms.event_to_dict(Exited(1, 1, Outcome.SUCCEEDED, 0))}
+    made = nodes(n1=program(after_join=[end, end, {"report": REPORT}]))
+    made.connect()
+    made.join(RunPaths(tmp_path, 1), {})
+    made.adopt(PLACED)
+    heard: list[Any] = []
+    wait_until(lambda: heard.extend(made.collect()) or made.nodes["n1"].view, 10)
+    assert heard == [Exited(1, 1, Outcome.SUCCEEDED, 0)]
+
+
+def test_a_node_that_says_nothing_is_away_and_its_attempts_stay_its_own(
+    nodes: Callable[..., Nodes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head, "SILENCE", 0.2)
+    made = nodes(n1=program(after_join=[{"report": REPORT}], silent=True))
+    made.connect()
+    made.join(RunPaths(tmp_path, 1), {})
+    made.adopt(PLACED)
+    node = made.nodes["n1"]
+    wait_until(lambda: made.collect() or node.view, 10)
+    assert not node.away
+    wait_until(lambda: made.collect() or node.away, 10)
+    assert "not heard" in node.away
+    assert list(node.living) == [(1, 1)]
+
+
+def test_two_names_of_one_machine_are_refused(nodes: Callable[..., Nodes]) -> None:
+    made = nodes(n1=program(after_join=[]), n2=program(after_join=[]))
+    with pytest.raises(Exception, match="n1 and n2 are the same machine"):
+        made.connect()
+
+
+@pytest.mark.parametrize("said", ["slurm", "ssh:", "ssh:a,", "ssh:a b", "local:x", "gpu1"])
+def test_a_word_for_nodes_that_makes_no_sense_is_refused(said: str) -> None:
+    with pytest.raises(UsageError, match="--on"):
+        read_nodes([said])
