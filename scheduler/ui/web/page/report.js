@@ -7,19 +7,19 @@ const title = RUNS.map(called).join(" and ");
 document.title = title; $("title").textContent = title;
 for (const r of RUNS) $("about").append(el("p", `${RUNS.length > 1 ? called(r) + ": " : ""}${r.file || "no file"} on ${r.host}, began ${stamp(r.begin)}${r.alive ? ", still running" : ", ended " + stamp(r.begin + r.seconds)}`));
 
-// [name, text, compared value, 1 if more is better, -1 if less is]
+// [name, text, compared value, 1 if more is better, -1 if less is, what it means]; a text that is empty is no tile.
 const NUMBERS = [
-  ["Tasks", r => whole(r.summary.tasks), r => r.summary.tasks, 0],
-  ["States", r => Object.entries(r.states).map(([s, n]) => whole(n) + " " + (STATE_WORDS[s] || s)).join(", ")],
-  ["Makespan", r => time(r.summary.makespan_s), r => r.summary.makespan_s, -1],
-  ["Sum of task times", r => time(r.summary.tasks_ran_s), r => r.summary.tasks_ran_s, 0],
-  ["Tasks at once", r => r.summary.at_once.toFixed(2), r => r.summary.at_once, 0],
-  ["Time in probes", r => share(r.summary.profiling_share)],
-  ["Out of memory", r => whole(r.summary.ooms)],
-  ["Retries", r => whole(r.summary.retries)],
-  ["Memory use", r => share(r.summary.memory_use), r => r.summary.memory_use, 1],
-  ["Reserved / peak", r => r.summary.reserved_for_peaks ? r.summary.reserved_for_peaks.toFixed(2) : "–", r => r.summary.reserved_for_peaks, -1],
-  ["Slowed 1.5 times", r => whole(r.summary.stretched)],
+  ["States", r => Object.entries(r.states).map(([s, n]) => whole(n) + " " + (STATE_WORDS[s] || s)).join(", "), null, 0, "Tasks by state"],
+  ["Tasks", r => whole(r.summary.tasks), r => r.summary.tasks, 0, "All tasks of the run"],
+  ["Makespan", r => time(r.summary.makespan_s), r => r.summary.makespan_s, -1, "From the first start to the last end"],
+  ["Sum of task times", r => time(r.summary.tasks_ran_s), r => r.summary.tasks_ran_s, 0, "The running times of all attempts, added"],
+  ["Tasks at once", r => r.summary.at_once.toFixed(2), r => r.summary.at_once, 0, "The sum of task times, divided by the makespan"],
+  ["Time in probes", r => r.summary.profiling_share ? share(r.summary.profiling_share) : "", null, 0, "The part of the task times that only measured memory"],
+  ["Out of memory", r => r.summary.ooms ? whole(r.summary.ooms) : "", null, 0, "Attempts that ended for lack of memory"],
+  ["Retries", r => r.summary.retries ? whole(r.summary.retries) : "", null, 0, "Attempts beyond the first one of each task"],
+  ["Memory use", r => share(r.summary.memory_use), r => r.summary.memory_use, 1, "The part of the devices' memory that tasks used, over the makespan"],
+  ["Reserved / peak", r => r.summary.reserved_for_peaks ? r.summary.reserved_for_peaks.toFixed(2) : "–", r => r.summary.reserved_for_peaks, -1, "The reservations at the end, divided by the peaks of the tasks"],
+  ["Slowed 1.5 times", r => r.summary.stretched ? whole(r.summary.stretched) : "", null, 0, "Tasks whose epochs took at least 1.5 times as long beside other tasks"],
 ];
 function compared(r, of, better) {
   const a = of(RUNS[0]), b = of(r); if (!a || !b) return el("td", "–", "n");
@@ -30,14 +30,14 @@ function numbers() {
   $("beside").hidden = RUNS.length < 2; $("figures").hidden = RUNS.length > 1;
   if (RUNS.length < 2) {
     const list = el("dl", undefined, "tiles");
-    for (const [name, says] of NUMBERS) { const box = el("div", undefined, name === "States" ? "two" : ""); box.append(el("dt", name), el("dd", says(RUNS[0]))); list.append(box); }
+    for (const [name, says, , , means] of NUMBERS) { const text = says(RUNS[0]), box = el("div", undefined, name === "States" ? "two" : ""); box.title = means; box.append(el("dt", name), el("dd", text)); if (text) list.append(box); }
     $("figures").append(list); return;
   }
   const head = el("tr"), thead = el("thead"), body = el("tbody"); head.append(el("td", "")); thead.append(head);
   const column = text => { const h = el("th", text, "n"); h.scope = "col"; head.append(h); };
   RUNS.forEach(r => column(called(r))); RUNS.slice(1).forEach(r => column(`${called(r)} / ${called(RUNS[0])}`));
-  for (const [name, says, of, better] of NUMBERS) {
-    const tr = el("tr"), th = el("th", name); th.scope = "row"; tr.append(th, ...RUNS.map(r => el("td", says(r), "n")), ...RUNS.slice(1).map(r => of ? compared(r, of, better) : el("td", "")));
+  for (const [name, says, of, better, means] of NUMBERS) {
+    const tr = el("tr"), th = el("th", name); th.scope = "row"; th.title = means; tr.append(th, ...RUNS.map(r => el("td", says(r) || "0", "n")), ...RUNS.slice(1).map(r => of ? compared(r, of, better) : el("td", "")));
     body.append(tr);
   }
   $("numbers").append(thead, body);
