@@ -31,6 +31,7 @@ _HOMES = {
     "Failure": "api.map", "GPUTaskScheduler": "compat.gpu_task_scheduler", "GPUTask": "compat.gpu_task",
     "ConfigManager": "compat.config_manager", "submit": "api.submit", "SubmittedTasks": "api.submit",
     "Executor": "api.executor", "lease": "api.lease", "ProcessLease": "api.lease",
+    "load_ipython_extension": "api.notebook",
     **dict.fromkeys(("CallFailed", "CallFuture", "NotPassed", "RemoteError"), "api.call_future"),
 }  # fmt: skip
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -50,6 +51,16 @@ class ProcessLease:
         grace = float(BY_COLUMN["grace"].read(fields.get("Grace") or BY_COLUMN["grace"].default))
         wanted = LeaseRequest(self._what, fields, grace, self._queue, settings, chosen_python(settings))
         return LeaseClient(wanted, start_apart)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[ProcessLease]:
+        """Give the devices that were acquired back at the end of a `with` block; an exception makes the task fail."""
+        try:
+            yield self
+        except BaseException as exc:
+            self.__exit__(type(exc), exc, exc.__traceback__)
+            raise
+        self.release()
 
     def release(self) -> None:
         """Give the devices back. What this process still holds on a GPU counts as unmanaged from now on."""
