@@ -132,8 +132,9 @@ class CapacityView:
         self.numbers: dict[str, int] = {}
         self.free = FreeIndex([], [])
         self.has_slots = False
-        self.smallest = 0
-        """The smallest capacity (or budget) of a GPU: a task that requests less fits on every empty GPU."""
+        self.smallest = self.largest = 0
+        """The smallest capacity (or budget) of a GPU: a task that requests less fits on every empty GPU; and the
+        largest."""
         self.version = 0
         """A counter that grows when the capacity of any device changes."""
 
@@ -247,6 +248,7 @@ class CapacityView:
             self.free.add(number, self.rooms[key], self._rules)
         self._floor, self._floor_of = -1, -1
         self.smallest = min((self.rooms[key].most for key in self.gpus), default=0)
+        self.largest = max((self.rooms[key].most for key in self.gpus), default=0)
         self._stale.clear()
         self._since.clear()
         self.version += 1

@@ -317,7 +317,8 @@ def _fit_odd_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: S
     if final:
         limit = min(limit, available)  # no task's end would ever free more
     least = int(ask.bare * NEARLY) if final and (ask.retried or whole) else ask.bare
-    least = max(least, min(ask.least, int((most - rules.buffer) * NEARLY)))
+    shown = limit if final and ask.retried and ask.enough else most - rules.buffer  # as for a wholly unknown need
+    least = max(least, min(ask.least, int(shown * NEARLY)))
     reservation = max(least, min(ask.bytes, limit))
     if reservation <= available:
         return reservation

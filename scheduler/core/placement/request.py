@@ -23,7 +23,9 @@ class MemoryRequest:
     least: int = 0
     """The bytes that it is expected to need at least, though it never used them: a similar task needed this much, or
     ran out of memory or failed with it."""
-
+    shown: int = 0
+    """The part of `least` that the task, its class or similar tasks have shown: a GPU that cannot hold it is left out
+    while a larger one may take the task."""
     enough: int = 0
     """The bytes with which a task of unknown memory starts if no other such task has still to settle; 0: all of
     `bytes`."""

@@ -127,13 +127,22 @@ class SchedulingPass(QueuePass):
         if on_gpus and scratch.kept_for:
             label = scratch.rooms.now(scratch.gpus[0]).device.label
             return Refusal(number, Reason.KEPT, label, text=scratch.kept_for)
-        among = gpus if on_gpus else ()
+        among = scratch.large_enough(task.terms, need, gpus) if on_gpus else ()
+        if gpus and on_gpus and not among:
+            return self._too_small(task)
         fitted = self._reserve(task, need, among) if self.allowed is None else self._within_quota(task, need, among)
         if isinstance(fitted, Refusal):
             return fitted
         if need.visible:
             fitted = replace(fitted, visible=self._visible(task))
         return self._under_mps(fitted, task) if self.rules.mps else fitted
+
+    def _too_small(self, task: WaitingTask) -> Refusal:
+        """Return the refusal of a task for which only GPUs are free that are smaller than what it was shown to need."""
+        large = self.scratch.large_enough(task.terms, task.need, self._candidates(task))
+        room = max(large, key=lambda room: room.bytes)
+        wanted = max(ask.shown for ask in task.need.gpus)
+        return Refusal(task.number, Reason.MEMORY, room.device.label, wanted, max(room.bytes, 0), room.most)
 
     def _visible(self, task: WaitingTask) -> tuple[str, ...]:
         """Return the GPUs that a task sees which is known to use none: those with the most bytes left."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import Placement, Terms
 from scheduler.core.placement import fit
 from scheduler.core.placement.capacity import CapacityView, FreeIndex, is_open
-from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, is_called
+from scheduler.core.placement.device_capacity import ENOUGH, NEARLY, DeviceCapacity, is_called
 from scheduler.core.placement.request import ResourceRequest
 
 FEW = 4
@@ -67,6 +67,8 @@ class ScratchMachine:
         self.smallest = capacity.smallest
         self.free = capacity.free
         """The GPUs that could take one more task; shared with later passes until this one changes it."""
+        self._are_mixed = capacity.largest > capacity.smallest
+        """True if one GPU has more capacity than another."""
         self.kept_for = ""
         """The task for which all GPUs are kept, so that they need not be marked one by one."""
 
@@ -134,10 +136,10 @@ class ScratchMachine:
         return bytes_ if bytes_ < self.smallest - self._rules.buffer else inf
 
     def idle_gpus(self) -> set[str]:
-        """Return the empty GPUs on which a task could start."""
+        """Return the empty GPUs on which a task could start, of the largest kind if GPUs differ."""
         last = bisect_left(self.free.bytes, (inf, -1))
-        keys = (self.gpus[number] for _, number in self.free.bytes[last:])
-        return {key for key in keys if self.rooms.now(key).residents == 0}
+        rooms = (self.rooms.now(self.gpus[number]) for _, number in self.free.bytes[last:])
+        return {room.device.key for room in rooms if room.residents == 0 and room.most >= self._capacity.largest}
 
     def is_there(self, word: str, *, for_gpus: bool) -> bool:
         """Tell whether a word names a GPU of this run, or a host."""
@@ -180,6 +182,20 @@ class ScratchMachine:
         last = {at for _, at in (*self.free.bytes[-ASKED:], *self.free.load[-ASKED:])} or set(range(ASKED))
         return self.sorted_for(terms, [self.rooms.now(self.gpus[at]) for at in last])
 
+    def large_enough(
+        self, terms: Terms, need: ResourceRequest, rooms: Sequence[DeviceCapacity]
+    ) -> Sequence[DeviceCapacity]:
+        """Return the GPUs of these that could hold what a task was shown to need, if GPUs differ.
+
+        Where too few could, those remain that could give it most: it has to be tried somewhere.
+        """
+        shown = max(ask.shown for ask in need.gpus) if self._are_mixed and need.gpus else 0
+        if not shown:
+            return rooms
+        largest = sorted((_at_most(room) for room in self.candidates(terms, len(need.gpus))), reverse=True)
+        least = min(shown, int(largest[: len(need.gpus)][-1] * NEARLY)) if largest else shown
+        return [room for room in rooms if _at_most(room) >= least]
+
     def sorted_for(self, terms: Terms, rooms: list[DeviceCapacity]) -> list[DeviceCapacity]:
         """Sort GPUs: preferred ones first, then without unmanaged processes, then most load left, then most bytes
         left.
@@ -191,3 +207,8 @@ class ScratchMachine:
             rooms, key=lambda room: (room.unmanaged_bytes > 0, -room.load, -room.bytes, numbers[room.device.key])
         )
         return sorted(best, key=lambda room: not is_called(room.device, terms.prefer)) if terms.prefer else best
+
+
+def _at_most(room: DeviceCapacity) -> int:
+    """Return the bytes that one task could have on a device after all leases there have ended."""
+    return room.released if room.shut is None else 0

@@ -59,12 +59,23 @@ def _main(
         return EstimateSource.MEASURED, tuple(MemoryRequest(None) for _ in parts)
     if profile is not None and profile.knows(gpus):
         return profile.source(gpus), tuple(_known(profile.part(part), rules, shares=gpus > 0) for part in parts)
+    above = [_above(profile, part, rules) for part in parts]
     if guess is not None and all(part in guess.peaks for part in parts):
-        return guess.by, tuple(_guessed(guess, part, rules) for part in parts)
-    above = [profile.part(part).above if profile is not None else 0 for part in parts]
-    return EstimateSource.MEASURED, tuple(
-        MemoryRequest(None, least=with_margin(bytes_, rules) if bytes_ else 0) for bytes_ in above
-    )
+        guessed = (_guessed(guess, part, rules) for part in parts)
+        return guess.by, tuple(map(_at_least, guessed, above))
+    return EstimateSource.MEASURED, tuple(MemoryRequest(None, least=bytes_, shown=bytes_) for bytes_ in above)
+
+
+def _above(profile: Profile | None, part: str, rules: SchedulingConfig) -> int:
+    """Return what attempts of an unknown class used or asked for until they failed, and the margin; 0 if none did."""
+    seen = profile.part(part).above if profile is not None else 0
+    return with_margin(seen, rules) if seen else 0
+
+
+def _at_least(ask: MemoryRequest, above: int) -> MemoryRequest:
+    """Return an expected need that is not below what attempts of the class have shown."""
+    least = max(ask.least, above)
+    return replace(ask, bytes=max(ask.bytes or 0, above), least=least, shown=least)
 
 
 def _beside(
@@ -148,8 +159,8 @@ def retried(asked: ResourceRequest, task: TaskState, rules: SchedulingConfig) ->
         had, wanted = task.wanted.get(part, (0, 0))
         seen = max(ask.bare, task.seen.get(part, 0))
         if ask.bytes is None and part != HOST:
-            return MemoryRequest(None, seen, True, had, wanted, max(ask.least, floor))
-        return MemoryRequest(max(ask.bytes or 0, floor), seen, True, had, wanted, max(ask.least, wanted))
+            return MemoryRequest(None, seen, True, had, wanted, max(ask.least, floor), floor)
+        return MemoryRequest(max(ask.bytes or 0, floor), seen, True, had, wanted, max(ask.least, wanted), floor)
 
     gpus = tuple(raised(ask, str(position)) for position, ask in enumerate(asked.gpus))
     alone = asked.alone or task.ooms >= rules.max_ooms

@@ -55,4 +55,4 @@ def _taught(task: TaskState, placement: Placement, event: Exited) -> dict[str, i
     held = peaks(task, placement, event)
     short = estimator.short_of(placement, event) if event.outcome is Outcome.OOM else ()
     least = min((held.get(part, 0) for part in short), default=0)
-    return {part: max(peak, least + event.asked) if part in short else peak for part, peak in held.items()}
+    return {**held, **{part: max(held.get(part, 0), least + event.asked) for part in short}}  # even if never sampled

@@ -230,3 +230,20 @@ def test_fifty_six_instances_are_found(machine: Callable[[int], GpuHome]) -> Non
         (gpu, part) for gpu in range(8) for part in (None, *range(7))
     ]
     assert all(one["usable"] is (one["instance"] is not None) for one in found)
+
+
+def test_no_task_starts_on_an_instance_after_an_equal_one_ran_out_of_memory_there(
+    machine: Callable[[int], GpuHome],
+) -> None:
+    home = machine(2)
+    instances = home.box.slice(0, *["1g.5gb"] * 7)
+    kinds = [training(peak=f"{peak}GiB", seconds=0.5) for peak in (1, 2, 3, 4, 5.5, 6.5, 7, 8)]
+    home.jobs(*kinds * 5)
+    ended = [one for one in home.run() if one.exited is not None and one.gpus[0] in instances]
+    first: dict[int, float] = {}
+    for one in sorted(ended, key=lambda one: one.ended):
+        if one.outcome == "oom":
+            first.setdefault(one.task % len(kinds), one.ended)
+    again = [one.task for one in ended if one.placed > first.get(one.task % len(kinds), float("inf"))]
+    assert len(first) > 0, "no task of unknown memory was tried on an instance"
+    assert again == []

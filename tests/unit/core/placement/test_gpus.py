@@ -619,3 +619,49 @@ def test_a_task_is_not_refused_while_the_only_gpu_that_is_large_enough_is_awaite
     decision = decide(b, *here, leases=(other,))
     assert [(refusal.task, refusal.reason) for refusal in decision.refusals] == [(2, Reason.MEMORY), (3, Reason.KEPT)]
     assert decision.impossible == ()
+
+
+class TestGpusOfDifferentSizes:
+    """A GPU that is too small for what was shown to be needed is left out while a larger one may take the task."""
+
+    SMALL, LARGE = gpu(0, "5GiB"), gpu(1, "40GiB")
+
+    def out_of_memory(self, tasks_: int = 2, **said: Any) -> Brain:
+        """Return a run of tasks of one class; the first one ran out of memory on the small GPU."""
+        b = kinds(brain(tasks(tasks_, epochs=5), profile="live"), *range(1, tasks_ + 1))
+        assert starts(b, self.SMALL, HOST_RAM) == [1]
+        place(b, self.SMALL, HOST_RAM)
+        tell(b, started(1))
+        b.apply(replace(exited(1, "oom", code=1, part="gpu", asked=7 * GIB), **said))
+        return b
+
+    def test_neither_a_task_that_ran_out_of_memory_nor_an_equal_one_starts_on_the_small_gpu_again(self) -> None:
+        b = self.out_of_memory(peak={"GPU-0": GIB // 2})
+        assert by_device(*decide(b, self.SMALL, self.LARGE, HOST_RAM).placements) == {1: ("GPU-1",), 2: ("GPU-1",)}
+        taken = lease_of({"GPU-1": 38 * GIB})
+        assert reasons(b, self.SMALL, self.LARGE, HOST_RAM, leases=(taken,)) == {1: "memory", 2: "memory"}
+
+    def test_an_attempt_that_ended_before_it_was_sampled_teaches_what_it_asked_for(self) -> None:
+        b = self.out_of_memory(peak={})
+        assert b.need(2, 1).gpus[0].shown == with_margin(7 * GIB, b.rules)
+
+    def test_an_equal_one_is_tried_on_the_small_gpu_where_that_is_all_there_is(self) -> None:
+        b = self.out_of_memory(peak={})
+        decision = decide(b, self.SMALL, HOST_RAM)
+        assert ([one.task for one in decision.impossible], [one.task for one in decision.placements]) == ([1], [2])
+
+    def test_similar_tasks_that_need_more_are_not_tried_on_the_small_gpu(self) -> None:
+        known = ProfileIndex()
+        for number in range(3):
+            kind = TaskClass(f"k{number}", "a.py", False, "a", (("--seed", str(number)),))
+            known.learn(known.number(kind), Observation({"0": 6 * GIB}))
+        b = brain(tasks(1), knowledge=known, profile="live")
+        b.assign(1, TaskClass("k", "a.py", False, "a", (("--seed", "9"),)))
+        assert b.need(1, 1).source is EstimateSource.SIMILAR
+        full = lease_of({"GPU-1": 38 * GIB})
+        assert reasons(b, self.SMALL, self.LARGE, HOST_RAM, leases=(full,)) == {1: "memory"}
+
+    def test_a_second_task_of_an_unknown_class_is_not_tried_on_the_small_gpu_beside_the_first(self) -> None:
+        b = kinds(brain(tasks(2, epochs=5), profile="live"), 1, 2)
+        assert by_device(*decide(b, self.SMALL, self.LARGE, HOST_RAM).placements) == {1: ("GPU-1",)}
+        assert len(decide(b, gpu(0), gpu(1), HOST_RAM).placements) == 2

@@ -73,7 +73,9 @@ class PlainMachine(ScratchMachine):
 
     def idle_gpus(self) -> set[str]:
         rooms = [self.rooms[key] for key in self.gpus if not self.kept_for]
-        return {room.device.key for room in rooms if room.residents == 0 and is_open(room, self._rules)}
+        largest = max((room.most for room in self.rooms.values() if room.device.is_gpu), default=0)
+        idle = [room for room in rooms if room.residents == 0 and is_open(room, self._rules)]
+        return {room.device.key for room in idle if room.most == largest}
 
 
 class Plain(SchedulingPass):
