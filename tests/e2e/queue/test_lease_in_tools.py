@@ -53,7 +53,9 @@ def outcome_of(home: Home, *flags: str, code: int = 0) -> str:
 
 def test_pytest_finds_the_plug_in_by_its_entry_point() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["pytest11"] == {"gpu_batch_scheduler": "gpu_batch_scheduler.pytest_plugin"}
+    assert project["entry-points"]["pytest11"] == {
+        "gpu_batch_scheduler.pytest_plugin": "gpu_batch_scheduler.pytest_plugin"
+    }
 
 
 class TestPytest:
@@ -80,7 +82,7 @@ class TestPytest:
             gpus.end()
 
     def test_tests_that_do_not_ask_for_it_need_no_lease(self, home: Home) -> None:
-        outcome_of(home, "-k", "without")
+        outcome_of(home, "-k", "without_a_gpu")
         assert not home.state.exists()
 
     @pytest.mark.parametrize(
