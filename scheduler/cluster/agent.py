@@ -29,7 +29,9 @@ from scheduler.core.ports import (
     Watched,
     Watcher,
 )
+from scheduler.core.queue import quota
 from scheduler.errors import LeaseError, SchedulerError
+from scheduler.runtime import shim
 from scheduler.runtime.clock import since_boot
 from scheduler.runtime.event_sources import EventSource, SystemWorld
 from scheduler.values import dataclass, replace
@@ -114,6 +116,8 @@ class Agent:
         self._shims: dict[Key, int] = {}
         self._over: dict[Key, Exited] = {}
         """Ends that are told once the files of their attempts are copied."""
+        self._of_earlier_boot: set[Key] = set()
+        """Attempts that were started before this machine was restarted."""
         self._watched: dict[Key, Watched] = {}
         self._met: tuple[Trees, frozenset[UnnamedShim]] = ({}, frozenset())
         self._unlooked = True
@@ -188,7 +192,9 @@ class Agent:
             self._channel.send({"event": forms.event_to_dict(happening)})
         elif isinstance(happening, Exited):
             key = (happening.task, happening.attempt)
-            self._over[key] = happening
+            lost = happening.outcome is Outcome.LOST and key in self._of_earlier_boot
+            self._over[key] = replace(happening, node_lost=True) if lost else happening
+            self._of_earlier_boot.discard(key)
             self._living.pop(key, None)
             self._shims.pop(key, None)
 
@@ -226,6 +232,8 @@ class Agent:
         used_by, policy, waiters = self._guest.watcher.used_by, transaction.house(), transaction.waiters()
         leases = [replace(lease, used=used_by(lease.shim, lease.name)) for lease in others]
         budgets = self._guest.devices.snapshot()  # after what leases use: see the loop
+        devices = [budget.device for budget in budgets]
+        counted = quota.bounded(leases, self._guest.leases.uid, policy.quotas, devices)
         self._view += 1
         self._views[self._view] = ({lease.name: lease for lease in others}, frozenset(policy.closed))
         self._views.pop(self._view - VIEWS, None)
@@ -235,31 +243,43 @@ class Agent:
                 "view": self._view,
                 "clock": since_boot(),
                 "budgets": [forms.BUDGET.to_dict(budget) for budget in budgets],
-                "leases": [forms.LEASE.to_dict(lease) for lease in leases],
+                "leases": [forms.LEASE.to_dict(lease) for lease in counted],
                 "waiters": [forms.WAITER.to_dict(waiter) for waiter in waiters],
-                "policy": forms.POLICY.to_dict(policy),
+                "closed": dict(policy.closed),
             }
         })  # fmt: skip
 
     # ---- reservations ----
 
     def _take(self, said: Mapping[str, Any]) -> None:
-        """Take all reservations, or none if something was reserved here since the head's view."""
-        placements = [forms.event_from_dict(one) for one in said["placements"]]
+        """Take reservations; none if something was reserved here since the head's view, and none above a quota."""
         taken: list[list[Any]] = []
-        why = ""
         try:
             with self._guest.leases.deciding() as transaction:
-                others = transaction.others()
-                why = self._changed(said["view"], others, transaction.house().closed)
-                for placement in placements if not why else ():
-                    assert isinstance(placement, Placement)
-                    taken.append(self._taken(transaction, placement))
-                if why:
-                    self._report_under_mutex(transaction, others)
+                why = self._take_under_mutex(transaction, said, taken)
         except LeaseError as exc:
             why = str(exc)
         self._channel.send({"took": {"number": said["number"], "leases": taken, "why": why}})
+
+    def _take_under_mutex(self, transaction: LeaseTransaction, said: Mapping[str, Any], taken: list[list[Any]]) -> str:
+        """Take reservations one by one; return why the rest was not taken. Raise LeaseError."""
+        others, policy = transaction.others(), transaction.house()
+        why = self._changed(said["view"], others, policy.closed)
+        for one in said["placements"]:
+            placement = forms.event_from_dict(one)
+            assert isinstance(placement, Placement)
+            why = why or quota.exceeded(policy.caps, self._mine(others), placement.reservation)
+            if why:
+                self._report_under_mutex(transaction, others)
+                return why
+            taken.append(self._taken(transaction, placement))
+        return ""
+
+    def _mine(self, others: Sequence[Lease]) -> list[Mapping[str, int]]:
+        """Return all reservations of this user here."""
+        uid = self._guest.leases.uid
+        own = [*self._living.values(), *(held.placement for held in self._held.values())]
+        return [*(one.reserved for one in others if one.uid == uid), *(one.reservation for one in own)]
 
     def _taken(self, transaction: LeaseTransaction, placement: Placement) -> list[Any]:
         key = (placement.task, placement.attempt)
@@ -373,6 +393,9 @@ class Agent:
         assert isinstance(placement, Placement)
         key = (placement.task, placement.attempt)
         self._living[key] = placement
+        claim = shim.read_claim(shim.claim_path(f"{self._guest.tasks}/{key[0]}", key[1]))
+        if claim is not None and not claim.fence and claim.boot_id != shim.boot_id():
+            self._of_earlier_boot.add(key)
         self._files.follow(key, said["sizes"])
         self._guest.leases.adopt(*key)
         self._guest.engine.adopt(*key)

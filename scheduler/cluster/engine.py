@@ -119,7 +119,7 @@ class ClusterLeases:
         closed: dict[str, str] = {}
         now = time.monotonic()
         for name, node in self._nodes.nodes.items():
-            closed |= {host_of(name) if key == "host" else key: why for key, why in node.policy.closed.items()}
+            closed |= {host_of(name) if key == "host" else key: why for key, why in node.closed.items()}
             if node.took is not None and node.took.get("why") and now - node.refused < REFUSED and node.joined:
                 closed |= {budget.device.key: f"{name} is asked again: {node.took['why']}" for budget in node.budgets}
         return SitePolicy(closed=closed)

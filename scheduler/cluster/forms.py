@@ -9,7 +9,6 @@ from scheduler.core.events import Event, decode, encode
 from scheduler.core.leases import Lease, RoomCall, RoomOffer
 from scheduler.core.model import Device, DeviceBudget, Purpose, UnmanagedUse, Waiter, WaitTicket, Warn
 from scheduler.core.ports import Launch, Sample, Watched
-from scheduler.core.site_policy import Caps, SitePolicy, UserQuotas
 from scheduler.values import names_of
 
 T = TypeVar("T")
@@ -77,18 +76,6 @@ class Many:
         return tuple(self._form.from_dict(one) for one in data)
 
 
-class _ByUser:
-    """A mapping from user ids, which JSON can only have as texts."""
-
-    def to_dict(self, value: Mapping[int, Caps]) -> dict[str, Any]:
-        """Return the quotas by user."""
-        return {str(uid): CAPS.to_dict(caps) for uid, caps in value.items()}
-
-    def from_dict(self, data: Mapping[str, Any]) -> dict[int, Caps]:
-        """Return what `to_dict` wrote."""
-        return {int(uid): CAPS.from_dict(caps) for uid, caps in data.items()}
-
-
 def _tuples(rows: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(tuple(row) if isinstance(row, list) else row for row in rows)
 
@@ -106,8 +93,6 @@ BUDGET = Form(DeviceBudget, device=DEVICE, unmanaged=Many(Form(UnmanagedUse)), s
 LEASE = Form(Lease, offer=OFFER)
 TICKET = Form(WaitTicket, devices=TUPLE, gpus=TUPLE, bare=TUPLE, call=CALL)
 WAITER = Form(Waiter, ticket=TICKET)
-CAPS = Form(Caps)
-POLICY = Form(SitePolicy, caps=CAPS, quotas=Form(UserQuotas, default=CAPS, users=_ByUser()))
 SAMPLE = Form(Sample, absent=TUPLE, readings=_ROWS)
 WATCHED = Form(Watched, files=TUPLE)
 LAUNCH = Form(Launch, purpose=_Read(Purpose), argv=TUPLE, warn=Form(Warn), ending=TUPLE)

@@ -16,7 +16,6 @@ from scheduler.core.events import Exited, Started
 from scheduler.core.leases import HeldLease, Lease
 from scheduler.core.model import Device, DeviceBudget, Outcome, Placement, Waiter, host_of
 from scheduler.core.ports import Happening, Key
-from scheduler.core.site_policy import SitePolicy
 from scheduler.errors import DeviceError, describe_os_error
 from scheduler.units import count
 from scheduler.values import dataclass, field, replace
@@ -75,22 +74,21 @@ class Node:
         self.joined = False
         """True if that agent serves this run."""
         self.why_away = "it has not answered yet"
-        self.began = self.heard = self.due = 0.0
-        """When the link was started, when it was last heard, and when the next link is due."""
+        self.heard = self.due = 0.0
+        """When it was last heard, and when the next link is due."""
         self.view = 0
         self.reported = 0.0
-        self.reported_once = False
-        """True if it has served this run before."""
         self.budgets: tuple[DeviceBudget, ...] = ()
         self.leases: tuple[Lease, ...] = ()
         self.waiters: tuple[Waiter, ...] = ()
-        self.policy = SitePolicy()
+        self.closed: Mapping[str, str] = {}
+        """Devices that are kept for other users there, each with the reason."""
         self.refused = 0.0
         """When it last refused what was decided."""
         self.took: Message | None = None
         """Its answer to the last request for reservations."""
         self.clock = 0.0
-        """Its own clock in its last report."""
+        """Its own clock in its last report; 0: it has not served this run yet."""
         self.living: dict[Key, Placement] = {}
         self.started: set[Key] = set()
         self.unsent: list[Message] = []
@@ -208,7 +206,7 @@ class Nodes:
     # ---- links ----
 
     def _dial(self, node: Node) -> None:
-        node.began = node.heard = time.monotonic()
+        node.heard = time.monotonic()
         try:
             node.link = NodeLink(node.named)
         except OSError as exc:
@@ -234,7 +232,7 @@ class Nodes:
         assert node.link is not None
         assert self._places is not None
         node.link.send({"join": self._join})
-        node.joined, node.view, node.reported_once = True, 0, True
+        node.joined, node.view = True, 0
         for key, placement in node.living.items():
             sizes = mirror.sizes(self._places, key)
             node.link.send({"adopt": {"placement": forms.event_to_dict(placement), "sizes": sizes}})
@@ -316,7 +314,7 @@ class Nodes:
             self._welcome(node)
 
     def _welcome(self, node: Node) -> None:
-        self._sentences.append(f"{node.name} has answered {'again' if node.reported_once else 'and joined the run'}")
+        self._sentences.append(f"{node.name} has answered {'again' if node.clock else 'and joined the run'}")
         self._enter(node)
 
     def _hear_event(self, node: Node, event: object) -> None:
@@ -432,7 +430,7 @@ def _take_report(node: Node, said: Mapping[str, Any]) -> None:
     node.waiters = tuple(
         replace(one, name=f"{name}/{one.name}", node=name, uid=uid if one.uid == theirs else one.uid) for one in waiters
     )
-    node.policy = forms.POLICY.from_dict(said["policy"])
+    node.closed = said["closed"]
 
 
 def _named_budgets(budgets: Sequence[DeviceBudget], node: str) -> tuple[DeviceBudget, ...]:

@@ -121,6 +121,8 @@ class Exited:
     """Its state under MPS: `client`, `turns` (it took turns with the others instead), `refused`, or `fault` (a fault
     ended it); empty if unknown, or outside of MPS."""
     edge: Edge = Edge.NO
+    node_lost: bool = False
+    """True if it was lost with its node, for which a task is never to blame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +318,7 @@ FORMATS: dict[type[Event], _Fields] = {
         ("reason", ""), ("peak", _MEMORY), ("seconds", 0.0), ("cpu_seconds", 0.0), ("watched", 1.0), ("leftovers", 0),
         ("epoch_seconds", None), ("stretch", None), ("solo", None), ("busy", 0.0), ("part", ""), ("asked", 0),
         ("position", None), ("result", {}), ("last", ""), ("gist", ""), ("away", ""), ("mps", ""),
-        ("edge", Edge.NO),
+        ("edge", Edge.NO), ("node_lost", False),
     ),
     Asked: (("what", _REQUIRED), ("tasks", ())),
     Changed: (("terms", _REQUIRED), ("tasks", _REQUIRED)),

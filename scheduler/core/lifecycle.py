@@ -110,7 +110,7 @@ def count_exit(task: TaskState, event: Exited, rules: SchedulingConfig) -> None:
         return
     if event.outcome is not Outcome.LOST:
         task.faults = 0
-    elif task.began or event.watched >= 1.0:
+    elif not event.node_lost and (task.began or event.watched >= 1.0):
         task.faults += 1  # an attempt that an earlier scheduler placed and never started does not count
     short = event.outcome is Outcome.AGAIN and event.seconds < rules.short_turn and task.asked is not Action.SAVE
     task.short_turns = task.short_turns + 1 if short else 0

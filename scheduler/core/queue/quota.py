@@ -110,6 +110,21 @@ class QuotaUse:
         return Refusal(task, reason, what, wanted, held, cap or 0, text=self._caps.source)
 
 
+def exceeded(caps: Caps, held: Sequence[Mapping[str, int]], wanted: Mapping[str, int]) -> str:
+    """Return which quota a reservation would exceed beside what its user holds; empty if none."""
+    together = [*held, wanted]
+    ram = sum(reserved.get(HOST, 0) for reserved in together)
+    memory = sum(reserved[key] for reserved in together for key in gpus_in(reserved))
+    gpus = {key for reserved in together for key in gpus_in(reserved)}
+    for what, number, most in (
+        (TASKS, len(together), caps.tasks), (GPUS, len(gpus), caps.gpus), (MEMORY, memory, caps.memory),
+        (HOST, ram, caps.host_memory),
+    ):  # fmt: skip
+        if most is not None and number > most:
+            return f"the quota of {what} for one user ({caps.source}) is used up"
+    return ""
+
+
 def _enough(asks: Iterable[MemoryRequest], wanted: int) -> int:
     """Return the bytes with which a task starts beside others of its user: half of the reservation for an unknown
     need.

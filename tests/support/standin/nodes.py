@@ -136,6 +136,14 @@ class Node:
         own.write_text(text)
         subprocess.run(["nsenter", "-t", str(self.init), "-m", "mount", "--bind", own, path], check=True)
 
+    def start(self, *arguments: str, cwd: Path) -> killing.Started:
+        """Start the command line on this machine, as a user who is logged in there."""
+        words = shlex.join([sys.executable, "-m", "scheduler", *arguments])
+        return killing.Started(
+            ["sh", str(self.folder / "enter"), f"cd {shlex.quote(str(cwd))} && exec {words}"], text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
     def freeze(self, *, thaw: bool = False) -> None:
         """Stop everything on the machine, or let it go on."""
         for pid in self.processes():

@@ -16,6 +16,7 @@ from scheduler.cluster.agent import Agent, NodeRun
 from scheduler.cluster.frames import Channel, Message
 from scheduler.core.model import HOST, Device, DeviceBudget, EstimateSource, Placement, Purpose
 from scheduler.core.ports import Launch
+from scheduler.core.site_policy import Caps, SitePolicy
 from scheduler.runtime.paths import RunPaths
 from scheduler.store.machine.leases import FileLeaseRegistry
 from scheduler.units import GIB
@@ -180,3 +181,18 @@ def test_a_launch_gets_the_paths_of_the_node_and_the_lease_that_was_taken(bench:
     assert launched.lease == path
     assert launched.env == {"SCHEDULER_RESULT": f"{tasks}/1/.result.1", "OTHER": "/head/tasks/1"}
     assert launched.stderr == f"{tasks}/1/1.err"
+
+
+def test_an_agent_takes_nothing_above_the_quota_of_its_machine(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = SitePolicy(Caps(tasks=1, source="machine.toml"))
+    monkeypatch.setattr(FileLeaseRegistry, "house", lambda _: policy)
+    took = bench.take(bench.hear("report")["view"], WANTED, replace(WANTED, task=2))
+    assert [task for task, *_ in took["leases"]] == [1]
+    assert took["why"] == "the quota of tasks for one user (machine.toml) is used up"
+
+
+def test_a_device_that_was_closed_since_the_report_takes_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = bench.hear("report")["view"]
+    monkeypatch.setattr(FileLeaseRegistry, "house", lambda _: SitePolicy(closed={HOST: "kept for ben"}))
+    assert bench.take(view, WANTED)["why"] == "a device was closed"
+    assert bench.hear("report")["closed"] == {HOST: "kept for ben"}

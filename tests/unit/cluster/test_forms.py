@@ -23,7 +23,6 @@ from scheduler.core.model import (
     Warn,
 )
 from scheduler.core.ports import Launch, Sample, Watched
-from scheduler.core.site_policy import Caps, SitePolicy, UserQuotas
 
 GPU = Device("GPU-1", "GPU 0", 24, 1.0, 0, "model", cards=("GPU-1",))
 TICKET = WaitTicket(3, ("GPU-1",), (None, 5), None, call=RoomCall(3, 1, (("2-ab", 4, 1),)), bare=(1,))
@@ -31,7 +30,6 @@ VALUES: list[tuple[forms.Form[Any], Any]] = [
     (forms.BUDGET, DeviceBudget(GPU, 7, unmanaged=(UnmanagedUse(2, "ben"),), strayed=((1, 2),), least=1, busy=0.5)),
     (forms.LEASE, Lease("n", 1, "2-ab", 3, 1, 77, {"host": 1}, {"host": 1.0}, offer=RoomOffer(2), used={"host": 1})),
     (forms.WAITER, Waiter("n", 1, "2-ab", TICKET)),
-    (forms.POLICY, SitePolicy(Caps(gpus=2), {"GPU-1": "kept"}, UserQuotas(users={1000: Caps(memory=5)}))),
     (forms.SAMPLE, Sample(1, 2, {"host": 1}, {"host": 2}, 3.0, absent=("GPU-1",), readings=(("loss", 0.5, 1.0),))),
     (forms.WATCHED, Watched(7, ("a", "b", "c", "d", "e", "f"), {"host": 1})),
     (
