@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from scheduler.app.observe import run_facts, run_reader
 from scheduler.app.run import run_loop, start
-from scheduler.app.run.options import RunOptions, check_counts, mps_word, run_name, this_python
+from scheduler.app.run.options import RunOptions, check_counts, fence_word, mps_word, run_name, this_python
 from scheduler.app.run.previous_runs import RerunOptions
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.task_list import TaskList, csv_listing
@@ -120,6 +120,7 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     keep_best: str = "",
     mps: bool | str = False,
     mps_fence: bool = True,
+    fence: str = "",
     launcher_args: bool = True,
     on: str | Sequence[str] = "",
     verbose: bool = False,
@@ -129,9 +130,9 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     A failed task is not an exception: look at `.succeeded` or `.frame`. `defaults` holds texts by column for rows that
     leave it empty. A file whose earlier run has not ended is refused, unless `new`; `skip_done` skips rows that
     succeeded in an earlier run of it. `stop_when` ("val_loss > 2 after 3, val_loss is nan") and `keep_best` ("1/3 by
-    val_acc at 3,9,27") stop tasks early by their metrics. `mps` is True, "auto" or "join". Without `launcher_args`,
-    commands of accelerate and deepspeed stay as they are. `on` names other machines ("ssh:gpu1,gpu2"). Signals are
-    handled as on the command line, on the main thread, without an event loop. It blocks: see `asyncio.to_thread`.
+    val_acc at 3,9,27") stop tasks early by their metrics. `mps` is True, "auto" or "join"; `fence` "torch" or "dmem".
+    Without `launcher_args`, commands of accelerate and deepspeed stay as they are. `on` names other machines
+    ("ssh:gpu1,gpu2"). Signals are handled on the main thread, without an event loop; see `asyncio.to_thread`.
     """
     texts = {"order": order, "python": python, "my_columns": my_columns, "stop_when": stop_when, "keep_best": keep_best}
     settings = read_settings(
@@ -149,8 +150,7 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
         run_name("name=", name),
         keep_going=keep_going or not is_file,
         max_failures=max_failures,
-        mps=mps_word(f"mps={mps!r}", mps),
-        mps_fence=mps_fence,
+        **_limits(mps_word(f"mps={mps!r}", mps), mps_fence, fence),
     )
     session = _begun(listing, choices, settings, RerunOptions(new, skip_done))
     _run_to_end(session, sys.stdout if verbose else None)
@@ -164,6 +164,11 @@ def _flags(
     nodes = on if isinstance(on, str) else " ".join(on)
     given = {"num": "" if num is None else str(num), "on": nodes, "launcher_args": "" if launchers else "no", **texts}
     return {name: text or None for name, text in given.items()}
+
+
+def _limits(mps: str, mps_fence: bool, fence: str) -> dict[str, Any]:
+    """Return the options about sharing GPUs and limiting memory on them."""
+    return {"mps": mps, "mps_fence": mps_fence, "fence": fence_word(fence, mps)}
 
 
 def _begun(listing: TaskList, choices: RunOptions, settings: Settings, rerun: RerunOptions) -> RunSession:

@@ -179,6 +179,14 @@ def add_mps(group: argparse._ActionsContainer) -> None:
         "--mps-exclusive", action="store_true", help="as root: only MPS clients may use the GPUs until the run ends"
     )
 
+    group.add_argument(
+        "--fence",
+        metavar="torch|dmem",
+        default="",
+        help="without --mps: limit the GPU memory of each task to its reservation; torch: by PyTorch itself (2.10 or "
+        "newer), dmem: by the kernel's control groups (Linux 6.14 or newer)",
+    )
+
 
 def add_notify(group: argparse._ActionsContainer) -> None:
     """Add `--notify`."""

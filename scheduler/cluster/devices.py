@@ -23,6 +23,7 @@ class ClusterDevices:
 
     gpus = None
     mps = None
+    fence = None
     source = ""
 
     def __init__(self, nodes: Nodes, known: Sequence[Device] = ()) -> None:

@@ -200,6 +200,9 @@ class SchedulingConfig:
     """True if tasks on one GPU run under MPS."""
     fence: bool = True
     """True if a task under MPS cannot use more memory than its reservation at the start."""
+    fenced_by: str = ""
+    """The means by which the GPU memory of a task outside of MPS is limited to its reservation at the start: torch, or
+    dmem of the kernel; empty: none."""
     mps_alone: bool = False
     """True if the GPUs accept MPS clients only, so that a task outside of MPS gets no GPU."""
     max_clients: int = 48

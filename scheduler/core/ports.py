@@ -60,6 +60,8 @@ class Launch:
     their shim."""
     node: str = ""
     """The node that starts it; empty: this machine. Paths, lease and environment are completed there."""
+    limits: tuple[str, ...] = ()
+    """The lines of `dmem.max` of its control group: limits on GPU memory that the kernel keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,21 @@ class MpsLaunch:
     environ: Mapping[str, str | None]
     ending: tuple[str, ...]
     kept_fd: int
+
+
+@dataclass(frozen=True, slots=True)
+class FenceLaunch:
+    """The additions of a memory limit to a launch: variables, and lines for the control group."""
+
+    environ: Mapping[str, str | None] = field(default_factory=dict)
+    limits: tuple[str, ...] = ()
+
+
+class MemoryFence(Protocol):
+    """A limit on the GPU memory of tasks outside of MPS."""
+
+    def limit(self, placement: Placement, argv: Sequence[str], environ: Mapping[str, str | None]) -> FenceLaunch:
+        """Return the additions that keep a task within its reservation; none if that is impossible for its command."""
 
 
 class GpuSharing(Protocol):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scheduler.core.leases import NO_UNNAMED, Trees, UnnamedShim
 from scheduler.core.model import Device, DeviceBudget, Placement
-from scheduler.core.ports import Key, Watched, Watcher
+from scheduler.core.ports import Key, MemoryFence, Watched, Watcher
 from scheduler.devices.gpu.nvml_devices import NvmlDevices
 from scheduler.devices.host.host_memory import HostDevices
 from scheduler.devices.mps.sharing import MpsSharing
@@ -44,6 +44,8 @@ class DevicePool:
         self._visible = visible
         self.labels: dict[str, str] = {}
         """The names of all devices of the run so far, by their keys; MIG instances that join are added."""
+        self.fence: MemoryFence | None = None
+        """The limit on the GPU memory of tasks outside of MPS, if the run has one."""
         self.mps: MpsSharing | None = None
         """The MPS daemons of the run's GPUs, if it uses MPS."""
 

@@ -297,6 +297,7 @@ def order_values(
         "ending": list(order.ending),
         "cgroup": grouped,
         "bounds": order.bounds,
+        "limits": list(order.limits),
     }
 
 

@@ -155,6 +155,8 @@ class AttemptOrder(NamedTuple):
     """True if the attempt gets a control group of its own where that is possible."""
     bounds: Mapping[str, Any] | None = None
     """The umask and the limits of the shell that the task was submitted from; None: those of the run."""
+    limits: list[str] = []  # noqa: RUF012 - of a tuple with names, never changed
+    """The lines that are written into `dmem.max` of the attempt's control group before the command starts."""
 
 
 class Claim(NamedTuple):
@@ -349,6 +351,13 @@ def kill_group(group: str) -> None:
     """Kill every process in a control group and in the groups below it."""
     with suppress(OSError), open(f"{group}/cgroup.kill", "wb", buffering=0) as file:
         file.write(b"1")
+
+
+def limit_group(group: str, lines: list[str]) -> None:
+    """Set the limits of a group on GPU memory; each region has a line of its own, as the kernel wants it."""
+    for line in lines:
+        with suppress(OSError):
+            _write(f"{group}/dmem.max", line.encode() + b"\n")
 
 
 def is_empty_group(group: str) -> bool:
@@ -997,6 +1006,8 @@ def _fork_task(home: ServerContext, order: AttemptOrder, held: list[int], log: i
         finally:
             os._exit(1)
     os.close(answer)
+    if group:
+        limit_group(group, order.limits)
     if home.oom_score < OOM_SCORE:  # when memory runs out the task should go, not shim or scheduler
         with suppress(OSError):
             _write(f"/proc/{pid}/oom_score_adj", b"%d" % OOM_SCORE)

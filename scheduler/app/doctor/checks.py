@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from scheduler.app.doctor import files, gpus, host
+from scheduler.app.doctor.fences import fences
 from scheduler.app.observe.run_facts import places
 from scheduler.app.run.options import this_python
 from scheduler.devices.host import cgroups
@@ -97,6 +98,12 @@ def _mps(patient: Patient) -> Sequence[Any]:
     return program, find_daemons(os.environ), left, {n: os.environ[n] for n in MPS_VARIABLES if n in os.environ}
 
 
+def _fences(patient: Patient) -> Sequence[Any]:
+    usable = patient.gpus.usable if patient.gpus is not None else ()
+    buses = {gpu.installed.uuid: gpu.installed.bus_id for gpu in usable}
+    return (this_python(patient.settings) if buses else "", buses)
+
+
 def _kernel_kills(_: Patient) -> Sequence[Any]:
     return environment.cgroup_version(), environment.counts_kills(), oom_kills()
 
@@ -115,6 +122,7 @@ CHECKS = (
     Check("", "python for -1", _python, files.python),
     Check("GPUs", "GPUs", Patient.examine_gpus, gpus.findings),
     Check("GPUs", "MPS", _mps, gpus.mps),
+    Check("GPUs", "fences", _fences, fences),
     Check("host", "memory", Patient.examine_memory, host.memory),
     Check("host", "swap", lambda _: (environment.swap(),), host.swap),
     Check("host", "cores", lambda _: (HostDevices().limits()[1], os.cpu_count() or 1), host.cores),

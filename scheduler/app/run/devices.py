@@ -162,6 +162,30 @@ def _with_gpus(said: str, settings: Settings, environ: Mapping[str, str]) -> Dev
         raise
 
 
+def limit_memory(pool: DevicePool, options: RunOptions) -> None:
+    """Limit the GPU memory of tasks outside of MPS as `--fence` says; raise UsageError if that is impossible."""
+    if not options.fence:
+        return
+    gpus = [device for device in pool.discover() if device.is_gpu]
+    if pool.gpus is None or not gpus or any(device.is_slot for device in pool.discover()):
+        raise UsageError(f"--fence {options.fence}: this run has no GPU of its own to limit: leave --fence out")
+    if options.fence == "torch":
+        from scheduler.devices.torch_fence import TorchFence
+
+        pool.fence = TorchFence(pool.gpus.discover, pool.gpus.note)
+        return
+    from scheduler.devices.dmem_fence import DmemFence, regions, why_not
+
+    mine = {device.key for device in gpus}
+    buses = {gpu.uuid: gpu.bus_id for gpu in pool.gpus.node().gpus if gpu.uuid in mine}
+    if any(device.is_instance for device in gpus):
+        raise UsageError("--fence dmem: the kernel knows no MIG instances: name whole GPUs, or use --fence torch")
+    why = why_not(buses)
+    if why:
+        raise UsageError(f"--fence dmem: {why}; or use --fence torch")
+    pool.fence = DmemFence(regions(buses))
+
+
 def offered(may: AllowedGpus, node: Sequence[InstalledGpu]) -> AllowedGpus:
     """Return the GPUs that the site's rules offer to schedulers."""
     from scheduler.devices.gpu.allocation import AllowedGpus

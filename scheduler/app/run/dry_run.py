@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from scheduler.app.observe.run_facts import places
 from scheduler.app.queue.parent_runs import ParentRuns
 from scheduler.app.run.admission import Check, Screen, check_sequential, checker, launcher_screen
-from scheduler.app.run.devices import check_slots, find_run_devices
+from scheduler.app.run.devices import check_slots, find_run_devices, limit_memory
 from scheduler.app.run.options import RunOptions, ranked, rules
 from scheduler.app.run.previous_runs import PreviousRuns, RerunOptions
 from scheduler.app.run.shell_context import shell_of_new_run
@@ -120,6 +120,7 @@ def _find_devices(options: RunOptions, settings: Settings) -> tuple[RunDevices, 
     if not isinstance(pool, DevicePool):
         return pool, False
     try:
+        limit_memory(pool, options)
         return pool, could_share(pool, options, settings)
     except BaseException:
         pool.close()

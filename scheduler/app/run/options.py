@@ -13,6 +13,8 @@ from scheduler.runtime.python_envs import Programs, Python
 from scheduler.runtime.settings import Settings
 from scheduler.values import dataclass, replace
 
+FENCES = ("torch", "dmem")
+"""The values of `--fence`."""
 MPS_WORDS = {
     **dict.fromkeys(("on", "true", "1", "yes"), "on"),
     **dict.fromkeys(("off", "false", "0", "no", ""), "off"),
@@ -44,6 +46,8 @@ class RunOptions:
     """off, on, auto or join."""
     mps_fence: bool = True
     mps_exclusive: bool = False
+    fence: str = ""
+    """torch or dmem: how GPU memory is limited outside of MPS; empty: not at all."""
     preload: Sequence[str] = ()
     """The modules that an executor's calls find loaded."""
     path: Sequence[str] = ()
@@ -53,7 +57,7 @@ class RunOptions:
         """Return the options as JSON values, for the journal."""
         names = (
             "devices", "slots", "jobs", "max_per_device", "name", "learn_only", "keep_going", "max_failures", "plain",
-            "mps", "mps_fence", "mps_exclusive", "preload", "path",
+            "mps", "mps_fence", "mps_exclusive", "fence", "preload", "path",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
@@ -85,6 +89,15 @@ def mps_word(flag: str, said: object) -> str:
     if how is None:
         raise UsageError(f"{flag}: write on, off, auto or join, or nothing after --mps")
     return how
+
+
+def fence_word(said: str, mps: str) -> str:
+    """Return the value of `--fence`; raise UsageError for another word, or under MPS."""
+    if said not in ("", *FENCES):
+        raise UsageError(f"--fence {said}: write torch or dmem")
+    if said and mps != "off":
+        raise UsageError(f"--fence {said} is for tasks outside of MPS, which limits memory itself (--mps-fence)")
+    return said
 
 
 def run_name(spelled: str, name: str) -> str:
@@ -130,7 +143,7 @@ def rules(choices: RunOptions, settings: Settings, *, mps: bool = False) -> Sche
         unmanaged_calm=settings.unmanaged_calm,
         margin=settings.margin[0],
         margin_bytes=settings.margin[1],
-        share_margins="margin" not in settings.source and not (mps and choices.mps_fence),
+        share_margins="margin" not in settings.source and not (mps and choices.mps_fence) and not choices.fence,
         learn_only=choices.learn_only,
         first_rows=0 if choices.keep_going else FIRST_ROWS,
         max_failures=choices.max_failures,
@@ -141,6 +154,7 @@ def rules(choices: RunOptions, settings: Settings, *, mps: bool = False) -> Sche
         preempt_after=settings.preempt_after,
         mps=mps,
         fence=choices.mps_fence,
+        fenced_by=choices.fence,
         mps_alone=choices.mps_exclusive,
     )
     if found.profile is not Profiling.SEQUENTIAL:

@@ -335,6 +335,7 @@ def _task_environment(session: RunSession) -> TaskEnvironment:
         session.settings.metrics,
         wanted(session.settings.stop_when, session.settings.keep_best),
         same_id=session.settings.profile_id == "same" or session.settings.profile == Profiling.SEQUENTIAL,
+        fence=session.devices.fence,
     )
 
 

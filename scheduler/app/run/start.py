@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from scheduler.app.observe.run_facts import places
 from scheduler.app.queue.parent_runs import ParentRuns
 from scheduler.app.run.admission import Screen, check_sequential, checker, launcher_screen
-from scheduler.app.run.devices import check_slots, find_run_devices
+from scheduler.app.run.devices import check_slots, find_run_devices, limit_memory
 from scheduler.app.run.options import RunOptions, ranked, rules
 from scheduler.app.run.previous_runs import PreviousRuns, RerunOptions
 from scheduler.app.run.run_loop import open_leases
@@ -188,13 +188,17 @@ def _node_facts(pool: RunDevices) -> dict[str, str]:
 
 
 def _could_use_mps(pool: RunDevices, options: RunOptions, settings: Settings) -> bool:
-    """Tell whether the tasks will share GPUs under MPS; start no daemon, but end unused ones."""
+    """Tell whether the tasks will share GPUs under MPS; start no daemon, but end unused ones.
+
+    Outside of MPS, limit their memory as requested.
+    """
     from scheduler.app.run.mps_setup import clean_left, could_share
     from scheduler.devices.pool import DevicePool
 
     if not isinstance(pool, DevicePool):
         return False
 
+    limit_memory(pool, options)
     clean_left(settings, pool)
     return could_share(pool, options, settings)
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from scheduler.core.leases import HeldLease
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, Job, Placement, Purpose, Warn
-from scheduler.core.ports import Devices, GpuSharing, Launch, MpsLaunch, Watched
+from scheduler.core.ports import Devices, FenceLaunch, GpuSharing, Launch, MemoryFence, MpsLaunch, Watched
 from scheduler.core.tasks import command
 from scheduler.core.tasks.launchers import LauncherCalls
 from scheduler.values import dataclass, replace
@@ -67,6 +67,8 @@ class TaskEnvironment:
     """The metrics by which tasks are stopped early, separated by commas."""
     same_id: bool = False
     """True if a probe uses its task's own id, as the batch-by-batch original does."""
+    fence: MemoryFence | None = None
+    """The limit on the GPU memory of tasks outside of MPS, if the run has one."""
 
 
 class LaunchBuilder:
@@ -101,13 +103,15 @@ class LaunchBuilder:
         calls = LauncherCalls(command.meant([*argv]) if terms.guest else argv)
         if job.adapts and placement.port and not terms.guest:
             argv = calls.adapted(str(placement.port), len(placement.sees))
+        environ = self._environment(placement, job, attended, calls)
+        fenced = self._limit(placement, argv, environ)
         return Launch(
             placement.task,
             placement.attempt,
             placement.purpose,
             argv,
             self._where(job.spec.directory),
-            self._environment(placement, job, attended, calls),
+            {**environ, **fenced.environ},
             terms.timeout if timed else None,
             terms.grace,
             int(Signals.SIGTERM) if isinstance(asked, Warn) else asked,
@@ -121,7 +125,15 @@ class LaunchBuilder:
             job.shell.bounds if job.shell is not None else None,
             bool(placement.sees),
             placement.node,
+            fenced.limits,
         )
+
+    def _limit(self, placement: Placement, argv: Sequence[str], environ: Mapping[str, str | None]) -> FenceLaunch:
+        """Return the limit on its GPU memory; none under MPS, which has its own."""
+        fence = self._around.fence
+        if fence is None or not placement.sees or placement.percentage:
+            return FenceLaunch()
+        return fence.limit(placement, argv, {**self._around.environ, **environ})
 
     def directory(self, job: Job) -> str:
         """Return the directory in which a task runs."""

@@ -388,6 +388,10 @@ class NvmlDevices:
             news += [*self._unreclaimed(seen, now), *self._astray(seen)]
         return news
 
+    def note(self, sentence: str) -> None:
+        """Report a sentence with the next troubles."""
+        self._news.append(sentence)
+
     def _unreclaimed(self, seen: GpuState, now: float) -> list[str]:
         held = sum(seen.account.unreclaimed.values())
         if held < GROWTH:

@@ -106,7 +106,10 @@ def _slot_line(budgets: Sequence[DeviceBudget], gpus: Sequence[DeviceBudget]) ->
 
 
 def _mps_lines(brain: Brain) -> list[str]:
-    """Return the line that says that tasks share a GPU under MPS, if they do."""
+    """Return the line that says that tasks share a GPU under MPS, or that their memory is limited without it."""
+    if brain.rules.fenced_by:
+        by = {"torch": "PyTorch", "dmem": "the kernel"}[brain.rules.fenced_by]
+        return [f"fence   a task cannot use more GPU memory than was reserved for it at its start (limited by {by})"]
     if not brain.rules.mps:
         return []
     fence = "; a task cannot use more memory than was reserved for it at its start" if brain.rules.fence else ""

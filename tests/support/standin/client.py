@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 COMPUTE, GRAPHICS, MPS = 1, 2, 4
@@ -132,7 +132,11 @@ class Cuda:
         self._environ = environ
         self._server: socket.socket | None = None
         self._begun = False
-        self._limits: dict[int, int] = {}
+        self._limits = {
+            position: int(share * self.total(position))
+            for position in range(len(self._shown))
+            for share in allocator_shares(environ)
+        }
         self._held: dict[int, int] = {}
 
     def devices(self) -> list[str]:
@@ -211,6 +215,15 @@ class Cuda:
         self.check()
         gpus, device = self._shown[position]
         return slowdown(gpus.load(device))
+
+
+def allocator_shares(environ: Mapping[str, str]) -> Iterator[float]:
+    """Yield the share of a device that PyTorch's allocator would take at most, if its options say so."""
+    said = environ.get("PYTORCH_ALLOC_CONF") or environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
+    for option in said.split(","):
+        name, _, value = option.partition(":")
+        if name.strip() == "per_process_memory_fraction":
+            yield float(value)
 
 
 def limits(said: str, uuids: Sequence[str]) -> dict[int, int]:

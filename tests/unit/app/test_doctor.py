@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from scheduler.app.doctor import files, gpus, host
 from scheduler.app.doctor.checks import CHECKS, examine
+from scheduler.app.doctor.fences import fences
 from scheduler.app.doctor.gpus import ExaminedGpu, ExaminedGpus
 from scheduler.core.leases import Lease
 from scheduler.core.model import Device, DeviceBudget, UnmanagedUse
@@ -263,6 +265,20 @@ class TestMps:
             f"ok MPS: a daemon of {who} runs in /my/mps (process 7): tasks join it only with --mps=join",
             "ok MPS: removed from the environment of tasks: CUDA_MPS_PIPE_DIRECTORY=/my/mps",
         ]
+
+
+class TestFences:
+    def test_limits_that_are_impossible_here_are_named_with_the_reason(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("scheduler.devices.dmem_fence.MOUNTS", ())
+        torch, dmem = fences(str(tmp_path / "bin/python"), {"GPU-1": "0000:01:00.0"})
+        assert torch.mark == dmem.mark == Mark.ABSENT
+        assert torch.says.endswith("has no PyTorch for GPUs of 2.10 or newer")
+        assert dmem.says.startswith("dmem: not possible, this kernel")
+
+    def test_nothing_is_said_of_fences_without_a_gpu(self) -> None:
+        assert not [*fences(sys.executable, {})]
 
 
 class TestHost:
