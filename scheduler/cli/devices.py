@@ -14,7 +14,7 @@ from scheduler.runtime.settings import Settings
 from scheduler.ui.terminal.sink import hint
 from scheduler.ui.verbs import status
 
-VERBS = ("list", "disable", "enable", "reserve", "init")
+VERBS = ("list", "disable", "enable", "reserve", "give-up", "init")
 ONLY_WITH = (
     ("why", ("reserve",), "--why goes with reserve and with --all-users: your own runs need no reason"),
     ("for_", ("reserve",), "--for goes with reserve"),
@@ -34,6 +34,8 @@ def main(argv: list[str]) -> int:
         return _init(args, settings)
     if args.what == "reserve":
         return _reserve(args, settings)
+    if args.what == "give-up":
+        return _give_up(args, settings)
     if args.all_users:
         return _for_all_users(args, settings)
     return _for_mine(args, settings) if args.what != "list" else _list(args, settings)
@@ -44,12 +46,13 @@ def _parser() -> Parser:
         "devices",
         "List this machine's devices, or change who may use them. disable and enable act on new starts of your\n"
         "unfinished runs, with --all-users on those of all users. reserve keeps a device for one user for a time:\n"
-        "tasks of others no longer start there, running ones finish. init prepares a machine for several users.",
+        "tasks of others no longer start there, running ones finish. give-up counts the tasks of a node (run --on)\n"
+        "that is away as lost: they start again elsewhere. init prepares a machine for several users.",
         "scheduler devices reserve 0-1 --for 4h --why 'a deadline'",
     ).common()
     parser.add_argument("what", nargs="?", choices=VERBS, default="list", help="what to do (default list)")
     parser.add_argument(
-        "device", nargs="?", metavar="DEVICE", help="a number as in nvidia-smi, such as 2 or 0-1; a UUID; host"
+        "device", nargs="?", metavar="DEVICE", help="a number as in nvidia-smi, such as 2 or 0-1; a UUID; host; a node"
     )
     parser.add_argument("--run", metavar="RUN", help="only this run")
     parser.add_argument(
@@ -131,6 +134,17 @@ def _show_drained(args: Namespace, settings: Settings, kind: str, nothing: str) 
     found: Mapping[str, Any] = {"disabled": {}, "reserved": [], kind: device_reservations.named(settings)[kind]}
     show(status.closed_lines(found) or [nothing], {kind: found[kind]}, as_json=args.json)
     return 0
+
+
+def _give_up(args: Namespace, settings: Settings) -> int:
+    """Count the tasks of a node that is away as lost."""
+    from scheduler.app.control.devices import give_up
+
+    if not args.device or args.all_users:
+        raise UsageError("devices give-up: name a node of your runs, such as scheduler devices give-up gpu2")
+    results = give_up(settings, args.device, args.run)
+    show((line for r in results for line in r.lines()), {"runs": [r.to_dict() for r in results]}, as_json=args.json)
+    return 0 if all(r.done for r in results) else 1
 
 
 def _init(args: Namespace, settings: Settings) -> int:

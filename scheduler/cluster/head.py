@@ -6,6 +6,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from scheduler.cluster import forms, mirror
@@ -15,7 +16,7 @@ from scheduler.core.attempts.launch_spec import TaskPaths
 from scheduler.core.events import Exited, Started
 from scheduler.core.leases import HeldLease, Lease
 from scheduler.core.model import Device, DeviceBudget, Outcome, Placement, Waiter, host_of
-from scheduler.core.ports import Happening, Key
+from scheduler.core.ports import Answer, Happening, Key
 from scheduler.errors import DeviceError, describe_os_error
 from scheduler.units import count
 from scheduler.values import dataclass, field, replace
@@ -402,6 +403,24 @@ class Nodes:
         self._expect(node, placement)
         sizes = mirror.sizes(self._places, key)
         node.order({"adopt": {"placement": forms.event_to_dict(placement), "sizes": sizes}})
+
+    def give_up(self, name: str) -> Answer:
+        """Count the attempts on a node that is away as lost, and reach for it no more; they start again elsewhere."""
+        node = self.nodes.get(name)
+        if node is None:
+            return Answer((), False, f"this run has no node {name!r}; it has {', '.join(self.nodes)}")
+        if node.is_there:
+            return Answer((), False, f"{name} answers: its tasks end there (scheduler devices disable starts no more)")
+        lost, node.living, node.due = node.living, {}, inf
+        node.why_away = "it was given up"
+        for key in lost:
+            self._news.append(Exited(*key, Outcome.LOST, reason=f"{name} was given up", node_lost=True))
+        return Answer((), True, f"{name} is given up: {count(len(lost), 'task')} of it start again on the other nodes")
+
+    @property
+    def has_news(self) -> bool:
+        """True if there is something that `collect` has not returned yet."""
+        return bool(self._news)
 
     def close(self, *, over: bool) -> None:
         """End the links; if the run is `over`, the agents remove what is left of it."""

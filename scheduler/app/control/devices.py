@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+from scheduler.app.control.run_requests import ask
 from scheduler.app.control.targets import Target
 from scheduler.app.observe.run_facts import find_run, places
 from scheduler.app.observe.run_reader import RunReader
+from scheduler.core.control.request_kinds import RunRequest
 from scheduler.core.control.requests import named
 from scheduler.errors import SchedulerError, UsageError
 from scheduler.runtime.settings import Settings
 from scheduler.store.run.catalog import RunCatalog, RunInfo, run_word
+from scheduler.ui.verbs.answers import RequestResult
 
 
 def devices(settings: Settings) -> list[dict[str, Any]]:
@@ -56,6 +60,27 @@ def _unfinished(settings: Settings) -> Iterator[tuple[RunInfo, RunReader]]:
         with closing(reader):
             if info.alive or reader.unfinished:
                 yield info, reader
+
+
+def give_up(settings: Settings, node: str, run: str | None) -> list[RequestResult]:
+    """Give a node of the user's living runs up, or of the named run; raise UsageError if none has it."""
+    infos = [info for info, _ in _unfinished(settings)] if run is None else [find_run(settings, run_word(run))]
+    found = [info for info in infos if node in _nodes_of(info)]
+    if not found:
+        there = sorted({name for info in infos for name in _nodes_of(info)})
+        has = f"they have: {', '.join(there)}" if there else "they run on this machine alone"
+        raise UsageError(f"none of your unfinished runs has a node {node!r}; {has}")
+    dead = [info for info in found if not info.alive]
+    if dead:
+        number = dead[0].number
+        raise UsageError(f"run {number} has no scheduler that could do it: scheduler resume r{number} -d, then again")
+    return [ask(Target(info), RunRequest.GIVE_UP, {"node": node}) for info in found]
+
+
+def _nodes_of(info: RunInfo) -> list[str]:
+    """Return the nodes that the list of a run was accepted for."""
+    said = json.loads(info.meta.get("settings", "{}")).get("on", "")
+    return [host for word in said.split() for host in word.removeprefix("ssh:").split(",")]
 
 
 def users_of(settings: Settings, device: str, run: str | None) -> list[Target]:

@@ -32,6 +32,7 @@ from scheduler.store.run.run_code import RunCode
 from scheduler.values import dataclass, replace
 
 if TYPE_CHECKING:
+    from scheduler.cluster.head import Nodes
     from scheduler.core.attempts.launch_spec import TaskEnvironment
     from scheduler.devices.pool import DevicePool
     from scheduler.execution.engine import LocalEngine
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from scheduler.runtime.loop import Ports
     from scheduler.runtime.settings import Settings
     from scheduler.store.machine.leases import FileLeaseRegistry
+    from scheduler.store.run.requests import RequestInbox
     from scheduler.ui.terminal.closing import ClosingFacts
     from scheduler.ui.terminal.sink import LineSink
 
@@ -148,7 +150,8 @@ def _make_ports(session: RunSession, sink: LineSink, stack: contextlib.ExitStack
     inbox = RequestInbox(session.places)
     stack.callback(inbox.close)
     files = PeriodicCheck(store.check_files, FILE_CHECKS)  # a run ends if its directory or journal is removed
-    world = SystemWorld([*parts.sources, Asking(session.signals), inbox, files, store.earlier.others])
+    asked = inbox if parts.nodes is None else _node_requests(parts.nodes, inbox)
+    world = SystemWorld([*parts.sources, Asking(session.signals), asked, files, store.earlier.others])
     if store.source is not None:
         world.add(store.source)
     if session.meta["door"] == QUEUE:
@@ -168,6 +171,7 @@ class _Parts:
     leases: LeaseRegistry
     watcher: Watcher
     sources: Sequence[EventSource]
+    nodes: Nodes | None = None
 
 
 def _parts_here(session: RunSession, devices: DevicePool, stack: contextlib.ExitStack) -> _Parts:
@@ -186,6 +190,13 @@ def _parts_here(session: RunSession, devices: DevicePool, stack: contextlib.Exit
     return _Parts(engine, leases, Watchers([host, *gpus, *mps]), [engine, host, *gpus, *mps])
 
 
+def _node_requests(nodes: Nodes, inbox: RequestInbox) -> EventSource:
+    """Return the inbox, without what concerns the nodes themselves."""
+    from scheduler.cluster.node_requests import NodeRequests
+
+    return NodeRequests(nodes, inbox, inbox.answer)
+
+
 def _parts_there(session: RunSession, stack: contextlib.ExitStack) -> _Parts:
     from scheduler.app.cluster.nodes import join
     from scheduler.cluster.devices import ClusterDevices
@@ -195,7 +206,7 @@ def _parts_there(session: RunSession, stack: contextlib.ExitStack) -> _Parts:
     stack.callback(lambda: nodes.close(over=session.brain.over))
     ports = join(nodes, session.places, session.meta["token"], shell.umask, session.brain)
     load_modules()
-    return _Parts(ports.engine, ports.leases, ports.watcher, [ports.nodes])
+    return _Parts(ports.engine, ports.leases, ports.watcher, [ports.nodes], ports.nodes)
 
 
 def _guests(session: RunSession, stack: contextlib.ExitStack) -> EventSource:

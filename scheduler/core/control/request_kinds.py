@@ -30,6 +30,8 @@ class RunRequest(StrEnum):
     """Say why tasks wait; only a living scheduler can answer."""
     LIMIT = "limit"
     """Change the limits of the run."""
+    GIVE_UP = "give-up"
+    """Count the tasks of a node that is away as lost; only a living scheduler can do it."""
     SUBMIT = "submit"
     """Accept new tasks; the client waits for the answer, and sends it again where the scheduler ended."""
 

@@ -215,3 +215,17 @@ def test_other_users_leases_on_a_node_hold_for_a_run_of_the_head(labs: Callable[
         lab.call("run", "jobs.csv", *lab.on, "--plain", code=0)
         assert local.wait(30) == 0
     assert node.box.ooms(0) == 0
+
+
+def test_the_tasks_of_a_node_that_is_given_up_start_again_on_the_others(labs: Callable[..., Lab]) -> None:
+    lab = labs("n1", "n2")
+    lab.once(6, 1.5)
+    assert "none of your unfinished runs" in lab.call("devices", "give-up", "n1", code=2).stderr
+    with lab.going("run", "jobs.csv", *lab.on, "--plain"):
+        wait_until(lambda: {"n1", "n2"} <= {line.split()[1] for line in lab.told("begin")}, 10)
+        assert "n1 answers" in lab.call("devices", "give-up", "n1", code=1).stdout
+        lab.nodes["n1"].power_off()
+        wait_until(lambda: "n1 is away" in lab.log(), 6)
+        assert "2 tasks of it start again" in lab.call("devices", "give-up", "n1", code=0).stdout
+    assert [row["state"] for row in lab.tasks()] == ["succeeded"] * 6
+    assert {line.split()[1] for line in lab.told("end")} == {"n2"}
