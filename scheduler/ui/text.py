@@ -12,8 +12,10 @@ from scheduler.patterns import lazy_pattern
 
 MOST_RECORDED = 5
 """The largest number of recorded requests that one sentence names."""
-SHORTEST_WORD = 8
-"""The least width of a word that is cut in its middle."""
+SHORTEST_WORD, LONG_WORD = 8, 12
+"""The least width of a word that is cut in its middle, and the width above which it is cut before names are."""
+SHORTEST_KEY = 2
+"""The width down to which the name of a parameter is cut."""
 _CSI = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
 _STRING = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])"
 """The beginning of a string for the terminal itself, such as its title or clipboard."""
@@ -91,17 +93,36 @@ def fit(text: str, width: int, *, pad: bool = False) -> str:
 
 
 def fit_middle(text: str, width: int, *, pad: bool = True) -> str:
-    """Return a text as one clean line of this width; one that is too long loses the middle of its longest words."""
+    """Return a text as one clean line of this width.
+
+    One that is too long loses the middle of its longest words. Beside parameters, their names and other words lose
+    their ends first: values tell most.
+    """
     line = _one_line(text)
     if not pad and columns(line) <= width:
         return line
     words = line.split(" ")
     while columns(" ".join(words)) > width:
         longest = max(words, key=columns)
-        if columns(longest) < SHORTEST_WORD:
+        little = max(words, key=_little)
+        if columns(longest) <= LONG_WORD and "=" in " ".join(words) and _little(little) > SHORTEST_KEY:
+            words[words.index(little)] = _cut_key(little)
+        elif columns(longest) >= SHORTEST_WORD:
+            words[words.index(longest)] = _cut_middle(longest)
+        else:
             break
-        words[words.index(longest)] = _cut_middle(longest)
     return fit(" ".join(words), width, pad=pad)
+
+
+def _little(word: str) -> int:
+    """Return how many letters of a word tell little: the name of a parameter, or the whole word if it is none."""
+    return len(word.partition("=")[0])
+
+
+def _cut_key(word: str) -> str:
+    """Return a word whose part before its value is one letter shorter, with an ellipsis at the end."""
+    key, equals, value = word.partition("=")
+    return f"{key[:-2]}…{equals}{value}"
 
 
 def _cut_middle(word: str) -> str:

@@ -58,6 +58,14 @@ def test_name_keeps_its_ends_and_its_width(width: int) -> None:
     assert (cut.rstrip() == name) == (width >= len(name))
 
 
+@pytest.mark.parametrize(("width", "shown"), [
+    (33, "train lr=0.0001 bs=512 width=1024"), (31, "tra… lr=0.0001 bs=512 wid…=1024"),
+    (27, "t… lr=0.0001 bs=512 w…=1024"), (25, "t… lr=…001 bs=512 w…=1024"),
+])  # fmt: skip
+def test_names_of_parameters_are_cut_before_their_values(width: int, shown: str) -> None:
+    assert fit_middle("train lr=0.0001 bs=512 width=1024", width, pad=False) == shown
+
+
 def test_course_that_is_too_wide_is_thinned_to_its_whole_length() -> None:
     values = [0.0, 1, 2, 3, 4, 5, 6, 7, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0]
     row = TaskRow(1, State.RUNNING, TaskWords("fit", "fit", {}), 0, None, None, {"loss": values})
