@@ -77,17 +77,10 @@ class ClusterDevices:
         return {}
 
     @property
-    def driver(self) -> str:
-        """The versions of the nodes' drivers."""
-        return ", ".join(
-            sorted({node.facts.driver for node in self.nodes.present() if node.facts and node.facts.driver})
-        )
-
-    @property
-    def reads(self) -> str:
-        """How GPU memory is read: per `process` if all nodes can do so, otherwise only per `device`."""
-        found = {node.facts.reads for node in self.nodes.present() if node.facts is not None}
-        return "process" if found == {"process"} else "device"
+    def drivers(self) -> Mapping[str, str]:
+        """The driver of each node in words, and how it reads memory: with a model they tell what a task needs."""
+        there = [(node.name, node.facts) for node in self.nodes.present()]
+        return {name: f" ({facts.driver}, by {facts.reads})" for name, facts in there if facts is not None}
 
     def to_json(self) -> str:
         """Return the devices for the journal, so that a node may be away when the run is taken over."""

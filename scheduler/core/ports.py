@@ -392,8 +392,8 @@ class RunStore(Protocol):
     def kind(self, task: int) -> TaskClass:
         """Return the class of a task: what determines its memory."""
 
-    def learn(self, kind: TaskClass, evidence: Observation) -> None:
-        """Keep the observation of an ended attempt for later runs."""
+    def learn(self, kind: TaskClass, evidence: Observation, devices: Sequence[str]) -> None:
+        """Keep the observation of an ended attempt for later runs, under the hardware of these devices of the run."""
 
     def probe_id(self, task: int) -> int:
         """Return the id of a probe of this task, with a directory of its own. Raise StateError if none can be

@@ -104,6 +104,11 @@ class DevicePool:
         return f"driver {self.gpus.node().driver}" if self.gpus else ""
 
     @property
+    def drivers(self) -> Mapping[str, str]:
+        """The driver in words, and how it reads memory: with a model they tell what a task needs."""
+        return {"": f" ({self.driver}, by {self.reads})"}
+
+    @property
     def reads(self) -> str:
         """How GPU memory is read: per `process`, or only per `device`."""
         return self.gpus.node().reads if self.gpus else "process"

@@ -113,8 +113,8 @@ class Loop:
         self._ended_attempts: list[Key] = []
         """Attempts whose end is known and whose files can be removed after the tasks that waited for their memory
         have started."""
-        self._observations: list[tuple[TaskClass, Observation]] = []
-        """Observations from ended attempts, for later runs."""
+        self._observations: list[tuple[TaskClass, Observation, Sequence[str]]] = []
+        """Observations from ended attempts, for later runs, with the devices on which each was."""
         self._may_get_rows = False
         """True if rows may still arrive although no task is left."""
         self._turns = TurnTracker(brain.rules)
@@ -159,8 +159,8 @@ class Loop:
         ended, observations = self._ended_attempts, self._observations
         self._write_down((), self.ports.world.now(), later=not ended)
         self._ended_attempts, self._observations = [], []
-        for task_class, observation in observations:
-            self.ports.run_store.learn(task_class, observation)
+        for task_class, observation, devices in observations:
+            self.ports.run_store.learn(task_class, observation, devices)
         for key in ended:
             self.ports.engine.forget(*key)
 
@@ -228,7 +228,7 @@ class Loop:
         event = self._tracker.completed(exited)
         task_class = self.brain.profiles.kind(self.brain.kind_of(event.task))
         if task_class is not None:
-            self._observations.append((task_class, self.brain.evidence(event)))
+            self._observations.append((task_class, self.brain.evidence(event), self._tracker.devices_of(event.task)))
         return event
 
     def _answer(self, request: Request) -> None:

@@ -269,7 +269,7 @@ class MemoryRunStore:
         job = self.job(task)
         return task_class.kind(job.spec, job.append, "python", "", self._model(job.spec.terms))
 
-    def learn(self, kind: TaskClass, evidence: Observation) -> None:
+    def learn(self, kind: TaskClass, evidence: Observation, devices: Sequence[str]) -> None:
         """Note the observation of an attempt."""
         if self._kept:
             self.lessons.append((kind, evidence))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
-from scheduler.core.model import Job, Terms
+from scheduler.core.model import Job
+from scheduler.core.profiling.hardware import Hardware
 from scheduler.core.profiling.task_class import ScriptPlace, TaskClass, files_of, kind, script_of
 from scheduler.runtime.python_envs import Programs
 from scheduler.runtime.threads import BoundedCalls
@@ -23,12 +23,11 @@ class TaskClassFinder:
         profiles: ProfileStore,
         programs: Programs,
         directory: str,
-        device: Callable[[Terms], str],
+        hardware: Hardware,
         calls: BoundedCalls | None = None,
     ) -> None:
         self.profiles = profiles
-        self.device = device
-        """Returns the device of a task, as far as its memory depends on it."""
+        self.hardware = hardware
         self._programs = programs
         self._directory = directory
         self._scripts = ScriptDigests(calls)
@@ -45,14 +44,9 @@ class TaskClassFinder:
         files = [os.path.normpath(os.path.join(directory, file)) for file in files_of(job.spec, script) if file]
         root = "" if len(files) == 1 else directory  # a module is found from the directory of the task
         found = next(((file, digest) for file in files if (digest := self._scripts.digest(file, root))), ("", ""))
-        return kind(
-            job.spec,
-            job.append,
-            programs.python.path,
-            found[1],
-            self.device(job.spec.terms),
-            self._place(found[0], directory),
-        )
+        device, *others = self.hardware.of(job.spec.terms)
+        place = self._place(found[0], directory)
+        return kind(job.spec, job.append, programs.python.path, found[1], device, place, others)
 
     def _place(self, script: str, directory: str) -> ScriptPlace:
         """Return where a script is; a script that lies in the home itself has no folder of its own."""

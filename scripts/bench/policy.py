@@ -12,7 +12,9 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,8 +23,9 @@ from measuring import Bench
 from page import Bound, Section, bar_chart, table
 
 from scheduler.app.simulate.simulated_run import Scene, measured
+from scheduler.core.brain import Brain
 from scheduler.core.config import SchedulingConfig
-from scheduler.core.model import Profiling, State
+from scheduler.core.model import Decision, Machine, Profiling, State
 from scheduler.core.profiling.estimator import with_margin
 from scheduler.simulation.generators import WORKLOADS
 from scheduler.simulation.interference import MODELS
@@ -37,6 +40,14 @@ UNBOUNDED = 1 << 60
 WITHOUT = {"one task per GPU": "one-per-gpu", "batch by batch": "batches"}
 TRACES = ("salus_99_batch.csv", "openb_1000_batch.csv")
 RULES = SchedulingConfig(profile=Profiling.AUTO)
+ON_NODES = (
+    ("sweep", "24GiB", 1800, 1.03),
+    ("gangs", "24GiB", 1800, 1.08),
+    ("heavy", "40GiB", 1080, 1.03),
+    ("openb", "24GiB", 3000, 1.03),
+)
+"""Workloads for 8x4 GPUs: the size of a GPU, the number of tasks, the most that the makespan may be over that of 32
+GPUs in one machine."""
 ARRIVING = 0.8
 """Rows arrive over so much of what no schedule can beat where all are there at once."""
 
@@ -347,6 +358,64 @@ def section(found: dict[str, Any]) -> list[Section]:
     return [made]
 
 
+@contextmanager
+def _timed() -> Iterator[list[float]]:
+    """Yield a list to which the seconds of processor time of each decision are added."""
+    seconds: list[float] = []
+    decide = Brain.decide
+
+    def timed(brain: Brain, machine: Machine) -> Decision:
+        began = time.thread_time()
+        try:
+            return decide(brain, machine)
+        finally:
+            seconds.append(time.thread_time() - began)
+
+    Brain.decide = timed  # type: ignore[method-assign]
+    try:
+        yield seconds
+    finally:
+        Brain.decide = decide  # type: ignore[method-assign]
+
+
+def _on_nodes(name: str, folder: Path, size_: str, tasks: int, most: float) -> None:
+    """Print a workload on eight nodes with four GPUs beside one machine with 32."""
+    for what, known in (LEVELS[0], LEVELS[2]):
+        found, costs = [], []
+        for machine in (f"32x{size_}", f"8x(4x{size_})"):
+            case = Case(name, machine, partial(_rows_of, name, folder, tasks), (inf, inf, inf))
+            with _timed() as seconds:
+                found.append(Trial(case, 1, known).run())
+            costs.append(sorted(seconds))
+        flat, nodes = found
+        times, longer = nodes.makespan / flat.makespan, sum(costs[1]) / len(costs[1]) * len(costs[0]) / sum(costs[0])
+        slowest = [one[len(one) * 99 // 100] * 1000 for one in costs]
+        missed = times > most or nodes.bypassed > RULES.bypass_limit or longer > 1.2
+        print(
+            f"  {name:6} {what:16} {times:.3f} ({most:.2f})  bypassed {nodes.bypassed:2} (flat {flat.bypassed})  "
+            f"OOM {nodes.ooms} (flat {flat.ooms})  a decision {longer:.2f} times as long (1.20), "
+            f"99 % in {slowest[1]:.2f} ms (flat {slowest[0]:.2f}){_fail_if(missed)}",
+            flush=True,
+        )
+
+
+def _rows_of(name: str, folder: Path, tasks: int, seed: int) -> list[TraceRow]:
+    """Return the rows of a made-up workload, or a measured trace several times over."""
+    if name in WORKLOADS:
+        return list(WORKLOADS[name][0](tasks, seed))
+    return [row for _ in range(3) for row in read_trace(str(folder / TRACES[1]))]
+
+
+def nodes(folder: Path, only: str) -> None:
+    """Print what it costs that the devices of a task are of one node."""
+    print("\n8 nodes with 4 GPUs over one machine with 32: makespan (at most), bypasses (at most 50), time to decide")
+    for name, size_, tasks, most in ON_NODES:
+        if only in name and (name in WORKLOADS or (folder / TRACES[1]).exists()):
+            _on_nodes(name, folder, size_, tasks, most)
+
+
+NODES = "nodes"
+"""The part that is run only if it is named, since it takes several minutes."""
 PARTS = {
     "makespans": makespans,
     "others": others,
@@ -360,20 +429,20 @@ PARTS = {
 def main() -> int:
     """Print every table; 1 where anything is beyond what it is to be."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"only some of {', '.join(PARTS)}")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)}; or {NODES}")
     parser.add_argument("--traces", type=Path, default=Path("traces"), metavar="FOLDER", help="of the measured traces")
     parser.add_argument("--quick", action="store_true", help="without openb")
     parser.add_argument("--seeds", default="1,2,3", help="of the made-up workloads (default 1,2,3)")
     parser.add_argument("--only", default="", metavar="NAME", help="only this workload")
     args = parser.parse_args()
-    if unknown := [part for part in args.parts if part not in PARTS]:
-        parser.error(f"{', '.join(unknown)}: there are {', '.join(PARTS)}")
+    if unknown := [part for part in args.parts if part not in (*PARTS, NODES)]:
+        parser.error(f"{', '.join(unknown)}: there are {', '.join(PARTS)}, and {NODES}")
     chosen = [case for case in cases(args.traces) if not (args.quick and case.long)]
     seeds = [int(seed) for seed in args.seeds.split(",")]
     all_ = [(case, seed) for case in chosen if args.only in case.name for seed in (seeds if case.drawn else seeds[:1])]
     began = time.perf_counter()
     for part in args.parts or PARTS:
-        PARTS[part](all_)
+        nodes(args.traces, args.only) if part == NODES else PARTS[part](all_)
     print(f"\n{sum(_MISSED)} of {len(_MISSED)} missed, {time.perf_counter() - began:.0f} s")
     return 1 if any(_MISSED) else 0
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,10 +24,10 @@ from scheduler.app.run.task_list import TaskList, batches
 from scheduler.core.brain import Brain
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Event
-from scheduler.core.model import DeviceBudget, Terms
+from scheduler.core.model import DeviceBudget
 from scheduler.core.placement.device_capacity import largest
-from scheduler.core.placement.request import gpus_of
 from scheduler.core.profiling.class_profile import Profile
+from scheduler.core.profiling.hardware import Hardware
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.errors import UsageError
 from scheduler.runtime import clock
@@ -41,7 +41,6 @@ from scheduler.store.queue.submitted_shells import SubmittedShells
 from scheduler.store.run.counter import Counter
 from scheduler.store.run.run_store import SqliteRunStore
 from scheduler.store.task_classes import TaskClassFinder
-from scheduler.units import GIB
 
 if TYPE_CHECKING:
     from scheduler.app.run.devices import RunDevices
@@ -228,21 +227,12 @@ def class_finder(
 ) -> TaskClassFinder:
     """Return the finder of task classes for a run, with the store of their profiles; `calls` limits its looks at
     scripts."""
-    return TaskClassFinder(ProfileStore(home.profiles), programs, directory, _hardware_namer(pool), calls)
+    return TaskClassFinder(ProfileStore(home.profiles), programs, directory, _hardware(pool), calls)
 
 
-def _hardware_namer(pool: RunDevices) -> Callable[[Terms], str]:
-    """Return a function that names the hardware that a task's memory depends on: the host, or number and GPU model."""
-    devices = [device for device in pool.discover() if not device.is_slot]
-    on_host = " ".join(f"{d.key} {round(d.total / GIB)}GiB" for d in devices if not d.is_gpu)
-    models = sorted({f"{d.model} {round(d.total / GIB)}GiB" for d in devices if d.is_gpu})
-    on_gpus = ", ".join(models) + (f" ({pool.driver}, by {pool.reads})" if models else "")
-
-    def hardware(terms: Terms) -> str:
-        gpus = pool.usual if models and terms.gpus is None else gpus_of(terms, bool(models))
-        return f"{gpus} x {on_gpus}" if gpus else on_host
-
-    return hardware
+def _hardware(pool: RunDevices) -> Hardware:
+    """Return the hardware that a task's memory depends on: the host, or the number, model and driver of its GPUs."""
+    return Hardware(pool.discover, lambda: pool.drivers, lambda: pool.usual)
 
 
 def profile_index(known: Mapping[str, Profile], settings: Settings) -> ProfileIndex:

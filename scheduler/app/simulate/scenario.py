@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 
 from scheduler.app.observe.run_facts import places
 from scheduler.app.run.options import chosen_python
@@ -14,6 +13,7 @@ from scheduler.core.model import Device, Job, Spec, Terms
 from scheduler.core.placement.request import declared, gpus_of
 from scheduler.core.profiling.class_profile import Profile
 from scheduler.core.profiling.earlier_versions import EarlierVersions
+from scheduler.core.profiling.hardware import Hardware
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.tasks import command
 from scheduler.core.tasks.after import parsed
@@ -166,8 +166,16 @@ def _complete(path: str, row: int, name: str, known: MeasuredTask) -> None:
         )
 
 
-def _on(device: str, terms: Terms) -> str:  # whatever it asks for
-    return device
+class _OneDevice(Hardware):
+    """The hardware under whose name a profile was stored."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(tuple, dict)
+        self._name = name
+
+    def of(self, terms: Terms) -> tuple[str, ...]:
+        """Return the name, whatever a task asks for."""
+        return (self._name,)
 
 
 def _profiles(settings: Settings, programs: Programs) -> Callable[[Job], Profile]:
@@ -179,7 +187,7 @@ def _profiles(settings: Settings, programs: Programs) -> Callable[[Job], Profile
     kept = {one.key: one.profile for one in store.all()}
     versions = EarlierVersions(kept.values(), ((), ()))
     devices = sorted({one.device for one in store.all()})
-    finders = [TaskClassFinder(store, programs, os.getcwd(), partial(_on, device)) for device in devices]
+    finders = [TaskClassFinder(store, programs, os.getcwd(), _OneDevice(device)) for device in devices]
     store.close()
 
     def find(job: Job) -> Profile:

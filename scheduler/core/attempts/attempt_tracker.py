@@ -12,7 +12,7 @@ from scheduler.core.brain import Brain
 from scheduler.core.causes import Action, ResizeCause
 from scheduler.core.events import Event, Exited, Strayed
 from scheduler.core.lifecycle import TaskState
-from scheduler.core.model import Outcome, Placement
+from scheduler.core.model import Outcome, Placement, host_of
 from scheduler.core.ports import Devices, GpuSharing, Key, RunStore, Sample, World
 from scheduler.core.profiling.estimator import is_new_peak
 from scheduler.core.profiling.without_gpu import Signs
@@ -71,6 +71,11 @@ class AttemptTracker:
             memory.pop(key, None)
         self.adopted.discard(key)
         self.crowd.leave(key)
+
+    def devices_of(self, task: int) -> Sequence[str]:
+        """Return the devices of the run on which a living attempt computes: its GPUs, or a host."""
+        placement = found.placement if (found := self._brain.task(task)) is not None else None
+        return () if placement is None else placement.sees or (host_of(placement.node),)
 
     def argv(self, task: int) -> Sequence[str]:
         """Return the command of a task for a full attempt."""

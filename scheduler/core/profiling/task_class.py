@@ -11,7 +11,7 @@ from scheduler.core.tasks.command import THIS_PYTHON, meant, shell_line
 from scheduler.core.tasks.fields import words
 from scheduler.core.tasks.placeholders import takes
 from scheduler.patterns import lazy_pattern
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 _EPOCHS = ("--epochs", "--num_train_epochs", "--num-epochs", "--max_epochs")
 _ID = ("--id",)
@@ -34,6 +34,19 @@ class TaskClass:
     """The device on which it runs, in words for users."""
     relations: tuple[str, ...] = ()
     """The relations of its script to other versions, whatever device they ran on: by its path, and by its content."""
+    elsewhere: tuple[tuple[str, str, str], ...] = ()
+    """Its device, key and family on the other models of device that the run has."""
+
+    def on(self, hardware: str) -> TaskClass | None:
+        """Return the class that a run on this hardware alone would find; None if the run did not have it then.
+
+        `hardware` is without the number of GPUs; empty if it is unknown.
+        """
+        words = (hardware, f"{self.device.partition(' x ')[0]} x {hardware}")
+        if not hardware or self.device in words:
+            return self
+        there = (replace(self, device=one[0], key=one[1], family=one[2]) for one in self.elsewhere if one[0] in words)
+        return next(there, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +124,15 @@ def files_of(spec: Spec, script: str) -> tuple[str, ...]:
     return (script,)
 
 
-def kind(spec: Spec, append: str, python: str, digest: str, device: str, place: ScriptPlace = NOWHERE) -> TaskClass:
+def kind(
+    spec: Spec,
+    append: str,
+    python: str,
+    digest: str,
+    device: str,
+    place: ScriptPlace = NOWHERE,
+    other_devices: Sequence[str] = (),
+) -> TaskClass:
     """Return the class of a row; its key, the profile key, is a hash of what may change the memory: script content,
     arguments without epochs and id, interpreter, type and model of the device.
     """
@@ -124,14 +145,19 @@ def kind(spec: Spec, append: str, python: str, digest: str, device: str, place: 
         "" if spec.command else place.interpreter(python if spec.executable in THIS_PYTHON else spec.executable)
     )
     named = [digest if digest and word == script else _named(word, place) for word in kept[:first]]
-    same = (executable, *named, repr(spec.env), device)
-    key = _hash((executable, *named, *arguments, repr(spec.env), device))
+
+    def keys(device: str) -> tuple[str, str, str]:
+        same, env = (executable, *named), repr(spec.env)
+        return device, _hash((*same, *arguments, env, device)), _hash((*same, env, device))
+
+    _, key, family = keys(device)
+    elsewhere = tuple(map(keys, other_devices))
     shown = [PurePath(word).name if word == script else word for word in kept]
     tells = takes(text, "epochs") or (not spec.command and append in ("both", "epochs"))
     probes = tells and spec.terms.epochs is not None
     what = " ".join(shown).encode("utf-8", "replace").decode()
     relations = _relations(spec, kept[:first], script, digest, device, place)
-    return TaskClass(key, what, probes, _hash(same), slots(arguments), device, relations)
+    return TaskClass(key, what, probes, family, slots(arguments), device, relations, elsewhere)
 
 
 def _named(word: str, place: ScriptPlace) -> str:

@@ -402,10 +402,12 @@ class SqliteRunStore:
         assert self.kinds is not None
         return self.kinds.of(*self._job(task))
 
-    def learn(self, kind: TaskClass, evidence: Observation) -> None:
-        """Add the observation of an ended attempt to its profile."""
+    def learn(self, kind: TaskClass, evidence: Observation, devices: Sequence[str]) -> None:
+        """Add the observation of an ended attempt to its profile, under the hardware that it ran on."""
         if self.kinds is not None and any(evidence.peaks.values()):
-            self.kinds.profiles.learn(kind, kind.device, evidence, clock.now())
+            there = kind.on(self.kinds.hardware.ran_on(devices))
+            if there is not None:
+                self.kinds.profiles.learn(there, there.device, evidence, clock.now())
 
     def probe_id(self, task: int) -> int:
         """Take an id from the counter and create its folder. Raise StateError."""
