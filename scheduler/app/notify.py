@@ -76,7 +76,7 @@ class Notifier:
         """Start sending the next notification, unless one is being sent."""
         while self._waiting and self._delivery is None:
             delivery = Delivery(self._target, self._waiting.popleft(), self._directory)
-            if start_thread(delivery.run, "notification"):
+            if start_thread(delivery.run):
                 self._delivery = delivery
             else:
                 self._fail("no thread can be started")

@@ -109,13 +109,16 @@ def commands(pattern: str, values: param_grid.Values, args: argparse.Namespace) 
         raise UsageError(str(exc)) from exc
     shuffled = args.sampling_mode == MODES[0]
     points = param_grid.shuffled(values, generator.shuffle) if shuffled else param_grid.combinations(values)
-    return _filled(pattern, param_grid.first(points, most))
+    return _filled(pattern, param_grid.first(points, most if most is None else min(most, sys.maxsize)))
 
 
 def _filled(pattern: str, points: Iterable[dict[str, str]]) -> Iterator[Chosen]:
     for values in points:
         try:
-            yield param_grid.command(pattern, values), values
+            line = param_grid.command(pattern, values)
+            if not line.strip():
+                raise UsageError(f"the command is empty, with {values}: write what is to be run")
+            yield line, values
         except param_grid.BadPattern as exc:
             raise UsageError(f"{exc}, with {values}") from exc
 

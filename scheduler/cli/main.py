@@ -73,6 +73,9 @@ TOO_LITTLE = (
     "scheduler resume continues a run that was accepted"
 )
 
+_TOO_LITTLE = f"scheduler: {TOO_LITTLE}\n".encode()
+"""That sentence, for a process without the memory to make it."""
+
 EXAMPLE = "example: scheduler run jobs.csv"
 
 ELSEWHERE = {
@@ -105,13 +108,14 @@ def main(argv: list[str]) -> int:
 
 def guarded(command: Callable[[], int]) -> int:
     """Run a command and return its exit code; print an error of this project as one sentence."""
-    _settle_streams()
     try:
+        _settle_streams()
         code = command()
         sys.stdout.flush()
         return code
     except SchedulerError as exc:
-        _complain(str(exc))
+        from_database = type(exc.__cause__).__module__ == "sqlite3"  # it says "disk I/O error" where memory lacks
+        _complain(TOO_LITTLE if from_database and _lacks_memory(None) else str(exc))
         return exc.exit_code
     except OSError as exc:
         if not isinstance(exc, BrokenPipeError):
@@ -133,7 +137,10 @@ def _lacks_memory(exc: BaseException | None) -> bool:
         if isinstance(exc, MemoryError | SystemError) or any(words in str(exc) for words in NO_MEMORY):
             return True
         exc = exc.__cause__ or exc.__context__
-    return _is_at_a_limit()
+    try:
+        return _is_at_a_limit()
+    except (MemoryError, ImportError):
+        return True
 
 
 def _is_at_a_limit() -> bool:
@@ -235,13 +242,12 @@ def _complain(text: str) -> None:
     try:
         from scheduler.ui.text import clean
 
-        text = clean(text)
-    except Exception:  # noqa: BLE001 - there may be no memory to load the module, and the message says so
-        text = ascii(text)[1:-1]
-    try:
+        text = clean(text).replace("\n", "\\n")
         sys.stderr.write(f"scheduler: {text}\n")
     except OSError:  # the reader of standard error is gone; the exit code remains
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    except Exception:  # noqa: BLE001 - there is no memory to load the module or to write; the sentence says so
+        os.write(2, _TOO_LITTLE)
 
 
 def console() -> None:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from scheduler.runtime.threads import start_thread
+from scheduler.runtime.threads import StartedThread, start_thread
 
 BEHIND = 100
 """The number of removals that may wait before `remove` waits too; a resumed run checks more ended attempts than
@@ -45,14 +45,14 @@ class Remover:
         self._todo: deque[Leftovers] = deque()
         """The files to be removed; the first entry is being removed now."""
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._thread: StartedThread | None = None
         self._is_over = False
         self._is_stuck = False
         """True if the last removal found no place in time; then the next one does not wait."""
 
     def remove(self, leftovers: Leftovers) -> None:
         """Remove the files soon, or at once if this user may have no more threads."""
-        self._thread = self._thread or start_thread(self._work, "removal")
+        self._thread = self._thread or start_thread(self._work)
         if self._thread is None:
             _remove(leftovers)
         elif self._has_place():

@@ -229,13 +229,13 @@ def errors_path(folder: str, attempt: int) -> str:
 def read_claim(path: str) -> Claim | None:
     """Return the claim, or None if there is no readable one."""
     values = _read_block(path, 0, Claim._fields)
-    return Claim(**values) if values else None
+    return Claim(**values) if {"task", "attempt"} <= values.keys() else None
 
 
 def read_record(path: str) -> Record | None:
     """Return the exit record in a claim, or None if none was completed. It is final only once the claim is free."""
     values = _read_block(path, BLOCK, Record._fields)
-    return Record(**values) if values else None
+    return Record(**values) if "outcome" in values else None
 
 
 def claim_of(values: Mapping[str, Any]) -> Claim:

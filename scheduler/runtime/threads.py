@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import queue
 import signal
-import threading
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
@@ -20,20 +21,47 @@ _Work = Callable[[], Any]
 _Answer = tuple[Any, BaseException | None]
 
 
-def start_thread(work: Callable[[], object], name: str) -> threading.Thread | None:
+class StartedThread:
+    """A thread that runs, or never got the memory for its first step.
+
+    `threading.Thread.start` waits for that step without a limit: where memory is short it never returns.
+    """
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        """Start it. Raise RuntimeError where this user may have no more threads."""
+        self._work = work
+        self._living = _thread.allocate_lock()
+        self._living.acquire()
+        _thread.start_new_thread(self._run, ())
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        finally:
+            self._living.release()
+
+    def is_alive(self) -> bool:
+        """Tell whether the work has not ended."""
+        return self._living.locked()
+
+    def join(self, patience: float) -> None:
+        """Wait for the end of the work, at most this many seconds."""
+        if self._living.acquire(timeout=max(0.0, patience)):
+            self._living.release()
+
+
+def start_thread(work: Callable[[], object]) -> StartedThread | None:
     """Run something that may hang in a thread; return None if this user may have no more threads.
 
     The thread takes no signals from the main thread, and does not keep this process from ending.
     """
-    thread = threading.Thread(target=work, name=name, daemon=True)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
-        thread.start()
-    except RuntimeError:
-        return None
+        with contextlib.suppress(RuntimeError, MemoryError):
+            return StartedThread(work)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return thread
+    return None
 
 
 class BoundedCalls:
@@ -111,7 +139,7 @@ class _CallThread:
     def start(cls) -> _CallThread | None:
         """Start a thread; return None where this user may have no more of them."""
         made = cls()
-        return made if start_thread(made._work, "bounded call") is not None else None
+        return made if start_thread(made._work) is not None else None
 
     def _work(self) -> None:
         while (work := self.calls.get()) is not None:

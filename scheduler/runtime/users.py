@@ -24,12 +24,10 @@ def user_name(uid: int) -> str:
 def user_name_soon(uid: int, patience: float = PATIENCE) -> str:
     """Return the name of a user without delay: the number until the name is known."""
     if uid not in _names and uid not in _asked:
-        import threading
+        from scheduler.runtime.threads import start_thread
 
-        asking = threading.Thread(target=user_name, args=(uid,), daemon=True)
-        try:
-            asking.start()
-        except RuntimeError:  # this user may have no more of them now
+        asking = start_thread(lambda: user_name(uid))
+        if asking is None:  # this user may have no more of them now
             return str(uid)
         _asked.add(uid)
         asking.join(patience)

@@ -58,7 +58,7 @@ class TaskReader:
             self._task = task
             self._lock.notify()
             if task is not None and not self._running:
-                self._running = start_thread(self._read_all, "live view details") is not None
+                self._running = start_thread(self._read_all) is not None
 
     def details(self) -> TaskDetails | None:
         """Return what was read last; None before the first time."""

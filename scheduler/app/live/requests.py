@@ -41,7 +41,7 @@ class RequestSender:
             self._answers.append("the run has not answered yet: nothing more was asked")
             return
         if not self._started:
-            self._started = start_thread(self._send_all, "live view requests") is not None
+            self._started = start_thread(self._send_all) is not None
             if not self._started:
                 self._answers.append("no thread can be started now: nothing was asked")
 

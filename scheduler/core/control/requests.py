@@ -13,7 +13,7 @@ from scheduler.core.model import LIVING, UNSUCCESSFUL, Device, DeviceBudget, Sta
 from scheduler.core.placement import fit
 from scheduler.core.placement.device_capacity import is_called
 from scheduler.core.ports import Answer, Request, SubmissionResult
-from scheduler.core.tasks.fields import BEGIN, BY_COLUMN, PREEMPT_AFTER, BadCell, Field, changed
+from scheduler.core.tasks.fields import BEGIN, BY_COLUMN, PREEMPT_AFTER, SETTABLE_COLUMNS, BadCell, Field, changed
 from scheduler.units import count, duration, ranges, size
 from scheduler.values import dataclass, replace
 
@@ -127,7 +127,10 @@ def _set(
     budgets: Sequence[DeviceBudget],
     number: Callable[[Terms], int],
 ) -> GrantedRequest:
-    fields = [BY_COLUMN[column.lower()] for column in request.said]
+    fields = [BY_COLUMN[column.lower()] for column in request.said if column.lower() in SETTABLE_COLUMNS]
+    if len(fields) < len(request.said):
+        unknown = next(column for column in request.said if column.lower() not in SETTABLE_COLUMNS)
+        return GrantedRequest(answers=(Answer(tuple(tasks), False, f"unchanged: this scheduler sets no {unknown!r}"),))
     by_terms: dict[int, tuple[int | None, str]] = {}
     told: dict[int, list[int]] = {}
     answers = []

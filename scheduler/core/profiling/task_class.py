@@ -85,11 +85,11 @@ _REDIRECTION = lazy_pattern(r"(?:\d*|&)(?:>>|>\||<>|[<>]&?)")
 
 
 def said_by(spec: Spec) -> list[str]:
-    """Return the words of a row; for a shell line its words without the redirections."""
+    """Return the words of a row; for a shell line its words without the redirections, if any are left."""
     said = meant(words(spec.command or spec.filename))
     line = shell_line(said)
     try:
-        return _without_redirections(words(line)) if line else said
+        return (_without_redirections(words(line)) if line else said) or said
     except ValueError:  # it takes a shell to read it
         return said
 

@@ -472,6 +472,8 @@ def _checked(terms: Terms) -> Terms:
 
 SETTABLE = tuple(field for field in FIELDS if field.in_terms and field.flag and field.column != HOLD)
 """The fields of a task that can be changed while it waits."""
+SETTABLE_COLUMNS = frozenset(field.column.lower() for field in FIELDS if field.in_terms)
+"""The columns that a request may change, those without a flag too."""
 
 
 def changed(terms: Terms, said: Mapping[str, str]) -> Terms:

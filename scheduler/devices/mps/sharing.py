@@ -20,6 +20,7 @@ from scheduler.devices.task_env import INSTANCE
 from scheduler.errors import DeviceError
 from scheduler.runtime.paths import PACKAGE
 from scheduler.runtime.processes import tree
+from scheduler.runtime.threads import StartedThread, start_thread
 from scheduler.units import MIB
 from scheduler.values import dataclass, field
 
@@ -92,7 +93,7 @@ class MpsSharing:
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poked = threading.Event()
         self._over = False
-        self._thread: threading.Thread | None = None
+        self._thread: StartedThread | None = None
 
     def begin(self) -> None:
         """Use the daemon of every GPU, and start those that do not run; all of them or none. Raise DeviceError."""
@@ -108,8 +109,9 @@ class MpsSharing:
     def serve(self, code: Path, holds: Callable[[Key, str], int]) -> None:
         """Check the daemons from now on; `holds` returns an attempt's last measured use of a GPU."""
         self._code, self._holds = str(code), holds
-        self._thread = threading.Thread(target=self._look_after, name="mps", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._look_after)
+        if self._thread is None:
+            raise DeviceError("no thread can be started to look after MPS: raise ulimit -u, or leave --mps out")
 
     def close(self) -> None:
         """End the use of all daemons."""

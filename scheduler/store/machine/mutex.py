@@ -7,6 +7,8 @@ import os
 import threading
 import time
 
+from scheduler.runtime.threads import start_thread
+
 TRYING = 0.002
 """The longest pause between attempts to take a busy lock: a decision takes less, and queueing costs a thread."""
 
@@ -36,7 +38,8 @@ class Mutex:
             if not self._is_queued:
                 if self._try():
                     return True
-                self._queue()
+                if not self._queue():
+                    return self._poll(end)
             self._is_wanted = True
             while self._is_queued and (left := end - time.monotonic()) > 0:
                 self._changed.wait(left)
@@ -63,10 +66,25 @@ class Mutex:
             time.sleep(pause)
             pause *= 2
 
-    def _queue(self) -> None:
-        """Let a thread wait, on a descriptor of its own: the caller may be gone when it gets the lock."""
+    def _poll(self, end: float) -> bool:
+        """Try again and again until the end of the patience."""
+        while not self._try():
+            if time.monotonic() > end:
+                return False
+            time.sleep(TRYING)
+        return True
+
+    def _queue(self) -> bool:
+        """Let a thread wait, on a descriptor of its own: the caller may be gone when it gets the lock.
+
+        Return False if this user may have no more threads.
+        """
         self._is_queued, self._error = True, None
-        threading.Thread(target=self._wait, args=(os.dup(self._fd),), daemon=True, name="lease mutex").start()
+        fd = os.dup(self._fd)
+        if start_thread(lambda: self._wait(fd)) is None:
+            os.close(fd)
+            self._is_queued = False
+        return self._is_queued
 
     def _wait(self, fd: int) -> None:
         error = None

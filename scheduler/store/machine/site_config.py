@@ -141,18 +141,16 @@ def _people(place: str, said: object, unknown: list[str]) -> UserSet | None:
 def _gid(word: str, unknown: list[str]) -> int | None:
     try:
         return grp.getgrnam(word[1:]).gr_gid
-    except KeyError:
+    except (KeyError, ValueError):
         unknown.append(word)
         return None
 
 
 def _uid(user: str, unknown: list[str]) -> int | None:
     """Return a user's number; an account that does not exist is only noted, because it must not stop other users."""
-    if user.isdecimal():
-        return int(user)
     try:
-        return pwd.getpwnam(user).pw_uid
-    except KeyError:
+        return int(user) if user.isdecimal() else pwd.getpwnam(user).pw_uid
+    except (KeyError, ValueError):  # no account has such a name: a NUL byte, too many digits
         unknown.append(user)
         return None
 

@@ -13,7 +13,7 @@ from typing import Any
 from scheduler.core import events as ev
 from scheduler.errors import StateError
 from scheduler.store.run import schema
-from scheduler.store.run.journal_database import Owner, checksum, connect, translated
+from scheduler.store.run.journal_database import DATABASE_ERRORS, Owner, checksum, connect, translated
 from scheduler.store.run.journal_reach import Reach, ReachFile, read_reach
 from scheduler.store.run.journal_reader import FACT_COUNT, STATUS, JournalReader
 from scheduler.values import replace
@@ -169,7 +169,7 @@ class Journal(JournalReader):
             self._db.execute(schema.BEGIN)
             self._db.executemany(schema.PUT_EVENT, rows)
             self._db.execute(schema.COMMIT)
-        except sqlite3.Error as exc:
+        except DATABASE_ERRORS as exc:
             self._roll_back()
             raise translated(self.path, exc) from exc
         self._current = replace(self._current, newest=self._current.newest + len(rows))

@@ -16,6 +16,8 @@ from scheduler.store.run import schema
 Owner = tuple[int, int] | None
 """A user and a group; None: this process's own."""
 _DISK_ERRORS = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
+DATABASE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""The errors of a statement; the second where a damaged page holds a name that is not UTF-8."""
 _MIN_FREE = 64 * 1024
 """The number of free bytes without which SQLite cannot write anything to a journal."""
 _SEEDS = {table: crc32(table.encode()) for table in ("meta", "forms", "terms", "submitted", "events")}
@@ -44,7 +46,7 @@ def damaged(path: Path, what: str) -> StateError:
     )
 
 
-def translated(path: Path, exc: sqlite3.Error) -> StateError:
+def translated(path: Path, exc: Exception) -> StateError:
     """Return this project's error for an SQLite error."""
     if isinstance(exc, sqlite3.OperationalError):
         return StateError(f"the journal {path} cannot be used: {_reason(path, exc)}")
@@ -77,7 +79,7 @@ def connect(path: Path, mode: str, writer: bool = True) -> sqlite3.Connection:
         connection.execute(schema.BUSY)
         for statement in schema.OPEN if writer else ():
             connection.execute(statement)
-    except sqlite3.Error as exc:
+    except DATABASE_ERRORS as exc:
         raise StateError(f"the journal {path} cannot be opened: {_reason(path, exc)}") from exc
     return connection
 
@@ -90,7 +92,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     connection = connect(path, "rw", writer=False)
     try:
         connection.execute(schema.LOOK)
-    except sqlite3.Error as exc:
+    except DATABASE_ERRORS as exc:
         if _primary(exc) in _DISK_ERRORS:
             connection.close()
             return _copy(path)
@@ -112,12 +114,12 @@ def _copy(path: Path) -> sqlite3.Connection:
             if has_log:
                 source.execute(schema.ALONE)
             source.backup(copy)
-    except sqlite3.Error as exc:
+    except DATABASE_ERRORS as exc:
         raise StateError(f"the journal {path} cannot be read: {_reason(path, exc)}") from exc
     return copy
 
 
-def _reason(path: Path, exc: sqlite3.Error) -> str:
+def _reason(path: Path, exc: Exception) -> str:
     """Return SQLite's message, or the cause and the next step if the disk is full."""
     if _primary(exc) in _DISK_ERRORS:
         with suppress(OSError):
@@ -127,7 +129,7 @@ def _reason(path: Path, exc: sqlite3.Error) -> str:
     return str(exc)
 
 
-def _primary(exc: sqlite3.Error) -> int:
+def _primary(exc: Exception) -> int:
     """Return the kind of an SQLite error; the higher bits of its code only say where in SQLite it happened."""
     return getattr(exc, "sqlite_errorcode", 0) & 0xFF
 
@@ -141,5 +143,5 @@ def is_unwritten(path: Path) -> bool:
             if not connection.execute(schema.GET_TABLES).fetchone()[0]:
                 return True
             return connection.execute(schema.GET_ACCEPTED).fetchone() is None
-    except (StateError, sqlite3.Error):
+    except (StateError, *DATABASE_ERRORS):
         return False

@@ -19,6 +19,7 @@ from scheduler.errors import StateError
 from scheduler.runtime.paths import owner_beside_root
 from scheduler.store.run import schema
 from scheduler.store.run.journal_database import (
+    DATABASE_ERRORS,
     Owner,
     acting_as,
     checksum,
@@ -143,7 +144,7 @@ class JournalReader:
         try:
             with acting_as(self._owner):
                 yield
-        except sqlite3.Error as exc:
+        except DATABASE_ERRORS as exc:
             raise translated(self.path, exc) from exc
 
     # ---- facts, terms and rows ----

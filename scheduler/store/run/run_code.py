@@ -67,7 +67,7 @@ class RunCode:
 
     def sync_later(self) -> None:
         """Sync the copies in a separate thread; copies that a power failure destroys are created again."""
-        start_thread(self._sync, "run code")
+        start_thread(self._sync)
 
     def _sync(self) -> None:
         paths = [self._folder / name for name in self._digests]

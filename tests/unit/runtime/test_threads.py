@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import pytest
 
 from scheduler.runtime import threads
-from scheduler.runtime.threads import BoundedCalls
+from scheduler.runtime.threads import BoundedCalls, StartedThread
 from tests.support.waiting import wait_until
 
 AT_ONCE = 5.0
@@ -40,8 +42,23 @@ def calls() -> Iterator[BoundedCalls]:
     made.close()
 
 
-def running() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if thread.name == "bounded call"}
+class Watched(StartedThread):
+    """A thread that `running` counts."""
+
+    made: ClassVar[list[StartedThread]] = []
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__(work)
+        self.made.append(self)
+
+
+@pytest.fixture(autouse=True)
+def watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "StartedThread", Watched)
+
+
+def running() -> set[StartedThread]:
+    return {thread for thread in Watched.made if thread.is_alive()}
 
 
 def is_refused(calls: BoundedCalls, key: str, work: Callable[[], str]) -> bool:
@@ -108,3 +125,13 @@ def test_work_is_done_without_a_limit_where_no_thread_can_be_had(
 ) -> None:
     monkeypatch.setattr(threads, "start_thread", lambda *_: None)
     assert calls.call("a", lambda: threading.current_thread() is threading.main_thread())
+
+
+def test_thread_that_dies_before_its_first_step_keeps_its_caller_no_longer_than_a_call(
+    calls: BoundedCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`threading.Thread.start` waited for ever where the memory for that step was missing, with all signals blocked."""
+    monkeypatch.setattr(_thread, "start_new_thread", lambda *_: 0)
+    began = time.monotonic()
+    assert is_refused(calls, "a", lambda: "never")
+    assert time.monotonic() - began < AT_ONCE

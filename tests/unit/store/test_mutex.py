@@ -46,3 +46,17 @@ def test_a_mutex_is_not_taken_while_another_descriptor_holds_it(folder: int, tmp
     with pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(other)
+
+
+@fault(90)
+def test_busy_mutex_is_taken_once_it_is_free_where_no_thread_can_be_started(
+    folder: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit on processes (`ulimit -u`) ended the run with a traceback."""
+    monkeypatch.setattr("scheduler.store.machine.mutex.start_thread", lambda _: None)
+    other = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    mutex = Mutex(folder)
+    assert not mutex.take(0.1)
+    os.close(other)
+    assert mutex.take(5.0)
