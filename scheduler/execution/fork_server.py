@@ -45,6 +45,8 @@ class ForkServer:
         self.former = _read_note(note)
         """The pid and the start time of the last server of an earlier scheduler; it may live on, and be stopped."""
         self.output: tuple[int, ...] = ()
+        self.lasting = True
+        """True if the ends of attempts must survive a power failure."""
         self.warm: Mapping[str, Any] = {}
         """The program that the server loads, as the shim reads it; empty: none."""
         self.loose = False
@@ -224,7 +226,7 @@ class ShimPool:
         """
         while (client := self._next(once)) is not None:
             try:
-                client.order(key, order, held)
+                client.order(key, {**order, "lasting": self._server.lasting}, held)
             except ConnectionError:  # it died with nothing to do
                 self.drop(client)
             except OSError:

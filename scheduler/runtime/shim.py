@@ -153,6 +153,8 @@ class AttemptOrder(NamedTuple):
     """A command that runs to its end before the first signal to the task's tree."""
     cgroup: bool = True
     """True if the attempt gets a control group of its own where that is possible."""
+    lasting: bool = True
+    """True if its record must survive a power failure."""
     bounds: Mapping[str, Any] | None = None
     """The umask and the limits of the shell that the task was submitted from; None: those of the run."""
     limits: list[str] = []  # noqa: RUF012 - of a tuple with names, never changed
@@ -937,7 +939,7 @@ def _open_log(home: ServerContext, order: AttemptOrder) -> LogKeeper:
 
 
 def finish(order: AttemptOrder, begun: StartedAttempt) -> tuple[Record, Watch]:
-    """Supervise the attempt to its end and write the record durably; the watch shows whether processes live on.
+    """Supervise the attempt to its end and write the record; the watch shows whether processes live on.
 
     These hold the lease's descriptor: the lease ends with the last of them.
     """
@@ -945,7 +947,8 @@ def finish(order: AttemptOrder, begun: StartedAttempt) -> tuple[Record, Watch]:
     watch.run()
     record = _ended(begun, watch, os.read(begun.words, BLOCK))
     os.pwrite(begun.lock, pack_block(record._asdict()), BLOCK)
-    os.fsync(begun.lock)
+    if order.lasting:
+        os.fsync(begun.lock)
     if not watch.left:
         with suppress(OSError):  # none was given, or its directory has gone
             os.unlink(order.lease)

@@ -285,7 +285,8 @@ def _make_engine(session: RunSession) -> LocalEngine:
     server = ForkServer(run.shim, shell.environ, shell.beyond(this_shell()), run.server)
     patience = PATIENCE
     if session.meta["door"] == CALLS:
-        server.warm = _warm(session)
+        server.warm, server.lasting = _warm(session), False
+        session.store.journal.lasting = False  # a power failure ends the program too, and with it all calls
         patience = PRELOADING if session.options.preload else PATIENCE
     engine = LocalEngine(run.tasks, server, session.meta["token"], patience=patience, log_max=session.settings.log_max)
     code = RunCode(run.code, json.loads(session.meta.get("code", "{}")))

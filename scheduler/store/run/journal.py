@@ -35,6 +35,8 @@ class Journal(JournalReader):
         self._is_lax = self._is_unsynced = False
         self._deferred: list[EventRow] = []
         """Events that will be written together with the next ones."""
+        self.lasting = True
+        """True if what is written must survive a power failure; it always survives the death of this process."""
 
     @classmethod
     def create(cls, path: Path) -> Journal:
@@ -83,13 +85,14 @@ class Journal(JournalReader):
 
     def _set_durability(self, *, lax: bool) -> None:
         """Set whether the end of the next transaction waits for the disk."""
+        lax = lax or not self.lasting
         if lax != self._is_lax:
             self._db.execute(schema.LATER if lax else schema.NOW)
             self._is_lax = lax
 
     def _write_reach(self) -> None:
         """Write how far the journal is durable, but not over a loss that was not accepted."""
-        if self._reach_file is not None and not self.lost:
+        if self._reach_file is not None and not self.lost and self.lasting:
             self._reach_file.write(self._current)
 
     # ---- facts, terms and rows: inside a transaction ----
@@ -157,7 +160,7 @@ class Journal(JournalReader):
             self._write([*self._deferred, *(_event_row(event, at) for event in events)], lax=later)
             self._deferred.clear()
             self._is_unsynced = later
-        elif self._is_unsynced and not later:
+        elif self._is_unsynced and not later and self.lasting:
             self._sync()
             self._is_unsynced = False
             self._write_reach()

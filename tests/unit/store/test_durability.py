@@ -52,6 +52,20 @@ def test_events_that_may_be_late_are_synced_with_the_next_that_may_not(tmp_path:
     journal.close()
 
 
+def test_a_journal_that_need_not_last_waits_for_no_disk_and_claims_no_reach(tmp_path: Path, synced: list[str]) -> None:
+    journal = Journal.create(tmp_path / "journal.db")
+    journal.lasting = False
+    before = (tmp_path / "journal.reach").read_bytes() if (tmp_path / "journal.reach").exists() else b""
+    journal.record([exited(1)], 1.0)
+    journal.record([exited(2)], 2.0, later=True)
+    journal.record([], 3.0)
+    assert journal._db.execute("PRAGMA synchronous").fetchone() == (1,)
+    assert synced == []
+    after = (tmp_path / "journal.reach").read_bytes() if (tmp_path / "journal.reach").exists() else b""
+    assert after == before
+    journal.close()
+
+
 @pytest.fixture
 def profiles(tmp_path: Path) -> Path:
     """Return the path of profiles of three classes, learned one after the other."""
