@@ -186,6 +186,11 @@ def add_mps(group: argparse._ActionsContainer) -> None:
         help="without --mps: limit the GPU memory of each task to its reservation; torch: by PyTorch itself (2.10 or "
         "newer), dmem: by the kernel's control groups (Linux 6.14 or newer)",
     )
+    group.add_argument(
+        "--power-cap",
+        metavar="WATTS",
+        help="as root: limit the power of each GPU, such as 250W; the earlier limit is restored when the run ends",
+    )
 
 
 def add_notify(group: argparse._ActionsContainer) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from scheduler.app import notify
 from scheduler.app.run import run_loop
 from scheduler.app.run import start as run_start
-from scheduler.app.run.options import MPS_WORDS, RunOptions, fence_word, mps_word, run_name, this_python
+from scheduler.app.run.options import MPS_WORDS, RunOptions, fence_word, mps_word, run_name, this_python, watts
 from scheduler.app.run.previous_runs import RerunOptions
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.task_list import TaskList, csv_listing, follow_listing, stdin_listing
@@ -82,6 +82,7 @@ def _options(args: argparse.Namespace, *, keep_going: bool, learn_only: bool) ->
         mps_fence=_is_on("--mps-fence", args.mps_fence),
         mps_exclusive=args.mps_exclusive,
         fence=fence_word(args.fence, _mps(args)),
+        power_cap=watts(args.power_cap),
     )
 
 

@@ -12,6 +12,7 @@ from scheduler.core.ports import Key, MemoryFence, Watched, Watcher
 from scheduler.devices.gpu.nvml_devices import NvmlDevices
 from scheduler.devices.host.host_memory import HostDevices
 from scheduler.devices.mps.sharing import MpsSharing
+from scheduler.devices.power_cap import PowerCaps
 from scheduler.devices.task_env import ALL, INDEX, INSTANCE, UUID, gpu_environment
 
 SHARERS = 2
@@ -46,6 +47,8 @@ class DevicePool:
         """The names of all devices of the run so far, by their keys; MIG instances that join are added."""
         self.fence: MemoryFence | None = None
         """The limit on the GPU memory of tasks outside of MPS, if the run has one."""
+        self.power: PowerCaps | None = None
+        """The power limits that the run has set, if it has."""
         self.mps: MpsSharing | None = None
         """The MPS daemons of the run's GPUs, if it uses MPS."""
 
@@ -128,7 +131,10 @@ class DevicePool:
         return [self.mps]
 
     def close(self) -> None:
-        """End the samplers of the GPUs."""
+        """End the samplers of the GPUs, and give up what was set on them."""
+        if self.power is not None:
+            self.power.restore()
+            self.power = None
         if self.mps is not None:
             self.mps.close()
             self.mps = None

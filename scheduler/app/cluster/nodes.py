@@ -32,6 +32,7 @@ def check(options: RunOptions, settings: Settings) -> None:
     read_nodes(settings.on.split())
     for flag, given, why in (
         ("--mps", options.mps != "off", "its daemons are not started on nodes yet"),
+        ("--power-cap", options.power_cap is not None, "it changes the GPUs of this machine only"),
         ("--fence", bool(options.fence), "the PyTorch and the kernel of nodes are not looked at yet"),
         ("--devices slots:", options.devices.startswith("slots:"), "slots are those of one machine"),
     ):

@@ -186,6 +186,29 @@ def limit_memory(pool: DevicePool, options: RunOptions) -> None:
     pool.fence = DmemFence(regions(buses))
 
 
+def cap_power(pool: DevicePool, options: RunOptions, settings: Settings, *, check_only: bool = False) -> None:
+    """Limit the power of the run's GPUs as `--power-cap` says; raise UsageError if that is impossible."""
+    if options.power_cap is None:
+        return
+    from scheduler.devices.power_cap import PowerCaps
+    from scheduler.store.machine.lease_directory import find_directory
+
+    mine = {device.key for device in pool.discover()}
+    gpus = pool.gpus.node().gpus if pool.gpus is not None else ()
+    cards = {gpu.parent or gpu.uuid: f"GPU {gpu.index}" for gpu in gpus if gpu.uuid in mine}
+    if not cards:
+        raise UsageError("--power-cap: this run has no GPU: leave it out")
+    named = [(label, uuid) for uuid, label in cards.items()]
+    caps = PowerCaps(find_directory(settings.leases or None), options.power_cap, os.environ)
+    try:
+        caps.check(named)
+        if not check_only:
+            caps.set(named)
+            pool.power = caps
+    except DeviceError as exc:
+        raise UsageError(f"--power-cap: {exc}") from exc
+
+
 def offered(may: AllowedGpus, node: Sequence[InstalledGpu]) -> AllowedGpus:
     """Return the GPUs that the site's rules offer to schedulers."""
     from scheduler.devices.gpu.allocation import AllowedGpus

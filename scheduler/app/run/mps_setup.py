@@ -19,6 +19,7 @@ from scheduler.devices.mps.daemon_discovery import (
 )
 from scheduler.devices.mps.sharing import MpsGpu, MpsSharing
 from scheduler.devices.pool import DevicePool
+from scheduler.devices.power_cap import restore_left
 from scheduler.errors import DeviceError, UsageError
 from scheduler.runtime.settings import Settings
 from scheduler.runtime.users import user_name
@@ -68,7 +69,7 @@ def why_not(pool: DevicePool, settings: Settings, otherwise: str) -> str:
 
 
 def clean_left(settings: Settings, pool: DevicePool | None = None) -> list[str]:
-    """End unused daemons of this user's killed schedulers; return a sentence about each."""
+    """End unused daemons of this user's killed schedulers, and restore power limits; return a sentence about each."""
     said = []
     for home in homes_left(find_directory(settings.leases or None), find_program(os.environ), os.environ):
         try:
@@ -76,6 +77,7 @@ def clean_left(settings: Settings, pool: DevicePool | None = None) -> list[str]:
                 said.append(f"an unused MPS daemon was ended ({home.root})")
         except (DeviceError, OSError) as exc:
             said.append(f"what is left of an MPS daemon in {home.root} could not be cleaned: {exc}")
+    said += restore_left(find_directory(settings.leases or None), os.environ)
     if pool is not None:
         pool.notes += said
     return said

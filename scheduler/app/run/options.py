@@ -48,6 +48,8 @@ class RunOptions:
     mps_exclusive: bool = False
     fence: str = ""
     """torch or dmem: how GPU memory is limited outside of MPS; empty: not at all."""
+    power_cap: float | None = None
+    """The power limit of each GPU during the run, in watts."""
     preload: Sequence[str] = ()
     """The modules that an executor's calls find loaded."""
     path: Sequence[str] = ()
@@ -57,7 +59,7 @@ class RunOptions:
         """Return the options as JSON values, for the journal."""
         names = (
             "devices", "slots", "jobs", "max_per_device", "name", "learn_only", "keep_going", "max_failures", "plain",
-            "mps", "mps_fence", "mps_exclusive", "fence", "preload", "path",
+            "mps", "mps_fence", "mps_exclusive", "fence", "power_cap", "preload", "path",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
@@ -89,6 +91,16 @@ def mps_word(flag: str, said: object) -> str:
     if how is None:
         raise UsageError(f"{flag}: write on, off, auto or join, or nothing after --mps")
     return how
+
+
+def watts(said: str | None) -> float | None:
+    """Return the value of `--power-cap`, such as 250W; raise UsageError for anything else."""
+    if said is None:
+        return None
+    number = said.strip().upper().removesuffix("W").strip()
+    if not number.replace(".", "", 1).isdecimal() or not float(number):
+        raise UsageError(f"--power-cap {said}: write watts, such as 250W")
+    return float(number)
 
 
 def fence_word(said: str, mps: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scheduler.app.observe.run_facts import places
 from scheduler.app.queue.parent_runs import ParentRuns
 from scheduler.app.run.admission import checker, launcher_screen
-from scheduler.app.run.devices import find_devices, limit_memory
+from scheduler.app.run.devices import cap_power, find_devices, limit_memory
 from scheduler.app.run.options import ResumeOptions, RunOptions, rules
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.shell_context import ShellContext, keep_shell, shell_of_resumed_run
@@ -103,6 +103,7 @@ def _find_devices(info: RunInfo, options: RunOptions, settings: Settings, shell:
     try:
         limit_memory(pool, options)
         use_mps(pool, options, settings)
+        cap_power(pool, options, settings)
     except BaseException:
         pool.close()
         raise

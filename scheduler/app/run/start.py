@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from scheduler.app.observe.run_facts import places
 from scheduler.app.queue.parent_runs import ParentRuns
 from scheduler.app.run.admission import Screen, check_sequential, checker, launcher_screen
-from scheduler.app.run.devices import check_slots, find_run_devices, limit_memory
+from scheduler.app.run.devices import cap_power, check_slots, find_run_devices, limit_memory
 from scheduler.app.run.options import RunOptions, ranked, rules
 from scheduler.app.run.previous_runs import PreviousRuns, RerunOptions
 from scheduler.app.run.run_loop import open_leases
@@ -126,7 +126,7 @@ def _accept(
         store.what = listing.what
         rows = previous.noting(batches(listing.rows, settings.num), listing.form)
         submitted = store.accept(listing.form, rows, check, final_facts, previous)
-        _start_mps(mps and (bool(submitted) or listing.is_open), pool, options, settings)
+        _set_up(pool, options, settings, mps=mps, wanted=bool(submitted) or listing.is_open)
     except BaseException:
         store.discard()
         raise
@@ -156,8 +156,13 @@ def _new_store(settings: Settings, shell: ShellContext) -> SqliteRunStore:
     return store
 
 
-def _start_mps(wanted: bool, pool: RunDevices, options: RunOptions, settings: Settings) -> None:
-    if wanted:
+def _set_up(pool: RunDevices, options: RunOptions, settings: Settings, *, mps: bool, wanted: bool) -> None:
+    """Change the GPUs as the options say, once every row has been checked."""
+    from scheduler.devices.pool import DevicePool
+
+    if wanted and isinstance(pool, DevicePool):
+        cap_power(pool, options, settings)
+    if wanted and mps:
         use_mps(pool, options, settings)
 
 
@@ -199,6 +204,7 @@ def _could_use_mps(pool: RunDevices, options: RunOptions, settings: Settings) ->
 
     limit_memory(pool, options)
     clean_left(settings, pool)
+    cap_power(pool, options, settings, check_only=True)
     return could_share(pool, options, settings)
 
 

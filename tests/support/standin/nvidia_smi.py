@@ -1,4 +1,5 @@
-"""A stand-in for nvidia-smi: `-i UUID -c MODE` sets the compute mode of a stand-in GPU, without `-c` it is told.
+"""A stand-in for nvidia-smi: `-i UUID -c MODE` sets the compute mode of a stand-in GPU, without `-c` it is told;
+`-pl WATTS` sets its power limit, 300 W at first, and `--query-gpu=power.limit,…` tells it.
 
 Where a file `deaf` lies beside STANDIN_GPUS it says that it did, and does nothing.
 """
@@ -31,6 +32,20 @@ def main(argv: list[str]) -> int:
             with open(remembered, "w") as file:
                 file.write(str(mode))
         print(f"Set compute mode to {argv[argv.index('-c') + 1]} for GPU {device}.")
+        return 0
+    limit = os.path.join(folder, f"power{device}")
+    if "-pl" in argv:
+        if not os.path.exists(os.path.join(folder, "deaf")):
+            with open(limit, "w") as file:
+                file.write(argv[argv.index("-pl") + 1])
+        print("All done.")
+        return 0
+    if any("power.limit" in word for word in argv):
+        now = "300"
+        if os.path.exists(limit):
+            with open(limit) as file:
+                now = file.read()
+        print(f"{now}, 100.00, 350.00")
         return 0
     mode = 0
     if os.path.exists(remembered):

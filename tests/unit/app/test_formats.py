@@ -27,6 +27,7 @@ def test_options_of_a_run_survive_the_journal() -> None:
         plain=True,
         mps="on",
         fence="torch",
+        power_cap=250.0,
         preload=["torch"],
         path=["/site"],
     )
@@ -34,7 +35,7 @@ def test_options_of_a_run_survive_the_journal() -> None:
     assert data == {
         "devices": "0-1", "slots": 2, "jobs": 3, "max_per_device": 4, "name": "n", "learn_only": True,
         "keep_going": False, "max_failures": 5, "plain": True, "mps": "on", "mps_fence": True, "mps_exclusive": False,
-        "fence": "torch", "preload": ["torch"], "path": ["/site"],
+        "fence": "torch", "power_cap": 250.0, "preload": ["torch"], "path": ["/site"],
     }  # fmt: skip
     assert RunOptions.from_dict(json.loads(json.dumps(data))) == options
 
