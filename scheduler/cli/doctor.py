@@ -6,6 +6,7 @@ import sys
 from shutil import get_terminal_size
 
 from scheduler import __version__
+from scheduler.cli.flags import add_on
 from scheduler.cli.parsing import Parser, settings_from, show
 from scheduler.ui.terminal.sink import hint
 
@@ -24,6 +25,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--clean", action="store_true", help="first end unused MPS daemons that your killed schedulers left"
     )
+    add_on(parser)
     args = parser.parse_args(argv)
     if args.clean:
         from scheduler.app.run.mps_setup import clean_left
@@ -32,7 +34,7 @@ def main(argv: list[str]) -> int:
             hint(sentence) if args.json else sys.stdout.write(f"{sentence}\n")
     from scheduler.app.doctor.checks import examine
 
-    page = examine({"state": args.state}, __version__)
+    page = examine({"state": args.state, "on": args.on}, __version__)
     width = min(WIDEST, max(NARROWEST, get_terminal_size((WIDEST, 24)).columns))
     show(page.lines(width), page.to_dict(), as_json=args.json)
     return page.exit_code

@@ -41,9 +41,14 @@ class Form(Generic[T]):
     def from_dict(self, data: Mapping[str, Any]) -> T:
         """Return the value that `to_dict` wrote."""
         return self._cls(**{
-            name: self._parts[name].from_dict(field) if name in self._parts and field is not None else field
+            name: self._parts[name].from_dict(field) if name in self._parts and field is not None else _plain(field)
             for name, field in data.items()
         })  # fmt: skip
+
+
+def _plain(field: Any) -> Any:
+    """Return a field as values have it: JSON has lists in the place of tuples."""
+    return tuple(field) if isinstance(field, list) else field
 
 
 class _Read:
@@ -85,17 +90,17 @@ def _call(data: Sequence[Any]) -> tuple[str, int, int]:
     return str(run), int(task), int(attempt)
 
 
-TUPLE, _ROWS = _Read(tuple), _Read(_tuples)
+_ROWS = _Read(_tuples)
 OFFER = Form(RoomOffer)
 CALL = Form(RoomCall, attempts=Many(_Read(_call)))
-DEVICE = Form(Device, cards=TUPLE)
+DEVICE = Form(Device)
 BUDGET = Form(DeviceBudget, device=DEVICE, unmanaged=Many(Form(UnmanagedUse)), strayed=_ROWS)
 LEASE = Form(Lease, offer=OFFER)
-TICKET = Form(WaitTicket, devices=TUPLE, gpus=TUPLE, bare=TUPLE, call=CALL)
+TICKET = Form(WaitTicket, call=CALL)
 WAITER = Form(Waiter, ticket=TICKET)
-SAMPLE = Form(Sample, absent=TUPLE, readings=_ROWS)
-WATCHED = Form(Watched, files=TUPLE)
-LAUNCH = Form(Launch, purpose=_Read(Purpose), argv=TUPLE, warn=Form(Warn), ending=TUPLE)
+SAMPLE = Form(Sample, readings=_ROWS)
+WATCHED = Form(Watched)
+LAUNCH = Form(Launch, purpose=_Read(Purpose), warn=Form(Warn))
 
 
 def event_to_dict(event: Event) -> list[Any]:

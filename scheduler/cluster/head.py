@@ -59,7 +59,7 @@ class NodeFacts:
         return self.machine, self.host
 
 
-FACTS = forms.Form(NodeFacts, budgets=forms.Many(forms.BUDGET), notes=forms.TUPLE)
+FACTS = forms.Form(NodeFacts, budgets=forms.Many(forms.BUDGET))
 
 
 class Node:
@@ -139,7 +139,7 @@ class Nodes:
             "report": _take_report,
             "event": lambda node, said: self._hear_event(node, forms.event_from_dict(said)),
             "sample": lambda node, said: self._news.append(forms.SAMPLE.from_dict(said)),
-            "file": lambda node, said: self._write(said),
+            "file": self._write,
             "took": self._hear_took,
             "lacks": self._hear_lacks,
             "trouble": lambda node, said: self._sentences.append(f"{node.name}: {said}"),
@@ -333,12 +333,16 @@ class Nodes:
             self.environments.pop(key, None)
             self._news.append(event)
 
-    def _write(self, said: Sequence[Any]) -> None:
+    def _write(self, node: Node, said: Sequence[Any]) -> None:
+        """Write a piece of a file of an attempt that is expected there."""
         assert self._places is not None
+        task, attempt, name, at, text = said
+        if (task, attempt) not in node.living:
+            return
         try:
-            mirror.write(self._places, *said)
+            mirror.write(self._places, task, attempt, name, at, text)
         except OSError as exc:
-            self._sentences.append(f"the output of task {said[0]} cannot be copied from its node: {exc.strerror}")
+            self._sentences.append(f"the output of task {task} cannot be copied from {node.name}: {exc.strerror}")
 
     # ---- orders ----
 

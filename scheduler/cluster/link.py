@@ -23,12 +23,11 @@ KINDS = (SSH, LOCAL)
 NEXT = ("ray", "slurm")
 """Kinds that are planned."""
 SSH_OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=3", "-o", "ServerAliveInterval=5")
-_REMOTE = """\
-p={python}
-if [ -x "$p" ]; then cd / && exec "$p" -m {module}; fi
-p=$(command -v scheduler) && p=$(sed -n '1s/^#!//p' "$p") && [ -x "$p" ] && cd / && exec "$p" -m {module}
-echo 'there is no {python}, and no scheduler on PATH' >&2; exit 127
-"""
+_REMOTE = (
+    'p={python}; if [ -x "$p" ]; then cd / && exec "$p" -m {module}; fi; '
+    'p=$(command -v scheduler) && p=$(sed -n "1s/^#.//p" "$p") && [ -x "$p" ] && cd / && exec "$p" -m {module}; '
+    "echo no {python} there, and no scheduler on PATH >&2; exit 127"
+)
 """Starts the agent with the head's interpreter, or with that of the `scheduler` on the node's PATH."""
 _LONGEST_WORDS = 4096
 _IN_MESSAGES = tuple(PACKAGE / "core" / name for name in ("events.py", "leases.py", "model.py", "ports.py"))

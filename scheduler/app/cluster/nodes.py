@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from scheduler.app.run.options import this_python
 from scheduler.cluster.devices import ClusterDevices, ClusterWatcher
 from scheduler.cluster.engine import ClusterEngine, ClusterLeases
 from scheduler.cluster.forms import DEVICE
-from scheduler.cluster.head import Nodes
+from scheduler.cluster.head import Node, Nodes
 from scheduler.cluster.link import code_digest, read_nodes
 from scheduler.core.model import Device, Placement
 from scheduler.errors import DeviceError, UsageError
@@ -34,6 +35,7 @@ def check(options: RunOptions, settings: Settings) -> None:
         ("--mps", options.mps != "off", "its daemons are not started on nodes yet"),
         ("--power-cap", options.power_cap is not None, "it changes the GPUs of this machine only"),
         ("--fence", bool(options.fence), "the PyTorch and the kernel of nodes are not looked at yet"),
+        ("--fence", bool(options.fence), "its limits are not set on nodes yet"),
         ("--devices slots:", options.devices.startswith("slots:"), "slots are those of one machine"),
     ):
         if given:
@@ -45,14 +47,7 @@ def connect(
 ) -> ClusterDevices:
     """Greet the nodes that the options name. Raise DeviceError if none can be used, unless some are `known`."""
     check(options, settings)
-    hello = {
-        "code": code_digest(),
-        "devices": options.devices,
-        "python": python or this_python(settings),
-        "settings": {name: getattr(settings, name) for name in READERS if name not in NODES_OWN},
-        "environ": dict(environ),
-    }
-    nodes = Nodes(read_nodes(settings.on.split()), hello)
+    nodes = _nodes(options.devices, settings, environ, python or this_python(settings))
     try:
         nodes.connect()
     except DeviceError as exc:
@@ -60,6 +55,28 @@ def connect(
             nodes.close(over=False)
             raise UsageError(str(exc)) from exc
     return ClusterDevices(nodes, known)
+
+
+def _nodes(devices: str, settings: Settings, environ: Mapping[str, str], python: str) -> Nodes:
+    hello = {
+        "code": code_digest(),
+        "devices": devices,
+        "python": python,
+        "settings": {name: getattr(settings, name) for name in READERS if name not in NODES_OWN},
+        "environ": dict(environ),
+    }
+    return Nodes(read_nodes(settings.on.split()), hello)
+
+
+def survey(settings: Settings, environ: Mapping[str, str]) -> list[Node]:
+    """Return the nodes that the settings name, each with its facts or with why it cannot be used."""
+    nodes = _nodes("auto", settings, environ, this_python(settings))
+    try:
+        with contextlib.suppress(DeviceError):  # each says why
+            nodes.connect()
+        return [*nodes.nodes.values()]
+    finally:
+        nodes.close(over=False)
 
 
 def known_devices(meta: Mapping[str, str]) -> list[Device]:

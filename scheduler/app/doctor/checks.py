@@ -9,6 +9,7 @@ from typing import Any
 
 from scheduler.app.doctor import files, gpus, host
 from scheduler.app.doctor.fences import fences
+from scheduler.app.doctor.nodes import nodes
 from scheduler.app.observe.run_facts import places
 from scheduler.app.run.options import this_python
 from scheduler.devices.host import cgroups
@@ -104,6 +105,14 @@ def _fences(patient: Patient) -> Sequence[Any]:
     return (this_python(patient.settings) if buses else "", buses)
 
 
+def _nodes(patient: Patient) -> Sequence[Any]:
+    if not patient.settings.on:
+        return ((),)
+    from scheduler.app.cluster.nodes import survey  # most machines are alone
+
+    return (survey(patient.settings, os.environ),)
+
+
 def _kernel_kills(_: Patient) -> Sequence[Any]:
     return environment.cgroup_version(), environment.counts_kills(), oom_kills()
 
@@ -135,6 +144,7 @@ CHECKS = (
     Check("files", "leases", lambda patient: (patient.leases,), files.leases),
     Check("files", "reservations", lambda patient: ([*living(patient.leases)], patient.label), files.reservations),
     Check("files", "machine", lambda _: (os.environ,), files.site),
+    Check("environment", "nodes", _nodes, nodes),
     Check("settings", "settings", lambda patient: (patient.settings, patient.trouble), files.settings_used),
 )
 """All checks, in the order of the page; the first group has the host's name."""

@@ -148,8 +148,9 @@ def test_the_second_interrupt_stops_the_tasks_on_all_nodes(labs: Callable[..., L
     lab.once(4, 60)
     with lab.going("run", "jobs.csv", *lab.on, "--plain", code=130) as run:
         wait_until(lambda: len(lab.told("begin")) == 4, 20)
+        before = len(lab.log().splitlines())
         run.send_signal(signal.SIGINT)
-        wait_until(lambda: "start nothing" in lab.log() or "finish" in lab.log(), 10)
+        wait_until(lambda: len(lab.log().splitlines()) > before, 10)
         run.send_signal(signal.SIGINT)
     assert {row["state"] for row in lab.tasks()} == {"interrupted"}
     for node in lab.nodes.values():
@@ -229,3 +230,11 @@ def test_the_tasks_of_a_node_that_is_given_up_start_again_on_the_others(labs: Ca
         assert "2 tasks of it start again" in lab.call("devices", "give-up", "n1", code=0).stdout
     assert [row["state"] for row in lab.tasks()] == ["succeeded"] * 6
     assert {line.split()[1] for line in lab.told("end")} == {"n2"}
+
+
+def test_doctor_says_of_each_node_whether_it_can_be_used(labs: Callable[..., Lab]) -> None:
+    lab = labs("n1")
+    said = lab.call("doctor", "--on", "ssh:n1,nowhere", code=1).stdout
+    assert re.search(r"ok +n1 +2 GPUs \(NVIDIA Stand-in 24GB\), .* RAM, host n1", said)
+    assert re.search(r"!! +nowhere +ssh: Could not resolve hostname nowhere", said)
+    assert "runs use this machine alone" in lab.call("doctor").stdout

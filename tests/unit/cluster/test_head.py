@@ -96,3 +96,14 @@ def test_two_names_of_one_machine_are_refused(nodes: Callable[..., Nodes]) -> No
 def test_a_word_for_nodes_that_makes_no_sense_is_refused(said: str) -> None:
     with pytest.raises(UsageError, match="--on"):
         read_nodes([said])
+
+
+def test_a_file_of_an_attempt_that_is_not_expected_there_is_not_written(
+    nodes: Callable[..., Nodes], tmp_path: Path
+) -> None:
+    piece = {"file": ["../../x", 1, "log", 0, "eA=="]}
+    made = nodes(n1=program(after_join=[piece, {"file": [2, 1, "log", 0, "eA=="]}, {"report": REPORT}]))
+    made.connect()
+    made.join(RunPaths(tmp_path / "run", 1), {})
+    wait_until(lambda: made.collect() or made.nodes["n1"].view, 10)
+    assert not list(tmp_path.rglob("*.log"))
