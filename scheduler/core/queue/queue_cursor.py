@@ -94,7 +94,7 @@ class QueueCursor:
             first = self._followers[0]
             if not self._pass_heads(bisect_left(self._heads, first, self._at), bytes_, except_above, forced):
                 return
-            if self._at < forced or not _first_to_look_at(
+            if self._at <= forced or not _first_to_look_at(
                 [self._same[first[1]]], bytes_, except_above, self._unknown_fits
             ):
                 return

@@ -297,6 +297,17 @@ def bypassed(b: Brain) -> dict[int, int]:
     return {task: b.wait_queue.bypassed(task) for task in ordered(b)}
 
 
+def test_a_follower_behind_the_last_head_that_was_bypassed_too_often_is_not_passed_over() -> None:
+    large, small = tasks(1, "8GiB"), tasks(1, "1GiB")
+    walk = brain(large + small + large).wait_queue.walk()
+    assert walk.front() == 1
+    walk.keep(8.0, 0.0)
+    walk.take()
+    assert walk.front(bytes_=1.0, except_above=100.0, forced=2) == 2
+    walk.skip()
+    assert walk.front(bytes_=1.0, except_above=100.0, forced=2) == 3
+
+
 # ---- against a model that counts by hand ----
 
 
