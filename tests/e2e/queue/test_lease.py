@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.faults import fault
 from tests.support.killing import Home, Started, kill
 from tests.support.waiting import wait_until
 
@@ -165,6 +166,7 @@ class TestCommand:
             (home.root / "go").touch()
             assert process.wait(20) == 0
 
+    @fault(143)
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
     def test_a_lease_whose_process_ends_while_it_waits_is_cancelled(self, home: Home, number: int) -> None:
         large = most_of_the_memory()
@@ -204,6 +206,7 @@ def reads(fd: int, words: bytes) -> bytes:
 
 
 class TestEnd:
+    @fault(143)
     def test_a_killed_process_has_no_lease_any_more_and_its_peak_is_learned(self, home: Home) -> None:
         with python(home, HOLDING) as process:
             held(home)
@@ -235,6 +238,7 @@ class TestEnd:
             assert process.wait(30) == -signal.SIGTERM
         assert wait_until(lambda: states(home) == ["timeout"], 10)
 
+    @fault(143)
     def test_a_command_whose_holder_is_killed_is_stopped(self, home: Home) -> None:
         with home.start("lease", "--memory", "9MiB", "--", "sh", "-c", "touch held; sleep 600") as process:
             wait_until((home.root / "held").exists, 30)
@@ -243,6 +247,7 @@ class TestEnd:
             assert process.wait(20) == 128 + signal.SIGTERM
         assert wait_until(lambda: states(home) == ["failed"], 10), "it is not tried again"
 
+    @fault(143)
     def test_a_lease_outlives_the_scheduler_of_the_queue(self, home: Home) -> None:
         with python(home, HOLDING) as process:
             held(home)

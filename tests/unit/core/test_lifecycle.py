@@ -109,6 +109,11 @@ class TestEnding:
         seen = [states(tell(b, run(1, "oom", attempt=attempt)))[1] for attempt in (1, 2, 3, 4)]
         assert seen == ["waiting", "waiting", "waiting", "oom"]
 
+    @pytest.mark.parametrize(("outcome", "state"), [("oom", "oom"), ("lost", "failed"), ("unstarted", "waiting")])
+    def test_a_lease_is_not_taken_again_once_its_process_had_it(self, outcome: str, state: str) -> None:
+        b = brain(tasks(1, guest="12:4026531836.5:ab"))
+        assert states(tell(b, run(1, outcome))) == {1: state}
+
     def test_three_losses_in_a_row_fail_a_task(self) -> None:
         b = brain(tasks(1, retries=9))
         seen = [states(tell(b, run(1, "lost", attempt=attempt)))[1] for attempt in (1, 2, 3)]
