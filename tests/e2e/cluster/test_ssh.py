@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import killing
+from tests.support.faults import fault
 from tests.support.standin.box import TRAIN, build
 from tests.support.standin.nodes import MISSING, Lab, can_be_made
 from tests.support.waiting import wait_until
@@ -47,6 +48,7 @@ def test_the_tasks_of_a_list_run_once_each_on_all_nodes_and_nothing_stays_there(
         assert not [path for path in (node.state / "guests").rglob("*") if path.is_file()]
 
 
+@fault(190)
 def test_the_tasks_of_a_node_run_on_while_its_agent_is_killed(labs: Callable[..., Lab]) -> None:
     lab = labs("n1", "n2")
     lab.once(12, 1.0)
@@ -58,6 +60,7 @@ def test_the_tasks_of_a_node_run_on_while_its_agent_is_killed(labs: Callable[...
     assert "n1 has answered again" in lab.log()
 
 
+@fault(192)
 def test_a_killed_head_is_resumed_and_every_task_ends_once(labs: Callable[..., Lab]) -> None:
     lab = labs("n1", "n2")
     lab.once(12, 1.0)
@@ -68,6 +71,7 @@ def test_a_killed_head_is_resumed_and_every_task_ends_once(labs: Callable[..., L
     lab.check_once(12)
 
 
+@fault(191)
 def test_a_node_whose_link_is_cut_is_left_out_until_it_answers_again(labs: Callable[..., Lab]) -> None:
     lab = labs("n1", "n2")
     lab.once(12, 1.0)
@@ -82,6 +86,7 @@ def test_a_node_whose_link_is_cut_is_left_out_until_it_answers_again(labs: Calla
     lab.check_once(12)
 
 
+@fault(192)
 def test_resume_goes_on_with_the_other_nodes_while_one_is_away(labs: Callable[..., Lab]) -> None:
     lab = labs("n1", "n2")
     lab.once(8, 1.0)
@@ -189,6 +194,7 @@ def test_the_commands_of_the_page_on_several_machines_work(labs: Callable[..., L
     lab.check_once(4)
 
 
+@fault(193)
 def test_tasks_of_a_machine_that_restarts_begin_again_and_are_not_blamed(labs: Callable[..., Lab]) -> None:
     lab = labs("n1")
     lab.once(2, 60)
@@ -218,6 +224,7 @@ def test_other_users_leases_on_a_node_hold_for_a_run_of_the_head(labs: Callable[
     assert node.box.ooms(0) == 0
 
 
+@fault(193)
 def test_the_tasks_of_a_node_that_is_given_up_start_again_on_the_others(labs: Callable[..., Lab]) -> None:
     lab = labs("n1", "n2")
     lab.once(6, 1.5)
