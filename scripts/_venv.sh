@@ -3,7 +3,7 @@
 #
 #   prepare ""     with what `scheduler` itself needs
 #   prepare dev    with the tools for checking and testing as well
-#   prepare_plugins    after it: with the tools that plugins/ is for, as far as they install here
+#   prepare_plugins    after it: with Ray and the tools that plugins/ is for, as far as they install here
 #
 # Afterwards $python is its interpreter and $root the project; the caller's directory and environment are as they
 # were. When nothing has changed it costs a few milliseconds and starts no Python: a stamp says what was installed.
@@ -29,18 +29,19 @@ prepare() {
 
 prepare_plugins() {
     local mark now sweeper=$venv/sweeper
-    now=$(sha256sum <"$root/plugins/pyproject.toml") mark=$venv/.plugins
+    now=$(cat "$root"/{,plugins/}pyproject.toml | sha256sum) mark=$venv/.plugins
     [[ -r $mark && $(<"$mark") == "$now" ]] && return
-    say "installing the tools that plugins/ is for into $venv"
+    say "installing Ray, and the tools that plugins/ is for, into $venv"
     rm -rf "$sweeper"
-    if install_extra test && install_extra test-sweeper --no-deps --target "$sweeper"; then
+    if install_extra plugins/ test && install_extra plugins/ test-sweeper --no-deps --target "$sweeper" &&
+        install_extra "" ray; then
         printf '%s' "$now" >"$mark"
     else
         say "not all of them could be installed (see $log): the tests of those that are missing are skipped"
     fi
 }
 
-# The requirements of an extra of plugins/, but not its distribution: the tests take that from the checkout.
+# The requirements of an extra of a folder's distribution, but not this itself: the tests take it from the checkout.
 install_extra() {
     local wanted
     mapfile -t wanted < <("$python" -c '
@@ -48,8 +49,8 @@ import sys, tomllib
 with open(sys.argv[1], "rb") as file:
     project = tomllib.load(file)["project"]
 sys.stdout.writelines(f"{one}\n" for one in project["optional-dependencies"][sys.argv[2]])' \
-        "$root/plugins/pyproject.toml" "$1")
-    "$python" -I -m pip install -q --disable-pip-version-check --retries 2 "${@:2}" "${wanted[@]}" >>"$log" 2>&1
+        "$root/${1}pyproject.toml" "$2")
+    "$python" -I -m pip install -q --disable-pip-version-check --retries 2 "${@:3}" "${wanted[@]}" >>"$log" 2>&1
 }
 
 say() { printf '%s\n' "$*" >&2; }

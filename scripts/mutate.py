@@ -41,6 +41,8 @@ EXTRA, TIMES = 60.0, 4.0
 """A mutated test has so many seconds, and so many times what it takes unmutated, before it counts as failed."""
 PATIENCE = 900.0
 """Seconds that the tests of one file may take unmutated."""
+CORE_PATIENCE = 3600.0
+"""Seconds that all tests of the core may take unmutated, while they are traced."""
 LEFT_OUT = (".git", ".venv*", ".*_cache", ".hypothesis", ".peers", "__pycache__", "site", "build", "dist", "*.egg-info")
 """Names that are not copied."""
 CORE_TESTS = ("unit/core",)
@@ -212,7 +214,9 @@ def judge(copy: Copy, mutation: Mutation | Mutant, known: Sequence[Outcome]) -> 
 
 def traced(copy: Copy) -> tuple[list[Outcome], list[tuple[str, list[tuple[str, int]]]]]:
     """Run the tests of the core unmutated; return their outcomes, and which functions of the core each enters."""
-    outcomes = copy.run(CORE_TESTS, PATIENCE, "-p", "scripts.calls") or []
+    outcomes = copy.run(CORE_TESTS, CORE_PATIENCE, "-p", "scripts.calls")
+    if outcomes is None:
+        raise Unusable(f"the traced tests of the core took over {CORE_PATIENCE:.0f} s: run this on a quieter machine")
     lines = copy.calls.read_text(encoding="utf-8").splitlines() if copy.calls.exists() else []
     return outcomes, [(name, [(file, line) for file, line in functions]) for name, functions in map(json.loads, lines)]
 

@@ -75,8 +75,9 @@ SETTINGS = {
     "my_columns": SettingFlag("COLUMNS", "columns of your own whose names look like misspelled task fields"),
     "on": SettingFlag(
         "NODES",
-        "run on other machines: ssh:HOST,HOST,... over ssh, local for this one; several: once for each (default: this "
-        "machine)",
+        "run on other machines: ssh:HOST,HOST,... over ssh, slurm for the nodes of this allocation, ray or "
+        "ray://HOST:PORT for those of a Ray cluster, local for this one; several: once for each (default: this one "
+        "alone)",
     ),
     "memory_args": SettingFlag("ARGUMENTS", "arguments that determine a script's memory; all others do not"),
     "ignore_args": SettingFlag("ARGUMENTS", "arguments that do not change a script's memory"),
@@ -152,14 +153,22 @@ class _Joined(argparse.Action):
     """An option that may be given several times; its values become one text, with a blank between them."""
 
     def __call__(self, parser: object, namespace: object, values: object, option_string: str | None = None) -> None:
-        """Add a value."""
-        before = getattr(namespace, self.dest)
-        setattr(namespace, self.dest, f"{before} {values}" if before else values)
+        """Add a value, or the constant of an option without one."""
+        before, added = getattr(namespace, self.dest), self.const or values
+        setattr(namespace, self.dest, f"{before} {added}" if before else added)
 
 
 def add_on(group: argparse._ActionsContainer) -> None:
-    """Add `--on`."""
+    """Add `--on` and `--on-insecure`."""
     group.add_argument("--on", action=_Joined, metavar=SETTINGS["on"].metavar, help=SETTINGS["on"].help)
+    group.add_argument(
+        "--on-insecure",
+        dest="on",
+        action=_Joined,
+        nargs=0,
+        const="insecure",
+        help="use a Ray cluster that takes orders from anyone who reaches it",
+    )
 
 
 def add_mps(group: argparse._ActionsContainer) -> None:

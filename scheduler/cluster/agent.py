@@ -136,8 +136,8 @@ class Agent:
             "echo": lambda _: None,
         }  # fmt: skip
 
-    def run(self) -> None:
-        """Serve the head until it is gone, then stay until the attempts here are over."""
+    def run(self) -> bool:
+        """Serve the head until it is gone; return whether the run is over."""
         self._report()
         try:
             while not self._channel.ended and not self._finished:
@@ -147,12 +147,9 @@ class Agent:
         self._let_go()
         if self._finished:
             self._guest.remove()
-            return
-        while self._living:
-            for happening in self._guest.engine.collect():
-                if isinstance(happening, Exited):
-                    self._living.pop((happening.task, happening.attempt), None)
-            time.sleep(MISSING)
+        else:
+            self._guest.close()
+        return self._finished
 
     def serve(self) -> None:
         """Obey the orders that have arrived, and tell what is new; wait for at most LOOK seconds."""

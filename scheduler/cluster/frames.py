@@ -98,6 +98,10 @@ class Channel:
             raise BadFrame("a line without an end")
         return [_parsed(line) for line in lines if line]
 
+    def end(self) -> None:
+        """Take in nothing more."""
+        self.ended = True
+
     def close(self) -> None:
         """Stop waiting; the descriptors are the caller's."""
         self.ended = True

@@ -12,6 +12,7 @@ from typing import Any
 from scheduler.cluster import forms, mirror
 from scheduler.cluster.frames import Message
 from scheduler.cluster.link import LOCAL, NodeLink, NodeName
+from scheduler.cluster.node_sources import NodeSources
 from scheduler.core.attempts.launch_spec import TaskPaths
 from scheduler.core.events import Exited, Started
 from scheduler.core.leases import HeldLease, Lease
@@ -119,11 +120,12 @@ class Node:
 class Nodes:
     """All nodes of a run, as one source of events."""
 
-    def __init__(self, named: Sequence[NodeName], hello: Mapping[str, Any]) -> None:
+    def __init__(self, sources: NodeSources, hello: Mapping[str, Any]) -> None:
         """Prepare the nodes; `hello` is what each agent is told first."""
+        self._sources = sources
         self._hello = dict(hello)
         self._join: dict[str, Any] | None = None
-        self.nodes = {one.name: Node(one) for one in named}
+        self.nodes: dict[str, Node] = {}
         self.environments: dict[Key, tuple[Mapping[str, str | None], Mapping[str, str | None], Sequence[int]]] = {}
         """The variables that the nodes gave to what they took, plain and for programs that read numbers."""
         self._where: dict[Key, Node] = {}
@@ -150,7 +152,9 @@ class Nodes:
     # ---- before the run ----
 
     def connect(self) -> None:
-        """Greet all nodes at once. Raise DeviceError if none answers."""
+        """Greet all nodes at once. Raise DeviceError if none answers, UsageError if a cluster cannot be used."""
+        self._sources.connect()
+        self._add_nodes()
         end = time.monotonic() + CONNECT
         for node in self.nodes.values():
             self._dial(node)
@@ -167,6 +171,11 @@ class Nodes:
         if not self.present():
             said = "; ".join(f"{node.name}: {node.why_away}" for node in self.nodes.values())
             raise DeviceError(f"no node can be used: {said}")
+
+    def _add_nodes(self) -> None:
+        self._sources.look()
+        for named in self._sources.names():
+            self.nodes.setdefault(named.name, Node(named))
 
     def _refuse_twins(self) -> None:
         """Refuse two names of one machine."""
@@ -249,6 +258,7 @@ class Nodes:
 
     def collect(self) -> list[Happening]:
         """Return what happened on the nodes; look after the links."""
+        self._add_nodes()
         self._read_all()
         now = time.monotonic()
         for node in self.nodes.values():
@@ -435,6 +445,7 @@ class Nodes:
             if node.link is not None:
                 node.link.close(GOODBYE if over else 0.0)
                 node.link = None
+        self._sources.close()
         if not self._epoll.closed:
             self._epoll.close()
 

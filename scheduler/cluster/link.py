@@ -5,23 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Protocol
 
+from scheduler.cluster import slurm
 from scheduler.cluster.frames import BadFrame, Channel, Message
-from scheduler.errors import UsageError
+from scheduler.cluster.ray_cluster import RayCluster
 from scheduler.runtime.paths import COPIED, PACKAGE
 from scheduler.runtime.processes import start_link
 from scheduler.values import dataclass
 
 MODULE = "scheduler.app.cluster.agent"
-SSH, LOCAL = "ssh", "local"
-KINDS = (SSH, LOCAL)
-NEXT = ("ray", "slurm")
-"""Kinds that are planned."""
+SSH, SLURM, LOCAL = "ssh", "slurm", "local"
 SSH_OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=3", "-o", "ServerAliveInterval=5")
 _REMOTE = (
     'p={python}; if [ -x "$p" ]; then cd / && exec "$p" -m {module}; fi; '
@@ -41,14 +40,85 @@ class NodeName:
     kind: str
     name: str
     """Its name for users, with which the labels of its devices begin."""
+    cluster: RayCluster | None = None
+    """The cluster that has it, which carries links to it."""
+
+    def open(self) -> Transport:
+        """Start an agent there and what carries its input and output. Raise OSError."""
+        if self.cluster is not None:
+            return self.cluster.open(self.name, ["sh", "-c", _remote()])
+        return ProgramTransport(self.argv, tied=self.kind != SLURM)
 
     @property
     def argv(self) -> list[str]:
         """The command that starts an agent there and carries its input and output."""
         if self.kind == LOCAL:
             return [sys.executable, "-m", MODULE]
-        remote = _REMOTE.format(python=shlex.quote(sys.executable), module=MODULE)
-        return ["ssh", *SSH_OPTIONS, "--", self.name, f"exec sh -c {shlex.quote(remote)}"]
+        if self.kind == SLURM:
+            return slurm.step(self.name, _remote())
+        return ["ssh", *SSH_OPTIONS, "--", self.name, f"exec sh -c {shlex.quote(_remote())}"]
+
+
+def _remote() -> str:
+    return _REMOTE.format(python=shlex.quote(sys.executable), module=MODULE)
+
+
+class Transport(Protocol):
+    """A program or a connection that carries the bytes of a link."""
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The descriptors to read from and to write to."""
+
+    def why_ended(self) -> str:
+        """Return what was said when it ended, if anything was."""
+
+    def close(self, patience: float) -> None:
+        """End it, after `patience` seconds for the agent to end once its input has ended."""
+
+
+class ProgramTransport:
+    """A program that reaches a node, such as ssh, with its standard input and output.
+
+    A `tied` one dies with this process. srun must not: a helper of it would then cancel the step with all its tasks.
+    """
+
+    def __init__(self, argv: Sequence[str], *, tied: bool = True) -> None:
+        """Start the program; raise OSError if it cannot be started."""
+        self._errors = os.memfd_create("errors", os.MFD_CLOEXEC)
+        try:
+            self._child = start_link(argv, self._errors, tied=tied)
+        except OSError:
+            os.close(self._errors)
+            raise
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The descriptors to read from and to write to."""
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        return self._child.stdout.fileno(), self._child.stdin.fileno()
+
+    def why_ended(self) -> str:
+        """Return the last line that the program wrote to its standard error, or its exit code."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(0.5)
+        lines = os.pread(self._errors, _LONGEST_WORDS, max(0, os.fstat(self._errors).st_size - _LONGEST_WORDS))
+        words = lines.decode(errors="replace").strip().splitlines()
+        return words[-1].strip() if words else f"the link ended (exit {self._child.poll()})"
+
+    def close(self, patience: float) -> None:
+        """End the program, after `patience` seconds for it to end by itself once its input has ended."""
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                pipe.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(patience)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGKILL)  # srun together with its helper
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(0.2)
+        os.close(self._errors)
 
 
 def code_digest() -> str:
@@ -59,47 +129,13 @@ def code_digest() -> str:
     return found.hexdigest()
 
 
-def read_nodes(said: Sequence[str]) -> tuple[NodeName, ...]:
-    """Return the nodes that values of `--on` name. Raise UsageError."""
-    nodes: list[NodeName] = []
-    for word in said:
-        nodes += _read(word)
-    names = [node.name for node in nodes]
-    twice = next((name for name in names if names.count(name) > 1), "")
-    if twice:
-        raise UsageError(f"--on names {twice} twice: name each machine once")
-    return tuple(nodes)
-
-
-def _read(word: str) -> list[NodeName]:
-    kind, _, hosts = word.partition(":")
-    if kind in NEXT:
-        raise UsageError(f"--on {word}: {kind} is not supported yet; name the machines: --on ssh:HOST,HOST")
-    if kind not in KINDS or (kind == LOCAL and hosts):
-        raise UsageError(f"--on {word}: write ssh:HOST,HOST,... or local")
-    if kind == LOCAL:
-        return [NodeName(LOCAL, LOCAL)]
-    names = [name.strip() for name in hosts.split(",")]
-    for name in names:
-        if not name or name.startswith("-") or any(letter.isspace() or not letter.isprintable() for letter in name):
-            raise UsageError(f"--on {word}: {name!r} is no host: write ssh:HOST,HOST,...")
-    return [NodeName(SSH, name) for name in names]
-
-
 class NodeLink:
     """One connection to an agent. When it has ended, or is given up, a new one is made."""
 
     def __init__(self, node: NodeName) -> None:
-        """Start the program that reaches the node; raise OSError if it cannot be started."""
-        self._errors = os.memfd_create("errors", os.MFD_CLOEXEC)
-        try:
-            self._child = start_link(node.argv, self._errors)
-        except OSError:
-            os.close(self._errors)
-            raise
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._channel = Channel(self._child.stdout.fileno(), self._child.stdin.fileno())
+        """Start what reaches the node; raise OSError if it cannot be started."""
+        self._transport = node.open()
+        self._channel = Channel(*self._transport.ends)
         self._noise = ""
 
     def fileno(self) -> int:
@@ -125,22 +161,10 @@ class NodeLink:
             return []
 
     def why_ended(self) -> str:
-        """Return what the program said when it ended."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._child.wait(0.5)
-        lines = os.pread(self._errors, _LONGEST_WORDS, max(0, os.fstat(self._errors).st_size - _LONGEST_WORDS))
-        words = lines.decode(errors="replace").strip().splitlines()
-        return self._noise or (words[-1].strip() if words else f"the link ended (exit {self._child.poll()})")
+        """Return what was said when it ended."""
+        return self._noise or self._transport.why_ended()
 
     def close(self, patience: float = 0.0) -> None:
-        """End the program, after `patience` seconds for it to end by itself once its input has ended."""
+        """End it, after `patience` seconds for the agent to end by itself once its input has ended."""
         self._channel.close()
-        for pipe in (self._child.stdin, self._child.stdout):
-            if pipe is not None:
-                pipe.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._child.wait(patience)
-        self._child.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._child.wait(0.2)
-        os.close(self._errors)
+        self._transport.close(patience)

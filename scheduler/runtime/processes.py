@@ -60,13 +60,15 @@ def start_child(
     return _start(argv, env=env, pass_fds=pass_fds, stdin=subprocess.PIPE, stdout=subprocess.PIPE, prepare=prepare)
 
 
-def start_link(argv: Sequence[str], errors: int) -> Child:
+def start_link(argv: Sequence[str], errors: int, sock: socket.socket | None = None, *, tied: bool = True) -> Child:
     """Start the program that carries a link to a node, with pipes for its stdin and stdout, and stderr in a file.
 
-    The kernel kills it with the thread that starts it.
+    One that carries many links has a socket as its stdin instead. The kernel kills a `tied` one with the thread that
+    starts it.
     """
     pipe = subprocess.PIPE
-    return _start(argv, stdin=pipe, stdout=pipe, stderr=errors, prepare=_tie_to_parent())
+    given, out = (pipe, pipe) if sock is None else (sock.fileno(), errors)
+    return _start(argv, stdin=given, stdout=out, stderr=errors, prepare=_tie_to_parent() if tied else None)
 
 
 def _tie_to_parent(number: int = signal.SIGKILL) -> Callable[[], None]:

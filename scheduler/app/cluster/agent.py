@@ -32,6 +32,7 @@ from scheduler.runtime.processes import signal_one
 from scheduler.runtime.settings import READERS, Settings, read_settings
 from scheduler.runtime.shim import boot_id, hostname, machine_id, start_time
 from scheduler.store.run import run_code
+from scheduler.store.run.removal import claims
 from scheduler.store.run.run_code import RunCode
 from scheduler.values import replace
 
@@ -45,8 +46,12 @@ BOUND = (
     "SCHEDULER_STATE", "SCHEDULER_LEASES", "XDG_STATE_HOME", "LD_LIBRARY_PATH",
 )  # fmt: skip
 """Variables that mean something on one machine only: tasks have those of their node."""
-PATIENCE = 4.0
-"""Seconds for an earlier agent of the run to end when it is asked to."""
+PATIENCE = 8.0
+"""Seconds for an earlier agent of the run to let go when it is asked to; halfway it is killed."""
+BREATH = 0.5
+"""Seconds between two looks of an agent that only stays."""
+START = 3.0
+"""Seconds within which a shim that was ordered makes its claim."""
 
 
 def main() -> int:
@@ -97,11 +102,23 @@ def _serve(channel: Channel) -> None:
         return
     guest = RunPaths(places(settings).guest(join["token"]), 0)
     lock = _become_only_agent(guest)
+    signal.signal(signal.SIGTERM, lambda *_: channel.end())  # a newer agent asks
     try:
-        Agent(channel, _guest(guest, join, settings, environ, pool)).run()
-    finally:
+        over = Agent(channel, _guest(guest, join, settings, environ, pool)).run()
         _flush(channel)
+    finally:
         os.close(lock)
+    if not over:
+        _stay(guest)
+
+
+def _stay(guest: RunPaths) -> None:
+    """Wait until the run's shims here are over, without the lock: a step of Slurm ends with its first process."""
+    seen = time.monotonic()  # a shim that is being started has no claim yet
+    while time.monotonic() - seen < START:
+        time.sleep(BREATH)
+        if any(shim for _, _, _, shim in claims(guest)):
+            seen = time.monotonic()
 
 
 def _next(channel: Channel, name: str, patience: float, compare: Callable[[Any], None] | None = None) -> Any:
@@ -156,7 +173,7 @@ def _become_only_agent(guest: RunPaths) -> int:
         now = time.monotonic()
         if now >= end:
             raise StateError(f"another agent of this run lives there and does not end (process {_holder(fd)[0]})")
-        if now - asked >= PATIENCE / 4:
+        if now - asked >= PATIENCE / 2:
             number, asked = signal.SIGKILL if asked else signal.SIGTERM, now
             with contextlib.suppress(ProcessLookupError, ValueError):
                 signal_one(*_holder(fd), number)

@@ -13,7 +13,8 @@ from scheduler.cluster.devices import ClusterDevices, ClusterWatcher
 from scheduler.cluster.engine import ClusterEngine, ClusterLeases
 from scheduler.cluster.forms import DEVICE
 from scheduler.cluster.head import Node, Nodes
-from scheduler.cluster.link import code_digest, read_nodes
+from scheduler.cluster.link import code_digest
+from scheduler.cluster.node_sources import NodeSources
 from scheduler.core.model import Device, Placement
 from scheduler.errors import DeviceError, UsageError
 from scheduler.runtime.settings import READERS, Settings
@@ -30,7 +31,7 @@ NODES_OWN = ("state", "leases", "notify")
 
 def check(options: RunOptions, settings: Settings) -> None:
     """Refuse options that do not go with `--on`. Raise UsageError."""
-    read_nodes(settings.on.split())
+    NodeSources(settings.on.split())
     for flag, given, why in (
         ("--mps", options.mps != "off", "its daemons are not started on nodes yet"),
         ("--power-cap", options.power_cap is not None, "it changes the GPUs of this machine only"),
@@ -47,7 +48,7 @@ def connect(
 ) -> ClusterDevices:
     """Greet the nodes that the options name. Raise DeviceError if none can be used, unless some are `known`."""
     check(options, settings)
-    nodes = _nodes(options.devices, settings, environ, python or this_python(settings))
+    nodes = _nodes(options.devices, settings, environ, python or this_python(settings), known)
     try:
         nodes.connect()
     except DeviceError as exc:
@@ -57,7 +58,9 @@ def connect(
     return ClusterDevices(nodes, known)
 
 
-def _nodes(devices: str, settings: Settings, environ: Mapping[str, str], python: str) -> Nodes:
+def _nodes(
+    devices: str, settings: Settings, environ: Mapping[str, str], python: str, known: Sequence[Device] = ()
+) -> Nodes:
     hello = {
         "code": code_digest(),
         "devices": devices,
@@ -65,7 +68,8 @@ def _nodes(devices: str, settings: Settings, environ: Mapping[str, str], python:
         "settings": {name: getattr(settings, name) for name in READERS if name not in NODES_OWN},
         "environ": dict(environ),
     }
-    return Nodes(read_nodes(settings.on.split()), hello)
+    known_nodes = sorted({device.node for device in known})
+    return Nodes(NodeSources(settings.on.split(), known_nodes), hello)
 
 
 def survey(settings: Settings, environ: Mapping[str, str]) -> list[Node]:

@@ -79,6 +79,8 @@ class Node:
             "PATH": f"{Path(sys.executable).parent}:{_PATH}", "HOME": str(folder), "SCHEDULER_STATE": str(self.state),
             "SCHEDULER_LEASES": str(self.leases), "PYTHONPATH": str(killing.ROOT), **self.box.env,
         }  # fmt: skip
+        self.env = said
+        """The variables of a shell on the machine."""
         words = [f"{name}={text}" for name, text in said.items()]
         inside = shlex.join(["env", "-i", mark, *words, "sh", "-c"])
         (folder / "enter").write_text(f'exec nsenter -t "$(cat {folder}/pid)" -m -u -p -- {inside} "$1"\n')

@@ -12,7 +12,8 @@ import pytest
 
 from scheduler.cluster import forms, head
 from scheduler.cluster.head import FACTS, NodeFacts, Nodes
-from scheduler.cluster.link import LOCAL, NodeName, read_nodes
+from scheduler.cluster.link import NodeName
+from scheduler.cluster.node_sources import NodeSources
 from scheduler.core.events import Exited
 from scheduler.core.model import HOST, Device, DeviceBudget, EstimateSource, Outcome, Placement, Purpose
 from scheduler.errors import UsageError
@@ -51,7 +52,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Nodes]]:
 
     def make(**programs: list[str]) -> Nodes:
         monkeypatch.setattr(NodeName, "argv", property(lambda self: programs[self.name]))
-        made.append(Nodes([NodeName(LOCAL, name) for name in programs], {}))
+        made.append(Nodes(NodeSources([f"ssh:{','.join(programs)}"]), {}))
         return made[-1]
 
     yield make
@@ -92,10 +93,10 @@ def test_two_names_of_one_machine_are_refused(nodes: Callable[..., Nodes]) -> No
         made.connect()
 
 
-@pytest.mark.parametrize("said", ["slurm", "ssh:", "ssh:a,", "ssh:a b", "local:x", "gpu1"])
+@pytest.mark.parametrize("said", ["ray:1", "ssh:", "ssh:a,", "ssh:a b", "local:x", "gpu1"])
 def test_a_word_for_nodes_that_makes_no_sense_is_refused(said: str) -> None:
     with pytest.raises(UsageError, match="--on"):
-        read_nodes([said])
+        NodeSources([said])
 
 
 def test_a_file_of_an_attempt_that_is_not_expected_there_is_not_written(

@@ -135,7 +135,8 @@ class TestOneModuleEach:
             for module, what in touched(name)
             if what in STARTERS.get(module, ()) or module == "multiprocessing"
         }
-        assert {name for name, _ in started} == {"runtime/processes.py", "runtime/shim.py"}
+        sent = {"cluster/ray_bridge.py"}  # its class Carrier runs on nodes, where there may be no package to import
+        assert {name for name, _ in started} == {"runtime/processes.py", "runtime/shim.py"} | sent
         assert {call for name, call in started if name == "runtime/shim.py"} == {"os.fork"}
 
     def test_only_the_sampler_child_loads_nvml(self) -> None:

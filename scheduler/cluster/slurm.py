@@ -1,0 +1,41 @@
+"""The nodes of a Slurm allocation, and the steps of it that carry links."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+
+from scheduler.errors import UsageError, describe_os_error
+from scheduler.runtime.processes import answer
+
+JOB, NODES = "SLURM_JOB_ID", "SLURM_JOB_NODELIST"
+"""Slurm's variables for the allocation in which this process runs."""
+PATIENCE = 20.0
+"""Seconds for Slurm's commands to answer."""
+OPTIONS = ("--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--quiet", "--input=0")
+"""A step of one task that has what the job has on its node, beside other steps."""
+
+
+def allocated_nodes(environ: Mapping[str, str]) -> list[str]:
+    """Return the nodes of the allocation that this process runs in. Raise UsageError outside of one."""
+    job, nodes = environ.get(JOB, ""), environ.get(NODES, "")
+    if not job or not nodes:
+        raise UsageError("--on slurm: this is no Slurm allocation: start it with salloc or in a batch script of sbatch")
+    try:
+        code, said = answer(["scontrol", "show", "hostnames", nodes], patience=PATIENCE)
+    except FileNotFoundError as exc:
+        raise UsageError("--on slurm: there is no scontrol on PATH, which names the nodes of the allocation") from exc
+    except subprocess.TimeoutExpired as exc:
+        raise UsageError(f"--on slurm: scontrol has not answered within {PATIENCE:g} s") from exc
+    except OSError as exc:
+        raise UsageError(f"--on slurm: scontrol: {describe_os_error(exc)}") from exc
+    if code or not said.split():
+        raise UsageError(f"--on slurm: scontrol could not name the nodes {nodes}: {said.strip() or f'exit {code}'}")
+    return said.split()
+
+
+def step(node: str, command: str) -> list[str]:
+    """Return the words that run a shell command as a step on a node of this allocation."""
+    job = os.environ.get(JOB, "")
+    return ["srun", f"--jobid={job}", *OPTIONS, f"--nodelist={node}", "--", "sh", "-c", command]
