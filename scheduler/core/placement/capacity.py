@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress, count
 from math import inf
@@ -22,10 +21,12 @@ from scheduler.core.placement.device_capacity import (
     sums_on,
 )
 from scheduler.core.queue.released import Released
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 Place = tuple[float, int]
 """An amount that is left, and the number of its GPU."""
+Rank = tuple[bool, float, int, int]
+"""The place of a GPU among others; the smallest is preferred."""
 
 
 @dataclass(slots=True)
@@ -37,9 +38,11 @@ class FreeIndex:
 
     bytes: list[Place]
     load: list[Place]
+    ranked: list[Rank] = field(default_factory=list)
+    """These GPUs in the order in which tasks prefer them."""
 
     def copy(self) -> FreeIndex:
-        return FreeIndex(self.bytes.copy(), self.load.copy())
+        return FreeIndex(self.bytes.copy(), self.load.copy(), self.ranked.copy())
 
     def add(self, number: int, room: DeviceCapacity, rules: SchedulingConfig) -> None:
         """Add a GPU if a task could start there."""
@@ -47,6 +50,7 @@ class FreeIndex:
             free = room.residents == 0 or rules.slots is not None
             insort(self.bytes, (inf if free else room.bytes, number))
             insort(self.load, (inf if free else room.load, number))
+            insort(self.ranked, rank_of(room, number))
 
     def remove(self, number: int, room: DeviceCapacity, rules: SchedulingConfig) -> None:
         """Remove a GPU; `room` is the capacity with which it was added."""
@@ -54,6 +58,7 @@ class FreeIndex:
             free = room.residents == 0 or rules.slots is not None
             del self.bytes[bisect_left(self.bytes, (inf if free else room.bytes, number))]
             del self.load[bisect_left(self.load, (inf if free else room.load, number))]
+            del self.ranked[bisect_left(self.ranked, rank_of(room, number))]
 
     @property
     def most_bytes(self) -> float:
@@ -65,6 +70,11 @@ class FreeIndex:
         """The most load left on any GPU."""
         return self.load[-1][0] if self.load else -inf
 
+    def number_with(self, bytes_: float, load: float) -> int:
+        """Return the number of GPUs that `with_both` would return."""
+        by_bytes = len(self.bytes) - bisect_left(self.bytes, (bytes_, -1))
+        return min(by_bytes, len(self.load) - bisect_left(self.load, (load - ENOUGH, -1)))
+
     def with_both(self, bytes_: float, load: float) -> list[int]:
         """Return GPUs with enough bytes or enough load, by whichever condition fewer of them meet."""
         by_bytes = bisect_left(self.bytes, (bytes_, -1))
@@ -72,6 +82,11 @@ class FreeIndex:
         if len(self.bytes) - by_bytes <= len(self.load) - by_load:
             return [number for _, number in self.bytes[by_bytes:]]
         return [number for _, number in self.load[by_load:]]
+
+
+def rank_of(room: DeviceCapacity, number: int) -> Rank:
+    """Return the sort key of a GPU: first those without unmanaged processes, then by the load and bytes left."""
+    return room.unmanaged_bytes > 0, -room.load, -room.bytes, number
 
 
 def is_open(room: DeviceCapacity, rules: SchedulingConfig) -> bool:
@@ -93,12 +108,16 @@ class NodeTable:
         self.hosts = {device.node: device.key for device in devices if device.is_host}
         """The key of the host of each node whose host is a device of the run."""
         self.host_labels = frozenset(device.label for device in devices if device.is_host)
+        self.gpus_on: dict[str, list[str]] = {}
+        """The keys of the GPUs of each node that has some."""
+        for device in devices:
+            if device.is_gpu:
+                self.gpus_on.setdefault(device.node, []).append(device.key)
         hosts = [largest(budget.device, budget.cap) for budget in budgets if budget.device.is_host]
         self.smallest_host = min(hosts, default=0)
         """The smallest capacity (or budget) of a host."""
         self.gpus = tuple([device.key for device in devices if device.is_gpu])
-        gpus = Counter(device.node for device in devices if device.is_gpu)
-        self.fewest_gpus = min(gpus.values(), default=0)
+        self.fewest_gpus = min(map(len, self.gpus_on.values()), default=0)
         """The number of GPUs of the node that has the fewest, apart from nodes without any."""
 
 

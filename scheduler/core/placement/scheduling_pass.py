@@ -200,10 +200,23 @@ class SchedulingPass(QueuePass):
 
     def _start(self, task: WaitingTask) -> Placement | Refusal:
         """Place a task on GPUs that may have enough capacity; otherwise return a refusal that names what it lacks."""
-        need, terms, scratch, rank = task.need, task.terms, self.scratch, task.rank
-        if scratch.kept_for or not need.gpus:
+        if self.scratch.kept_for or not task.need.gpus:
             return self._fit(task, ())
         self._remember(task)
+        return self._on_best(task) or self._on_any(task)
+
+    def _on_best(self, task: WaitingTask) -> Placement | None:
+        """Place a task on the first of many GPUs, which is what all of them would lead to."""
+        best = self.scratch.best(task.terms, task.need) if self.allowed is None else []
+        best = self.stagger.open_to(best, task.rank)
+        if not best or len(best) < len(task.need.gpus):
+            return None
+        tried = self._fit(task, best)
+        return tried if isinstance(tried, Placement) else None
+
+    def _on_any(self, task: WaitingTask) -> Placement | Refusal:
+        """Place a task on any GPUs that may have enough capacity; otherwise return a refusal."""
+        need, terms, scratch, rank = task.need, task.terms, self.scratch, task.rank
         few = self.stagger.open_to(scratch.hopeful(terms, need), rank)
         if len(few) >= len(need.gpus):
             tried = self._fit(task, scratch.sorted_for(terms, few))
@@ -331,13 +344,19 @@ class SchedulingPass(QueuePass):
         if self.rules.slots is not None:
             return True
         need, gpus = task.need, len(task.need.gpus)
-        if gpus and (need.host.bytes or gpus > self.capacity.nodes.fewest_gpus or task.terms.device):
+        if gpus and (gpus > self.capacity.nodes.fewest_gpus or task.terms.device):
+            return False
+        if gpus and need.host.bytes and not self._hosts_surely_fit(need):
             return False
         releases = self.capacity.releases if gpus else self._host_releases
         for ask in need.gpus or (need.host,):  # noqa: SIM110 - a generator takes three times as long
             if not ask.is_plain or not releases(ask.bytes or 0):
                 return False
         return True
+
+    def _hosts_surely_fit(self, need: ResourceRequest) -> bool:
+        """Tell whether each of several nodes would have the RAM beside the GPUs of a task after leases end."""
+        return len(self.scratch.hosts) > 1 and need.host.is_plain and self._host_releases(need.host.bytes or 0)
 
     def _host_releases(self, bytes_: int) -> bool:
         hosts = [self.scratch.hosts[node] for node in self.capacity.nodes.hosts]
@@ -359,13 +378,23 @@ class SchedulingPass(QueuePass):
         """Return the refusal for unmanaged memory instead if the task could not start even after all leases end."""
         if not refusal.reason.is_for_memory or self._surely_fits_after_leases(task):
             return refusal
-        hosts = self.scratch.hosts
-        _, never = node_choice.never_now(task.number, task.need, self._candidates(task), hosts, self.rules)
+        never = self._never_after_leases(task)
         if never is None:
             return refusal
         self._unmanaged += 1
         self._parked = self._parked or self._ticket(task)
         return blocked_by_unmanaged(never, self._machine.budgets) or refusal
+
+    def _never_after_leases(self, task: WaitingTask) -> Refusal | None:
+        """Return why a task would fit on no node after all leases end; None if it would fit on one."""
+        never: Refusal | None = None
+        for node, host in self.scratch.hosts.items():
+            gpus = self.scratch.candidates(task.terms, task.gpus, node)
+            _, there = node_choice.never_now(task.number, task.need, gpus, {node: host}, self.rules)
+            if there is None:
+                return None
+            never = there if never is None else fit.better(never, there)
+        return never
 
     def _ticket(self, task: WaitingTask) -> WaitTicket:
         """Return the ticket by which other schedulers see a task that waits for capacity that they hold."""

@@ -9,12 +9,16 @@ from math import inf
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import Placement, Terms
 from scheduler.core.placement import fit
-from scheduler.core.placement.capacity import CapacityView, FreeIndex, is_open
+from scheduler.core.placement.capacity import CapacityView, FreeIndex, is_open, rank_of
 from scheduler.core.placement.device_capacity import ENOUGH, NEARLY, DeviceCapacity, is_called
 from scheduler.core.placement.request import ResourceRequest
 
 FEW = 4
 """On more GPUs than this, only the best ones are examined to find what a task lacks."""
+FIRST = 16
+"""The number of GPUs that are tried first, where a task may fit on more."""
+SCANNED = 4
+"""The factor by which more GPUs are looked at to find them."""
 ASKED = 2
 """The number of GPUs with the most bytes left that are examined, and of those with the most load left."""
 
@@ -157,21 +161,44 @@ class ScratchMachine:
                 return True
         return False
 
-    def candidates(self, terms: Terms, gpus: int) -> list[DeviceCapacity]:
-        """Return the GPUs on which a task that requests this many may run, best first."""
+    def candidates(self, terms: Terms, gpus: int, node: str | None = None) -> list[DeviceCapacity]:
+        """Return the GPUs on which a task that requests this many may run, best first; None: of all nodes."""
         if not gpus:
             return []
-        word, rooms = terms.device, [self.rooms.now(key) for key in self.gpus]
+        keys = self.gpus if node is None else self._capacity.nodes.gpus_on.get(node, [])
+        word, rooms = terms.device, [self.rooms.now(key) for key in keys]
         return self.sorted_for(terms, [room for room in rooms if not word or is_called(room.device, word)])
+
+    def best(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
+        """Return the first of many GPUs on which a task may fit, best first; none if there are few.
+
+        If the task fits on some of them, it would be placed on the same ones of all. To sort all for each task would
+        take longer the more there are.
+        """
+        least, busy = self._least(need)
+        if terms.device or terms.prefer or self._rules.slots is not None:
+            return []
+        if self.free.number_with(least, busy) <= FIRST:
+            return []
+        found = []
+        for *_, number in self.free.ranked[: SCANNED * FIRST]:
+            room = self.rooms.now(self.gpus[number])
+            if room.residents == 0 or (room.bytes >= least and room.load + ENOUGH >= busy):
+                found.append(room)
+                if len(found) == FIRST:
+                    break
+        return found
+
+    def _least(self, need: ResourceRequest) -> tuple[float, float]:
+        """Return the bytes and the load that a GPU must have left for a task, unless it is empty."""
+        if need.alone:
+            return inf, 0.0
+        least = min([self.smallest - self._rules.buffer, *(ask.starts_with for ask in need.gpus)])
+        return least, fit.load_asked(need.busy, self._rules)
 
     def hopeful(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
         """Return the GPUs on which a task may fit; leave out those that certainly lack bytes or load."""
-        if need.alone:
-            least, busy = inf, 0.0
-        else:
-            least, busy = self.smallest - self._rules.buffer, fit.load_asked(need.busy, self._rules)
-            for ask in need.gpus:
-                least = min(least, ask.starts_with)
+        least, busy = self._least(need)
         rooms = [self.rooms.now(self.gpus[number]) for number in self.free.with_both(least, busy)]
         return [room for room in rooms if is_called(room.device, terms.device)] if terms.device else rooms
 
@@ -203,9 +230,7 @@ class ScratchMachine:
         if len(rooms) < 2:
             return rooms
         numbers = self._capacity.numbers
-        best = sorted(
-            rooms, key=lambda room: (room.unmanaged_bytes > 0, -room.load, -room.bytes, numbers[room.device.key])
-        )
+        best = sorted(rooms, key=lambda room: rank_of(room, numbers[room.device.key]))
         return sorted(best, key=lambda room: not is_called(room.device, terms.prefer)) if terms.prefer else best
 
 
