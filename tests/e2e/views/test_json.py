@@ -68,6 +68,7 @@ CALLS: dict[str, list[tuple[str, list[str]]]] = {
     ],
     "exec": [("-d", ["-d", "--", "true"])],
     "submit": [("", ["--", "true"])],
+    "lease": [("on standard error, once it is granted", ["--memory", "1MiB", "--", "true"])],
     "stop": [("", ["r4", "--leave"])],
     "resume": [("-d", ["r4", "-d"]), ("--all", ["--all"])],
     "wait": [("", ["--run", "1"])],
@@ -107,7 +108,10 @@ def printed(home: Home, verb: str, arguments: list[str]) -> Any:
         arguments = [*arguments[:at], "--json", *arguments[at:]]
     else:
         arguments = [*arguments, "--json"]
-    return json.loads(home.call(verb, *arguments).stdout)
+    done = home.call(verb, *arguments)
+    if verb == "lease":  # its standard output is that of the command
+        return json.loads(next(line for line in done.stderr.splitlines() if line.startswith("{")))
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("verb", CALLS)
