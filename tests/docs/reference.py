@@ -189,6 +189,7 @@ RESULTS = {
     "thread_percentage": "Share of the GPU's threads under MPS.",
     "fenced": "True if MPS limited the attempt to the reservation that it had last; empty without MPS.",
     "energy_wh": "Watt hours of its attempts on GPUs, by the measured power; an estimate where tasks shared a GPU.",
+    "epoch_energy_wh": "`energy_wh` for each of its epochs, once it has succeeded; failed attempts count, too.",
 }
 """The description of every column of results."""
 

@@ -147,7 +147,18 @@ class RunReader:
 
     def totals(self) -> RunTotals:
         """Return the totals of the run."""
-        return totals(self.history, self.brain.state_counts, int(self.info.meta.get("capacity", "0")))
+        found = totals(self.history, self.brain.state_counts, int(self.info.meta.get("capacity", "0")))
+        return replace(found, energy_wh=self.energy())
+
+    def energy(self) -> float | None:
+        """Return the watt hours of the run's GPUs; None if their power was not recorded."""
+        path = self.info.places.devices
+        if not path.exists():
+            return None
+        from scheduler.core.reporting.energy import whole
+        from scheduler.devices.load_recorder import read_history
+
+        return whole(read_history(path))
 
     def rows(self, states: frozenset[State] | None = None, *, secrets: bool = False) -> Iterator[dict[str, Any]]:
         """Return a row for each task by id, with `***` for secrets; with `states`, only tasks in these."""

@@ -402,6 +402,7 @@ def _write_last_lines(session: RunSession, sink: LineSink) -> None:
         slot_view.close(slot_view.last_words(rows(), counts, session.number), sink)
         return
     summary = totals(session.history, counts, int(session.meta.get("capacity", "0")))
+    summary = replace(summary, energy_wh=reader.energy())
     facts = replace(_of_metrics(reader, summary.tasks), untaken=session.store.untaken(), width=sink.width)
     sink_lines(sink, [*closing.lines(summary, rows, session.number, facts)])
 

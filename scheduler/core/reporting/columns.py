@@ -14,6 +14,7 @@ COLUMNS = (
     "gpus", "reserved_bytes", "peak_bytes", "host_reserved_bytes", "host_peak_bytes", "source", "submitted",
     "started", "ended", "waited_s", "ran_s", "neighbours_max", "stretched", "command", "directory", "log", "done_by",
     "skipped_for", "mps", "thread_percentage", "fenced", "energy_wh",
+    "epoch_energy_wh",
 )  # fmt: skip
 """The columns of results; the file's own columns follow, then `result.*`."""
 OURS = frozenset(COLUMNS)
@@ -42,6 +43,7 @@ def row(  # noqa: PLR0913  # all that a row is made of
         id=task, key=job.key, row=job.spec.row, name=job.name, state=str(state), priority=job.spec.terms.priority,
         batch=batch, attempts=0, ooms=0, command=command, directory=job.spec.directory, submitted=submitted,
         done_by=done_by, skipped_for=skipped_for, energy_wh=energy,
+        epoch_energy_wh=_per_epoch(energy, job.spec.terms.epochs, state),
     )  # fmt: skip
     if task_history is not None:
         values["reason"] = task_history.refused or (task_history.attempts[-1].reason if task_history.attempts else "")
@@ -70,6 +72,13 @@ def row(  # noqa: PLR0913  # all that a row is made of
     values.update(_own(job.spec))
     values.update({f"result.{name}": value for name, value in (last.result if last else {}).items()})
     return values
+
+
+def _per_epoch(energy: float | None, epochs: int | None, state: State) -> float | None:
+    """Return the energy of one epoch of a task that has completed all of its epochs, failed attempts included."""
+    if energy is None or not epochs or state is not State.SUCCEEDED:
+        return None
+    return round(energy / epochs, 4)
 
 
 def strayed(attempt: AttemptHistory, labels: Mapping[str, str]) -> str:

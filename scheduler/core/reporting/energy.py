@@ -28,6 +28,17 @@ def watt_hours(history: DeviceHistory, tasks: Mapping[int, TaskHistory]) -> dict
     return {task: round(energy, 3) for task, energy in found.items()}
 
 
+def whole(history: DeviceHistory) -> float | None:
+    """Return the energy that all GPUs used while their power was recorded, in watt hours; None if it never was."""
+    joules = [
+        point.watts * (min(point.at + history.every, after) - point.at)
+        for points in history.points.values()
+        for point, after in zip(points, [*(point.at for point in points[1:]), inf], strict=True)
+        if point.watts is not None
+    ]
+    return round(sum(joules) / _HOUR, 3) if joules else None
+
+
 def _shares(
     points: Sequence[LoadPoint], every: float, attempts: Iterable[tuple[int, AttemptHistory]]
 ) -> Iterable[tuple[int, float]]:

@@ -322,6 +322,8 @@ class RunTotals:
     """The ratio of the reservations at the end to the peaks, over successful attempts."""
     stretched: Sequence[tuple[int, float]] = ()
     """Tasks whose epochs took more than half as long again because of their neighbours, the slowest first."""
+    energy_wh: float | None = None
+    """The watt hours of the run's GPUs, idle time between tasks included; None: unknown."""
 
     @property
     def at_once(self) -> float:

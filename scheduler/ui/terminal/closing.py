@@ -144,6 +144,8 @@ def _work(totals: RunTotals) -> list[str]:
     words += _compared(totals)
     if totals.memory_use >= _SHOWN:
         words.append(f"{totals.memory_use:.0%} of the devices' memory used")
+    if totals.energy_wh:
+        words.append(f"{totals.energy_wh:,.3g} Wh of the GPUs")
     if totals.probing >= _SHOWN:
         words.append(f"{totals.probing:.0%} of the running time in probes")
     return words + ([count(totals.ooms, "out-of-memory error")] if totals.ooms else [])

@@ -114,6 +114,7 @@ def _summary(reported: ReportedRun) -> dict[str, Any]:
     return {
         "tasks": totals.tasks,
         "makespan_s": round(totals.makespan, 3),
+        "energy_wh": totals.energy_wh,
         "tasks_ran_s": round(totals.spent, 3),
         "at_once": round(totals.at_once, 3),
         "one_at_a_time_s": None if totals.alone is None else [round(seconds, 3) for seconds in totals.alone],

@@ -18,6 +18,7 @@ const NUMBERS = [
   ["Out of memory", r => r.summary.ooms ? whole(r.summary.ooms) : "", null, 0, "Attempts that ended for lack of memory"],
   ["Retries", r => r.summary.retries ? whole(r.summary.retries) : "", null, 0, "Attempts beyond the first one of each task"],
   ["Memory use", r => share(r.summary.memory_use), r => r.summary.memory_use, 1, "The part of the devices' memory that tasks used, over the makespan"],
+  ["GPU energy", r => r.summary.energy_wh ? r.summary.energy_wh.toPrecision(3) + " Wh" : "", r => r.summary.energy_wh, -1, "The energy of all GPUs of the run, idle time between tasks included"],
   ["Reserved / peak", r => r.summary.reserved_for_peaks ? r.summary.reserved_for_peaks.toFixed(2) : "–", r => r.summary.reserved_for_peaks, -1, "The reservations at the end, divided by the peaks of the tasks"],
   ["Slowed 1.5 times", r => r.summary.stretched ? whole(r.summary.stretched) : "", null, 0, "Tasks whose epochs took at least 1.5 times as long beside other tasks"],
 ];

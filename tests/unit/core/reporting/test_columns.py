@@ -33,6 +33,7 @@ def test_a_row_has_times_memory_and_exit_code_of_a_task_that_ran() -> None:
         "stretched": None,
         "command": "python train.py", "directory": "work", "log": "/log",
         "done_by": None, "skipped_for": None, "mps": None, "thread_percentage": None, "fenced": None, "energy_wh": None,
+        "epoch_energy_wh": None,
     }  # fmt: skip
 
 

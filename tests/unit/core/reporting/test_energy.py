@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.model import HOST, Device, DeviceBudget, Purpose
+from scheduler.core.model import HOST, Device, DeviceBudget, Purpose, State
+from scheduler.core.reporting.columns import _per_epoch
 from scheduler.core.reporting.device_history import DeviceHistory
-from scheduler.core.reporting.energy import watt_hours
+from scheduler.core.reporting.energy import watt_hours, whole
 from scheduler.core.reporting.run_history import AttemptHistory, TaskHistory
 
 
@@ -35,6 +36,17 @@ def joules(recorded: DeviceHistory, **tasks: AttemptHistory | list[AttemptHistor
 
 def test_task_alone_on_a_gpu_used_all_of_its_energy_while_it_lived() -> None:
     assert joules(history(100, 200, 300, 300), t0=attempt(0, 6)) == {"t0": 1200}
+
+
+def test_energy_of_the_whole_run_counts_the_time_between_tasks_too() -> None:
+    assert whole(history(1800, 1800, None)) == 2.0
+    assert whole(history(None, None)) is None
+
+
+def test_energy_of_an_epoch_is_that_of_a_task_that_has_completed_them() -> None:
+    assert _per_epoch(6.0, 4, State.SUCCEEDED) == 1.5
+    assert [_per_epoch(6.0, 4, State.FAILED), _per_epoch(None, 4, State.SUCCEEDED)] == [None, None]
+    assert _per_epoch(6.0, None, State.SUCCEEDED) is None
 
 
 def test_energy_counts_only_the_part_of_a_point_in_which_the_task_lived() -> None:
