@@ -243,3 +243,28 @@ def test_doctor_says_of_each_node_whether_it_can_be_used(labs: Callable[..., Lab
     assert re.search(r"ok +n1 +2 GPUs \(NVIDIA Stand-in 24GB\), .* RAM, host n1", said)
     assert re.search(r"!! +nowhere +ssh: Could not resolve hostname nowhere", said)
     assert "runs use this machine alone" in lab.call("doctor").stdout
+
+
+def test_a_machine_that_was_away_at_the_start_joins_the_run_when_it_answers(labs: Callable[..., Lab]) -> None:
+    lab = labs("n1", "n2")
+    lab.once(10, 1.0)
+    lab.nodes["n2"].cut()
+    with lab.going("run", "jobs.csv", *lab.on, "--plain"):
+        wait_until(lambda: lab.told("begin"), 20)
+        lab.nodes["n2"].mend()
+        wait_until(lambda: "n2 has answered and joined the run" in lab.log(), 10)
+    lab.check_once(10)
+    assert {line.split()[1] for line in lab.told("begin")} == {"n1", "n2"}
+
+
+def test_a_running_task_on_a_node_is_cancelled_and_a_waiting_one_held_from_the_head(labs: Callable[..., Lab]) -> None:
+    lab = labs("n1", gpus=1)
+    lab.once(3, 60)
+    with lab.going("run", "jobs.csv", *lab.on, "--plain", "--max-per-device", "1", code=None) as run:
+        wait_until(lambda: lab.told("begin"), 20)
+        lab.call("hold", "1", code=0)
+        lab.call("cancel", "0", code=0)
+        wait_until(lambda: len(lab.told("begin")) == 2, 20)
+        assert not [line for line in lab.told("begin") if line.startswith("1 ")]
+        run.send_signal(signal.SIGTERM)
+    assert [row["state"] for row in lab.tasks()] == ["cancelled", "held", "interrupted"]
