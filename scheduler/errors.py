@@ -20,6 +20,11 @@ SchedulerError                 exit 1
 
 from __future__ import annotations
 
+import errno
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""The errors of a disk without space, and of a user who may have no more of it."""
+
 
 class SchedulerError(Exception):
     """An error for the user: one sentence with the numbers, the place and the next step."""
@@ -30,6 +35,9 @@ class SchedulerError(Exception):
 def describe_os_error(exc: OSError) -> str:
     """Return a sentence about an error of the operating system, with the file that it names."""
     file = exc.filename if isinstance(exc.filename, str) else ""  # not the number of a descriptor
+    if exc.errno in FULL:
+        where = f"for {file}" if file else "(scheduler doctor names the disks)"
+        return f"the disk is full, or a quota is used up: free some space {where}, then try again"
     return f"{file or 'cannot go on'}: {(exc.strerror or str(exc)).lower()}"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from scheduler.core.control.request_kinds import CONTROLS, RunRequest
 from scheduler.core.ports import Answer, Request
-from scheduler.errors import StateError
+from scheduler.errors import FULL, StateError, describe_os_error
 from scheduler.runtime.paths import RunPaths, make_private, open_plain
 from scheduler.store.machine.locked_files import is_locked
 
@@ -93,7 +93,8 @@ def _put(places: RunPaths, request: Request, kind: str) -> Path:
     try:
         _write(path, _request_data(request), durable=request.what in CONTROLS)
     except OSError as exc:
-        raise StateError(f"the request to run {places.number} cannot be written to {path}: {exc.strerror}") from exc
+        why = describe_os_error(exc) if exc.errno in FULL else exc.strerror
+        raise StateError(f"the request to run {places.number} cannot be written to {path}: {why}") from exc
     return path
 
 

@@ -117,3 +117,40 @@ def test_a_disk_that_fills_in_mid_run_loses_no_exit_code_and_the_run_goes_on(tmp
     assert (code, started_meanwhile, stumbled) == (1, 0, False)
     assert tasks == [[3, 1], [5, 1], [0, 1], [7, 1], [0, 1]]
     assert said_so or how == "killed"
+
+
+SUBMIT = """
+import contextlib, json, subprocess, sys
+from pathlib import Path
+from tests.support.killing import Home
+from tests.support.waiting import wait_until
+
+root, is_living = Path(sys.argv[1]), sys.argv[2] == "living"
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", root], check=True)
+home = Home(root)
+home.env["SCHEDULER_DISK_MIN"] = "off"
+if is_living:
+    home.call("submit", "true", code=0)
+with contextlib.suppress(OSError), open(root / "ballast", "wb", buffering=0) as file:
+    while file.write(bytes(4096)):
+        pass
+refused = home.call("submit", "exit 3")
+(root / "ballast").unlink()
+accepted = home.call("submit", "true", code=0)
+wait_until(lambda: {*home.states("queue")} == {"succeeded"}, 60)
+print(json.dumps([refused.returncode, refused.stdout, refused.stderr, home.states("queue")]))
+home.end()
+"""
+
+
+@needs_mounts
+@pytest.mark.slow
+@fault(22)
+@pytest.mark.parametrize(("queue", "tasks"), [("living", 2), ("new", 1)])
+def test_full_disk_refuses_a_submission_in_one_sentence_and_keeps_nothing_of_it(
+    tmp_path: Path, queue: str, tasks: int
+) -> None:
+    code, out, err, states = json.loads(run_apart(SUBMIT, *folders(tmp_path, "root"), queue))
+    assert (code, out, len(err.splitlines())) == (1, "", 1)
+    assert "the disk is full, or a quota is used up: free some space" in err
+    assert states == ["succeeded"] * tasks
