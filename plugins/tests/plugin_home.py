@@ -26,6 +26,22 @@ def write_metadata(folder: Path) -> Path:
     return folder
 
 
+def without_slurm(path: str, root: Path) -> str:
+    """Return the search path without the programs of Slurm, which submitit prefers wherever it finds them."""
+    kept = []
+    for folder in map(Path, path.split(os.pathsep)):
+        if not (folder / "srun").exists():
+            kept.append(str(folder))
+            continue
+        made = root / "programs" / str(len(kept))
+        made.mkdir(parents=True)
+        for program in folder.iterdir():
+            if program.name not in ("srun", "sbatch", "salloc", "scancel", "sacct", "squeue", "sinfo", "scontrol"):
+                (made / program.name).symlink_to(program)
+        kept.append(str(made))
+    return os.pathsep.join(kept)
+
+
 class PluginHome(Home):
     """A home whose programs find the plug-ins; its queue stays until the end of the tests."""
 
@@ -33,7 +49,7 @@ class PluginHome(Home):
         super().__init__(root)
         paths = [ROOT, ROOT / "plugins/src", write_metadata(root / "site")]
         self.env |= {"PYTHONPATH": os.pathsep.join(map(str, paths)), "SCHEDULER_QUEUE_IDLE": "1h"}
-        self.env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{self.env['PATH']}"
+        self.env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{without_slurm(self.env['PATH'], root)}"
 
     def program(self, text: str, *words: str, name: str = "program.py", code: int | None = 0, **how: Any) -> str:
         """Write a program, run it to its end, and return what it printed."""

@@ -13,7 +13,7 @@ that a changed installation cannot change a living run.
 
 Memory of one process is its RSS (and its high-water mark, which no poll can miss). Of several it is their PSS: shared
 pages are counted once. Since that is expensive, the sum of RSS is the trigger: PSS is looked at only when that sum
-passes the highest one looked at by a twentieth, never again before a hundred times the last look's cost.
+passes the highest one looked at by a twentieth, never again before a hundred times the processor time of the last look.
 """
 
 from __future__ import annotations
@@ -121,8 +121,9 @@ class Tree:
     def _look_at_several(self, pids: list[int], rss: int) -> None:
         now = time.monotonic()
         if rss > self._looked_at * TRIGGER and now >= self._next_look:
+            began = time.process_time()  # by the clock it would be a long rest wherever the machine is busy
             pss = sum(proportional(pid) for pid in pids)
-            self._next_look = now + (time.monotonic() - now) * PSS_REST
+            self._next_look = now + (time.process_time() - began) * PSS_REST
             self._looked_at, self._share = rss, min(1.0, pss / rss) if rss else 1.0
             self.peak = max(self.peak, pss)
         self.used = int(rss * self._share)
