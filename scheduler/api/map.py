@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,14 +69,12 @@ def map(  # noqa: PLR0913  # each is a column or a flag, by keyword only
     what = f"{target.name} of {target.file or target.module}"
     session = start.begin(made.listing(what), choices, settings, this_python(settings))
     assert session is not None  # there is something to do
-    try:
+    with closing(session):
         hint(f"run {session.number}: {count(len(each), 'call')} of {target.name} (scheduler list r{session.number})")
-        ended = run_loop.run_to_end(session, None, run_loop.first_lines(session))
+        ended = run_loop.run_to_end(session)
         if ended.signal in (2, 15):
             raise SystemExit(ended.exit_code)
         return _results(session)
-    finally:
-        session.close()
 
 
 def _call(function: str, number: int, config: Any) -> PythonCall:

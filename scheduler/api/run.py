@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from scheduler.app.observe import run_facts, run_reader
 from scheduler.app.run import run_loop, start
@@ -153,7 +154,8 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
         **_limits(mps_word(f"mps={mps!r}", mps), mps_fence, fence),
     )
     session = _begun(listing, choices, settings, RerunOptions(new, skip_done))
-    _run_to_end(session, sys.stdout if verbose else None)
+    with closing(session):
+        run_loop.run_to_end(session, sys.stdout if verbose else None)
     return Finished(session.number, str(run_facts.places(settings).root))
 
 
@@ -177,13 +179,6 @@ def _begun(listing: TaskList, choices: RunOptions, settings: Settings, rerun: Re
     if session is None:
         raise UsageError(f"{listing.what} has no tasks")
     return session
-
-
-def _run_to_end(session: RunSession, stream: TextIO | None) -> None:
-    try:
-        run_loop.run_to_end(session, stream, run_loop.first_lines(session))
-    finally:
-        session.close()
 
 
 def _check_wish(is_file: bool, wished: bool) -> None:

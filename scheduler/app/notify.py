@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from scheduler.core.causes import HaltCause
 from scheduler.core.events import Event, Exited, Halted, Refused
 from scheduler.core.model import State
-from scheduler.core.placement.refusal import Refusal
 from scheduler.core.ports import Happening, View
 from scheduler.core.reporting.run_history import RunSummary
 from scheduler.core.tasks.fields import words
@@ -184,13 +183,14 @@ def _post(address: str, body: str) -> str:
     return ""
 
 
-class NotifyingView:
+class NotifyingView(View):
     """A view around another one that also sends notifications."""
 
     def __init__(
         self, inner: View, notifier_: Notifier, facts: Callable[[], dict[str, Any]], history: RunSummary
     ) -> None:
-        self._inner, self._notifier, self._facts, self._history = inner, notifier_, facts, history
+        super().__init__(inner)
+        self._notifier, self._facts, self._history = notifier_, facts, history
         self._failed_before = self._count_failed()
         self._full_sent = False
 
@@ -204,7 +204,7 @@ class NotifyingView:
 
     def show(self, event: Event, at: float) -> None:
         """Show an event; send a notification of a halt and of the first failure."""
-        self._inner.show(event, at)
+        super().show(event, at)
         if isinstance(event, Halted):
             alike = event.why is not HaltCause.FAILURES
             why = f"{event.number} failed alike: {event.line}" if alike else f"{event.number} failed"
@@ -235,18 +235,6 @@ class NotifyingView:
         text = f"run {facts['run']}{name} on {facts['host']}: {without_secrets(what)} [{facts['file']}: {states}]"
         message = {"format": 1, "event": event, "text": text, "content": text, **facts}
         self._notifier.send({**message, "task": task, "seconds": seconds})
-
-    def say(self, sentence: str) -> None:
-        """Show a sentence."""
-        self._inner.say(sentence)
-
-    def waits(self, refusals: Sequence[Refusal]) -> None:
-        """Show why tasks wait."""
-        self._inner.waits(refusals)
-
-    def hang_up(self) -> None:
-        """Stop writing to the terminal."""
-        self._inner.hang_up()
 
 
 def _how(event: Exited) -> str:

@@ -10,7 +10,6 @@ from scheduler.app.observe import run_facts
 from scheduler.app.run import detach, run_loop
 from scheduler.app.run import resume as resume_run
 from scheduler.app.run.options import ResumeOptions, mps_word
-from scheduler.app.run.session import RunSession
 from scheduler.cli.flags import add_notify
 from scheduler.cli.parsing import Parser, joined_mps, settings_from, show
 from scheduler.errors import UsageError
@@ -39,7 +38,7 @@ def main(argv: list[str]) -> int:
         hint(f"run {info.number} belongs to this machine and its journal is whole: --takeover has no effect")
     if args.detach:
         return detach.show(detach.resume(info, settings, how), as_json=args.json)
-    return _here(resume_run.take_over(info, settings, how), as_json=args.json, live=not args.plain)
+    return run_loop.run_here(resume_run.take_over(info, settings, how), as_json=args.json, live=not args.plain)
 
 
 def _parser() -> Parser:
@@ -73,18 +72,6 @@ def _parser() -> Parser:
         "shell (default); now: this shell's, with its Python",
     )
     return parser
-
-
-def _here(session: RunSession, *, as_json: bool, live: bool) -> int:
-    try:
-        ended = run_loop.run_to_end(
-            session, sys.stderr if as_json else sys.stdout, run_loop.resuming_lines(session), live=live
-        )
-        if as_json:
-            run_loop.write_json(session, sys.stdout)
-    finally:
-        session.close()
-    return ended.exit_code
 
 
 def _all(args: argparse.Namespace, settings: Settings, how: ResumeOptions) -> int:

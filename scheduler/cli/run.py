@@ -181,15 +181,7 @@ def start(
         hint(warning)
     if session is None:
         return _report_empty(listing)
-    try:
-        ended = run_loop.run_to_end(
-            session, sys.stderr if as_json else sys.stdout, run_loop.first_lines(session), live=live
-        )
-        if as_json:
-            run_loop.write_json(session, sys.stdout)
-    finally:
-        session.close()
-    return ended.exit_code
+    return run_loop.run_here(session, as_json=as_json, live=live)
 
 
 def start_detached(
@@ -211,7 +203,7 @@ def start_detached(
         disk_full = session.disks()()  # nothing else would say so: the list is accepted, and waits
         return session, [*listing.warnings(), *session.notes_on_earlier, *([disk_full] if disk_full else [])]
 
-    started = detach.detach(begin, run_loop.first_lines)
+    started = detach.detach(begin)
     if not started.number and not started.trouble:
         return _report_empty(listing)
     return detach.show(started, as_json=as_json)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from scheduler.core.events import Event, Exited
 from scheduler.core.model import NAMED, Job, Outcome, Placement, shown_in
-from scheduler.core.placement.refusal import Refusal
 from scheduler.core.ports import View
 from scheduler.ui.terminal.plain_view import ending
 
@@ -33,7 +32,7 @@ def task_logger(path: str | None) -> logging.Logger:
     return logger
 
 
-class TaskLog:
+class TaskLog(View):
     """A view that writes the older tool's log in addition to the view it wraps."""
 
     def __init__(
@@ -45,7 +44,7 @@ class TaskLog:
         log_of: Callable[[int, int], str],
     ) -> None:
         """Write to `logger`; `log_of` returns the path of an attempt's output, by task and attempt."""
-        self._inner = inner
+        super().__init__(inner)
         self._logger = logger
         self._job = job
         self._labels = labels
@@ -54,7 +53,7 @@ class TaskLog:
 
     def show(self, event: Event, at: float) -> None:
         """Write a line for each start and each end."""
-        self._inner.show(event, at)
+        super().show(event, at)
         if isinstance(event, Placement):
             self._workers[event.task] = self._worker(event)
             self._logger.info("%s receives task %s", self._workers[event.task], self._job(event.task).name)
@@ -83,16 +82,12 @@ class TaskLog:
 
     def say(self, sentence: str) -> None:
         """Write a sentence of the run."""
-        self._inner.say(sentence)
+        super().say(sentence)
         self._logger.info("%s", sentence)
-
-    def waits(self, refusals: Sequence[Refusal]) -> None:
-        """Pass refusals on; the older tool's log does not show them."""
-        self._inner.waits(refusals)
 
     def hang_up(self) -> None:
         """Stop writing to the closed console; continue with the files."""
-        self._inner.hang_up()
+        super().hang_up()
         for handler in list(self._logger.handlers):
             if not isinstance(handler, logging.FileHandler):
                 self._logger.removeHandler(handler)

@@ -125,13 +125,9 @@ class GPUTaskScheduler:
         assert session is not None  # there is something to do
         self._accepted = True
         tasks = int(session.facts["tasks"])
-        try:
+        with closing(session):
             logger.info("run %d: %s (scheduler list r%d)", session.number, count(tasks, "task"), session.number)
-            return run_loop.run_to_end(
-                session, None, run_loop.first_lines(session), lambda inner: self._view(inner, logger, session)
-            )
-        finally:
-            session.close()
+            return run_loop.run_to_end(session, wrap=lambda inner: self._view(inner, logger, session))
 
     def _view(self, inner: View, logger: Any, session: RunSession) -> View:
         book, labels = session.store, {device.key: device.label for device in session.devices.discover()}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from scheduler.app.run import exec
@@ -154,7 +155,7 @@ def _run(args: argparse.Namespace, gpus: schedule_gpus.ScheduleGpus, settings: S
     listing = one_listing([args.task], {k: text for k, text in said.items() if text}, python, ONE_SHOT)
     choices = RunOptions(devices=f"{devices},host" if devices else "auto", keep_going=True)
     try:
-        done = exec.run(listing, choices, settings, python, _view_wrapper(args))
+        done = exec.run(listing, choices, settings, python, partial(_view, args))
     except InputError as exc:
         raise UsageError(exc.message) from exc
     if args.verbose and done.began is not None:
@@ -185,16 +186,10 @@ def _check(args: argparse.Namespace, gpus: schedule_gpus.ScheduleGpus, may: Sequ
         raise UsageError(f"-gc {args.gpu_count}: {here}")
 
 
-def _view_wrapper(args: argparse.Namespace) -> Callable[[RunSession, int], Callable[[View], View]]:
-    def dressed(session: RunSession, task: int) -> Callable[[View], View]:
-        def made(inner: View) -> View:
-            files, waits = exec.files(session, task), exec.holders(session)
-            view = schedule_messages.ClassicView(inner, files, waits, session.brain.state)
-            view.indices = {device.key: device.index for device in session.devices.discover()}
-            view.forced = ",".join(map(str, args.forced_gpu or ()))
-            view.asked = lambda: session.signals.asked
-            return view
-
-        return made
-
-    return dressed
+def _view(args: argparse.Namespace, session: RunSession, task: int, inner: View) -> View:
+    files, waits = exec.files(session, task), exec.holders(session)
+    view = schedule_messages.ClassicView(inner, files, waits, session.brain.state)
+    view.indices = {device.key: device.index for device in session.devices.discover()}
+    view.forced = ",".join(map(str, args.forced_gpu or ()))
+    view.asked = lambda: session.signals.asked
+    return view

@@ -12,6 +12,7 @@ from scheduler.core.control.request_kinds import RunRequest
 from scheduler.core.events import Event, Started
 from scheduler.core.model import HOST, Placement
 from scheduler.core.placement.refusal import Refusal
+from scheduler.core.ports import View
 from scheduler.ui.terminal.exec_view import ExecView
 from scheduler.ui.terminal.sink import let_go
 from scheduler.ui.text import clean
@@ -55,7 +56,7 @@ class ClassicView(ExecView):
         asked = self.asked()
         if self._group and asked in _ASKED and asked != self._told:
             self._told = asked
-            self._inner.say(sentence)
+            View.say(self, sentence)  # to the log alone
             out([_ASKED[asked].format(self._group)])
             return
         super().say(sentence)

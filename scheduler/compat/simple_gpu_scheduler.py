@@ -6,6 +6,7 @@ import argparse
 import io
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 
 from scheduler.app.run import run_loop, start
 from scheduler.app.run.devices import SLOTS
@@ -44,10 +45,8 @@ def _main(argv: list[str]) -> int:
     session = start.begin(listing, choices, settings, this_python(settings))
     assert session is not None
     session.inherits = True
-    try:
-        return run_loop.run_to_end(session, None).exit_code
-    finally:
-        session.close()
+    with closing(session):
+        return run_loop.run_to_end(session).exit_code
 
 
 def slots(said: Sequence[str]) -> str:

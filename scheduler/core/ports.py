@@ -409,17 +409,30 @@ class RunStore(Protocol):
         """
 
 
-class View(Protocol):
-    """An observer of the run; it must never stop the run."""
+class View:
+    """An observer of the run, around another view or none, to which it passes all on; it must never stop the run."""
+
+    inner: View | None = None
+
+    def __init__(self, inner: View | None = None) -> None:
+        self.inner = inner
 
     def show(self, event: Event, at: float) -> None:
         """Show an event that was recorded and applied."""
+        if self.inner is not None:
+            self.inner.show(event, at)
 
     def say(self, sentence: str) -> None:
         """Show a sentence to the user."""
+        if self.inner is not None:
+            self.inner.say(sentence)
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
         """Show why the next tasks do not start now."""
+        if self.inner is not None:
+            self.inner.waits(refusals)
 
     def hang_up(self) -> None:
         """Stop writing to the terminal, because it is closed; files are still written."""
+        if self.inner is not None:
+            self.inner.hang_up()

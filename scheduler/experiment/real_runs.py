@@ -106,7 +106,7 @@ class RealRunner(ArmRunner):
             ask(Target(info, tasks), "cancel")
             found = find_run(self._settings, f"r{number}")
             with contextlib.closing(resume.take_over(found, self._settings, ResumeOptions(mps="off"))) as session:
-                run_loop.run_to_end(session, None)
+                run_loop.run_to_end(session)
 
     def machine(self) -> Mapping[str, Any]:
         """Return the facts about the machine from NVML and the system."""
@@ -141,7 +141,7 @@ def count_gpus(experiment: Experiment, settings: Settings) -> int:
 
 def _run(session: RunSession) -> None:
     """Run a session to its end, with its lines in its log; raise ExperimentInterrupted."""
-    result = run_loop.run_to_end(session, None)
+    result = run_loop.run_to_end(session)
     if result.signal:
         raise ExperimentInterrupted(result.signal)
 

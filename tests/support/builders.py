@@ -40,7 +40,7 @@ from scheduler.core.model import (
     host_of,
 )
 from scheduler.core.placement.refusal import Refusal
-from scheduler.core.ports import Key, Launch, Request
+from scheduler.core.ports import Key, Launch, Request, View
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.reporting.run_history import RunHistory
 from scheduler.simulation.machine import SimulatedMachine
@@ -327,14 +327,11 @@ def jobs(number: int, seconds: float = 60.0, peak: Size = "1GiB", late: bool = F
 
 
 @dataclass
-class Heard:
+class Heard(View):
     """A view that keeps the events and sentences it was given."""
 
     sentences: list[str] = field(default_factory=list)
     waiting: list[Sequence[Refusal]] = field(default_factory=list)
-
-    def show(self, event: Event, at: float) -> None:
-        """Ignore an event; the run store has it already."""
 
     def say(self, sentence: str) -> None:
         self.sentences.append(sentence)

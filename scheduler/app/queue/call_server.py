@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from scheduler.app.observe.run_facts import places
@@ -17,7 +17,6 @@ from scheduler.app.run.session import RunSession
 from scheduler.app.run.task_list import CALLS, TaskList
 from scheduler.core.events import Asked, Depended, Event, Exited, Refused, Skipped, Started, Submitted
 from scheduler.core.model import UNFINISHED, State
-from scheduler.core.placement.refusal import Refusal
 from scheduler.core.ports import View
 from scheduler.errors import SchedulerError, describe_os_error
 from scheduler.runtime.paths import make_private
@@ -26,11 +25,11 @@ from scheduler.store.run.catalog import RunCatalog
 from scheduler.ui.terminal.plain_view import ending
 
 
-class CallView:
+class CallView(View):
     """A view that tells the program what becomes of its calls."""
 
     def __init__(self, inner: View, session: RunSession, source: CallSource, pipe: LinePipe) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._session = session
         self._source = source
         self._pipe = pipe
@@ -40,7 +39,7 @@ class CallView:
 
     def show(self, event: Event, at: float) -> None:
         """Show an event, and tell the program if it concerns one of its calls."""
-        self._inner.show(event, at)
+        super().show(event, at)
         if isinstance(event, Submitted):
             self._accepted(event)
         elif isinstance(event, Started):
@@ -70,18 +69,6 @@ class CallView:
         end = _end(task, state, self._last.pop(task, None), self._whys.pop(task, ""))
         self._pipe.send({"ended": end.to_dict()})
 
-    def say(self, sentence: str) -> None:
-        """Pass a sentence on to the log."""
-        self._inner.say(sentence)
-
-    def waits(self, refusals: Sequence[Refusal]) -> None:
-        """Pass on why tasks wait."""
-        self._inner.waits(refusals)
-
-    def hang_up(self) -> None:
-        """Pass on that there is no terminal."""
-        self._inner.hang_up()
-
 
 def _end(task: int, state: State, last: Exited | None, why: str = "") -> CallEnd:
     if last is None:
@@ -105,8 +92,7 @@ def main() -> int:
     try:
         run = session.places
         pipe.send({"run": run.number, "root": str(run.root)})
-        lines = (run_loop.resuming_lines if said["resume"] else run_loop.first_lines)(session)
-        run_loop.run_to_end(session, None, lines, lambda view: CallView(view, session, source, pipe))
+        run_loop.run_to_end(session, wrap=lambda view: CallView(view, session, source, pipe))
         pipe.send({"over": True})
     except (SchedulerError, OSError) as exc:
         _tell_trouble(pipe, exc)

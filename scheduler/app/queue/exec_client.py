@@ -13,7 +13,7 @@ from scheduler.core.control.request_kinds import NOW, RunRequest, Verb
 from scheduler.core.events import Asked, Depended, Event, Exited, Refused, Skipped, Started
 from scheduler.core.model import UNFINISHED, Placement, State
 from scheduler.core.placement.refusal import Refusal
-from scheduler.core.ports import Request
+from scheduler.core.ports import Request, View
 from scheduler.errors import StateError
 from scheduler.runtime.event_sources import SignalReader
 from scheduler.runtime.paths import StatePaths, find_places
@@ -39,22 +39,6 @@ def follow(accepted: AcceptedSubmission, queue: str, fields: Mapping[str, str], 
     """
     with contextlib.closing(ExecClient(find_places(settings.state or None), accepted, queue, fields, settings)) as made:
         return made.follow()
-
-
-class _NoView:
-    """A view that shows nothing: the log of the queue has what it would show."""
-
-    def show(self, event: Event, at: float) -> None:
-        """Ignore an event."""
-
-    def say(self, sentence: str) -> None:
-        """Ignore a sentence."""
-
-    def waits(self, refusals: Sequence[Refusal]) -> None:
-        """Ignore refusals."""
-
-    def hang_up(self) -> None:
-        """Ignore that the terminal is closed."""
 
 
 class ExecClient:
@@ -87,7 +71,7 @@ class ExecClient:
         labels = self._reader_labels()
         files = output_files(self._info.places, fields.get("Stdout", ""), fields.get("Stderr", ""))
         waits = waits_for(settings, self._info.meta["token"], labels)
-        self._view = ExecView(_NoView(), files, waits, lambda task: self._state)
+        self._view = ExecView(View(), files, waits, lambda task: self._state)
 
     def _reader_labels(self) -> dict[str, str]:
         import json

@@ -10,7 +10,6 @@ from scheduler.app.queue.queue_source import QueueSource
 from scheduler.app.run import detach, start
 from scheduler.app.run.options import ResumeOptions, RunOptions, this_python
 from scheduler.app.run.resume import take_over
-from scheduler.app.run.run_loop import first_lines, resuming_lines
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.task_list import QUEUE, TaskList
 from scheduler.runtime.paths import RunPaths, StatePaths
@@ -64,7 +63,7 @@ def _begin(name: str, settings: Settings, lock: int) -> DetachedStart:
         session = start.begin(listing, options, settings, this_python(settings))
         return session, ()
 
-    return detach.detach(begin, first_lines)
+    return detach.detach(begin)
 
 
 def _resume(info: RunInfo, settings: Settings, lock: int) -> DetachedStart:
@@ -75,7 +74,7 @@ def _resume(info: RunInfo, settings: Settings, lock: int) -> DetachedStart:
         session = take_over(info, settings, ResumeOptions())
         return session, session.notes
 
-    return detach.detach(begin, resuming_lines)
+    return detach.detach(begin)
 
 
 def _become_background(lock: int, settings: Settings) -> None:

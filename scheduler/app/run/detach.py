@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from scheduler.app.observe import run_facts
 from scheduler.app.run.options import ResumeOptions
 from scheduler.app.run.resume import take_over
-from scheduler.app.run.run_loop import resuming_lines, run_to_end
+from scheduler.app.run.run_loop import run_to_end
 from scheduler.errors import SchedulerError, describe_os_error
 from scheduler.runtime.processes import leave_terminal, start_copy, wait_for
 from scheduler.runtime.settings import Settings
@@ -26,15 +26,13 @@ if TYPE_CHECKING:
     from scheduler.app.run.session import RunSession
 
 
-def detach(
-    begin: Callable[[], tuple[RunSession | None, Sequence[str]]], lines: Callable[[RunSession], Sequence[str]]
-) -> DetachedStart:
+def detach(begin: Callable[[], tuple[RunSession | None, Sequence[str]]]) -> DetachedStart:
     """Begin a run in a new process that outlives this terminal; return when the run is durable.
 
     Until then, Ctrl-C or a closed terminal ends the run, as at any other start. Raise SchedulerError if it cannot
     start.
     """
-    pid, tells = start_copy(lambda fd: _lead(fd, begin, lines))
+    pid, tells = start_copy(lambda fd: _lead(fd, begin))
     with os.fdopen(tells, encoding="utf-8") as pipe:
         text = pipe.read()
     if text:
@@ -52,7 +50,7 @@ def resume(info: RunInfo, settings: Settings, how: ResumeOptions) -> DetachedSta
         session = take_over(info, settings, how)
         return session, session.notes
 
-    return detach(begin, resuming_lines)
+    return detach(begin)
 
 
 def resume_all(settings: Settings, how: ResumeOptions) -> Iterator[DetachedStart]:
@@ -65,9 +63,7 @@ def resume_all(settings: Settings, how: ResumeOptions) -> Iterator[DetachedStart
         yield replace(start, number=info.number, what=info.what)
 
 
-def _lead(
-    fd: int, begin: Callable[[], tuple[RunSession | None, Sequence[str]]], lines: Callable[[RunSession], Sequence[str]]
-) -> int:
+def _lead(fd: int, begin: Callable[[], tuple[RunSession | None, Sequence[str]]]) -> int:
     """Do the work of the new process, from the first row to the last task, and return its exit code."""
     try:
         session, hints = begin()
@@ -79,10 +75,14 @@ def _lead(
         return 130
     else:
         start = _started(session, hints)
-    if session is not None:
-        leave_terminal(session.places.log)
+    if session is None:
+        _tell(fd, start)
+        return start.exit_code
+    leave_terminal(session.places.log)
     _tell(fd, start)
-    return start.exit_code if session is None else _run(session, lines)
+    session.detached = True
+    with contextlib.closing(session):
+        return run_to_end(session).exit_code
 
 
 def _tell(fd: int, start: DetachedStart) -> None:
@@ -100,14 +100,6 @@ def _started(session: RunSession | None, hints: Sequence[str]) -> DetachedStart:
     return DetachedStart(
         os.getpid(), session.number, session.meta["file"], len(roll), first, log, [*hints, *logging_out()]
     )
-
-
-def _run(session: RunSession, lines: Callable[[RunSession], Sequence[str]]) -> int:
-    session.detached = True
-    try:
-        return run_to_end(session, None, lines(session)).exit_code
-    finally:
-        session.close()
 
 
 def logging_out() -> list[str]:

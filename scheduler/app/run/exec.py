@@ -68,7 +68,7 @@ def run(
     options: RunOptions,
     settings: Settings,
     python: str,
-    view_for: Callable[[RunSession, int], Callable[[View], View]],
+    view_for: Callable[[RunSession, int, View], View],
 ) -> ExecResult:
     """Accept a task and run it to its end; remove the run if the task never started."""
     from scheduler.app.run import run_loop, start  # a client of the queue does not need all of it
@@ -78,13 +78,11 @@ def run(
     (task,) = session.brain.task_table
     from scheduler.ui.terminal.sink import hint
 
-    try:
+    with contextlib.closing(session):
         for note in session.devices.notes:
             hint(note)
-        ended = run_loop.run_to_end(session, None, run_loop.first_lines(session), view_for(session, task))
+        ended = run_loop.run_to_end(session, wrap=lambda inner: view_for(session, task, inner))
         result = _result(session, task, ended.signal)
-    finally:
-        session.close()
     if result.code is None and result.signal and result.signal != QUIT and result.state is State.WAITING:
         from scheduler.app.observe.run_facts import places
         from scheduler.store.run.removal import remove
@@ -105,11 +103,11 @@ def _result(session: RunSession, task: int, signal: int) -> ExecResult:
     return ExecResult(session.number, task, state, code, signal, began, ended, log)
 
 
-def exec_view(session: RunSession, task: int) -> Callable[[View], View]:
-    """Return a function that wraps the view of `exec` around another view."""
+def exec_view(session: RunSession, task: int, inner: View) -> View:
+    """Return the view of `exec` around another view."""
     from scheduler.ui.terminal.exec_view import ExecView
 
-    return lambda inner: ExecView(inner, files(session, task), holders(session), session.brain.state)
+    return ExecView(inner, files(session, task), holders(session), session.brain.state)
 
 
 def holders(session: RunSession) -> Callable[[Refusal], str]:

@@ -140,7 +140,7 @@ def _forget_what_is_lost(info: RunInfo, session: RunSession) -> None:
 
 def _replay(session: RunSession) -> None:
     """Apply all events of the journal to the Brain, and remove the files of the attempts that ended last."""
-    store, brain = session.store, session.brain
+    store, brain, session.resumed = session.store, session.brain, True
     for submitted in store.journal.submissions():
         brain.apply(submitted, float(session.meta["accepted"]))
     ended: deque[Key] = deque(maxlen=JUST_ENDED)

@@ -90,18 +90,13 @@ class RunResult:
 
 
 def run_to_end(
-    session: RunSession,
-    stream: TextIO | None,
-    lines: Sequence[str] = (),
-    wrap: ViewWrapper | None = None,
-    *,
-    live: bool = False,
+    session: RunSession, stream: TextIO | None = None, wrap: ViewWrapper | None = None, *, live: bool = False
 ) -> RunResult:
     """Run a session to its end and return how it ended.
 
-    `lines` and all later lines go to the run's log and to `stream`; with `live`, a stream that is a terminal shows the
-    live view instead, between the first and the last lines. `wrap` puts a view of the caller around the run's view;
-    then no last lines are printed.
+    All lines go to the run's log and to `stream`; with `live`, a stream that is a terminal shows the live view instead,
+    between the first and the last lines. `wrap` puts a view of the caller around the run's view; then no last lines are
+    printed.
     """
     from scheduler.runtime.loop import Loop
     from scheduler.ui.terminal.sink import LineSink
@@ -109,7 +104,7 @@ def run_to_end(
     with contextlib.ExitStack() as stack:
         sink = LineSink(session.places.log, stream)
         stack.callback(sink.close)
-        sink_lines(sink, lines)
+        sink_lines(sink, _first_lines(session))
         stack.callback(session.signals.close)
         world, ports = _make_ports(session, sink, stack)
         views = _attach_views(session, world, ports, sink, stream if live else None, stack)
@@ -127,6 +122,17 @@ def run_to_end(
         if views.notifier is not None and not loop.left_early:
             views.notifier.end(sink)
         return RunResult(session.number, dict(session.brain.state_counts), session.signals.last)
+
+
+def run_here(session: RunSession, *, as_json: bool, live: bool) -> int:
+    """Run a session to its end on this terminal, close it, and return its exit code; with `as_json`, print its results
+    as JSON.
+    """
+    with contextlib.closing(session):
+        ended = run_to_end(session, sys.stderr if as_json else sys.stdout, live=live)
+        if as_json:
+            write_json(session, sys.stdout)
+    return ended.exit_code
 
 
 def sink_lines(sink: LineSink, lines: Sequence[str]) -> None:
@@ -354,8 +360,14 @@ def _task_environment(session: RunSession) -> TaskEnvironment:
 # ---- first and last lines ----
 
 
-def first_lines(session: RunSession) -> list[str]:
-    """Return the first lines of a new run: hints, the list, the devices, the Python, and what is known about memory."""
+def _first_lines(session: RunSession) -> list[str]:
+    """Return the first lines of a run; of a new one hints, the list, the devices, the Python, and what is known about
+    memory.
+    """
+    if session.inherits:
+        return []
+    if session.resumed:
+        return _resuming_lines(session)
     from scheduler.runtime.look_ahead import look_ahead
     from scheduler.ui.terminal import opening
 
@@ -373,7 +385,7 @@ def first_lines(session: RunSession) -> list[str]:
     return [*(f"hint:   {hint}" for hint in hints if hint), *lines]
 
 
-def resuming_lines(session: RunSession) -> list[str]:
+def _resuming_lines(session: RunSession) -> list[str]:
     """Return the first lines of a run that was taken over."""
     from scheduler.ui.terminal import opening
 

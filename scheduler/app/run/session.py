@@ -49,6 +49,8 @@ class RunSession:
         """Sentences about earlier runs of this list."""
         self.just_ended: list[Key] = []
         """The attempts whose ends were recorded last; after a takeover their files may still exist."""
+        self.resumed = False
+        """True if it was taken over."""
         self.inherits = False
         """True if its tasks write to this process's standard streams instead of their logs."""
         self.detached = False

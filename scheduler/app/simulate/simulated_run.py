@@ -11,7 +11,6 @@ from scheduler.core.brain import Brain
 from scheduler.core.config import BATCHES, SchedulingConfig
 from scheduler.core.events import Event
 from scheduler.core.model import Device
-from scheduler.core.placement.refusal import Refusal
 from scheduler.core.ports import Launch, Request, View
 from scheduler.core.profiling import own_peak
 from scheduler.core.profiling.profile_index import ProfileIndex
@@ -36,7 +35,7 @@ USUAL_BATCH = 20
 """The number of rows that the batch-by-batch original takes at a time."""
 
 
-class MetricsView:
+class MetricsView(View):
     """A view that shows nothing and records the history."""
 
     def __init__(self) -> None:
@@ -45,15 +44,6 @@ class MetricsView:
     def show(self, event: Event, at: float) -> None:
         """Add an event to the history."""
         self.history.take(event, at)
-
-    def say(self, sentence: str) -> None:
-        """Ignore a sentence."""
-
-    def waits(self, refusals: Sequence[Refusal]) -> None:
-        """Ignore why tasks wait."""
-
-    def hang_up(self) -> None:
-        """Ignore that the terminal is closed."""
 
 
 class Simulation:

@@ -16,7 +16,7 @@ from scheduler.ui.terminal.plain_view import ending
 from scheduler.ui.terminal.sink import let_go
 
 
-class ExecView:
+class ExecView(View):
     """A view that follows one task, and passes everything on to an inner view.
 
     `files` returns the paths of an attempt's output; `waits` the holders of what it waits for, and for how long.
@@ -29,7 +29,7 @@ class ExecView:
         waits: Callable[[Refusal], str],
         state: Callable[[int], State],
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._files = files
         self._waits = waits
         self._state = state
@@ -38,7 +38,7 @@ class ExecView:
 
     def show(self, event: Event, at: float) -> None:
         """Pass an attempt's output on, from its start to its end."""
-        self._inner.show(event, at)
+        super().show(event, at)
         if isinstance(event, Started) and self._follower is None:
             files = self._files(event.task, event.attempt)
             self._follower = FileFollower(dict(files), self._lost)
@@ -71,14 +71,14 @@ class ExecView:
 
     def say(self, sentence: str) -> None:
         """Print a sentence about the run."""
-        self._inner.say(sentence)
+        super().say(sentence)
         self.tell(sentence)
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
         """Print why the task does not start now, who holds what it needs, and for about how long; print again on a
         change.
         """
-        self._inner.waits(refusals)
+        super().waits(refusals)
         if not refusals:
             return
         refusal = refusals[0]
@@ -90,7 +90,7 @@ class ExecView:
 
     def hang_up(self) -> None:
         """Note that the terminal is closed; continue the log."""
-        self._inner.hang_up()
+        super().hang_up()
         let_go(sys.stderr)
 
     def tell(self, sentence: str) -> None:

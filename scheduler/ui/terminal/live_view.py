@@ -49,7 +49,7 @@ class RecentLines:
         raise OSError("not a file")
 
 
-class LiveView:
+class LiveView(View):
     """A view that draws a run until q is pressed; then, and if drawing fails, the plain lines continue.
 
     It receives everything that a plain view receives, and every sample; it is drawn before each wait of the loop.
@@ -58,7 +58,7 @@ class LiveView:
     def __init__(
         self, plain: View, sink: LineSink, stream: TextIO, screen: Screen, paint: Paint, frame: RunScreen
     ) -> None:
-        self._plain = plain
+        super().__init__(plain)
         self._frame = frame
         self._sink = sink
         self._stream: TextIO | None = stream
@@ -80,7 +80,7 @@ class LiveView:
 
     def show(self, event: Event, at: float) -> None:
         """Show an event that was recorded and applied."""
-        self._plain.show(event, at)
+        super().show(event, at)
         if isinstance(event, Exited):
             memories: tuple[dict[Key, Any], ...] = (self._epochs, self._totals, self._metrics)
             for memory in memories:
@@ -90,7 +90,7 @@ class LiveView:
     def say(self, sentence: str) -> None:
         """Print a sentence about the run."""
         self._last_sentence = sentence
-        self._plain.say(sentence)
+        super().say(sentence)
 
     def repeat(self) -> None:
         """Print the last sentence again, because the screen that showed it is gone."""
@@ -100,12 +100,12 @@ class LiveView:
     def waits(self, refusals: Sequence[Refusal]) -> None:
         """Show why nothing starts."""
         self._waits = f"task {refusals[0].task} {why(refusals[0])}" if refusals else ""
-        self._plain.waits(refusals)
+        super().waits(refusals)
 
     def hang_up(self) -> None:
         """Note that the terminal is closed; continue the log."""
         self.leave()
-        self._plain.hang_up()
+        super().hang_up()
 
     def see(self, sample: Sample) -> None:
         """Note what a living attempt uses now."""

@@ -12,6 +12,7 @@ from scheduler.core.control import messages
 from scheduler.core.events import Event, Exited, Learned, Refused, Resized, Started, Submitted
 from scheduler.core.model import HOST, UNFINISHED, EstimateSource, Job, Outcome, Placement, State, gpus_in, shown_in
 from scheduler.core.placement.refusal import Reason, Refusal
+from scheduler.core.ports import View
 from scheduler.core.reporting.run_history import RunSummary
 from scheduler.core.tasks.launchers import calls_of
 from scheduler.runtime.paths import tilde
@@ -34,7 +35,7 @@ PRUNED = "pruned"
 _SOURCES = {EstimateSource.MEASURED: "unknown, measured while it runs"}
 
 
-class PlainView:
+class PlainView(View):
     """A view that prints one line for each event, and keeps the history for the last lines."""
 
     def __init__(

@@ -9,6 +9,7 @@ from typing import Any
 from scheduler.core.events import Event
 from scheduler.core.model import NAMED, Placement, State
 from scheduler.core.placement.refusal import Refusal
+from scheduler.core.ports import View
 from scheduler.ui.terminal.plain_view import PlainView
 from scheduler.ui.terminal.sink import LineSink, hint
 from scheduler.ui.text import clean, short
@@ -17,17 +18,17 @@ from scheduler.units import count
 MOST_FAILURES = 20
 
 
-class SlotView:
+class SlotView(View):
     """A view that leaves the terminal to the tasks, except for a line when each starts; all lines go to the log."""
 
     def __init__(self, log: PlainView, out: LineSink, command: Callable[[int], str]) -> None:
-        self._log = log
+        super().__init__(log)
         self._out = out
         self._command = command
 
     def show(self, event: Event, at: float) -> None:
         """Print the line of a start, before the command itself prints anything."""
-        self._log.show(event, at)
+        super().show(event, at)
         if isinstance(event, Placement):
             slot = next(key for key in event.reservation if key.startswith(NAMED))
             name = slot.removeprefix(NAMED).partition(":")[2]
@@ -35,7 +36,7 @@ class SlotView:
 
     def say(self, sentence: str) -> None:
         """Print a sentence among the output of the tasks."""
-        self._log.say(sentence)
+        super().say(sentence)
         hint(sentence)
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
