@@ -11,7 +11,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from scheduler.api.call_future import CallFailed, CallFuture, NotPassed, RemoteE
 from scheduler.app.queue.call_source import CallEnd, LinePipe
 from scheduler.core.model import State
 from scheduler.core.tasks.fields import RowForm
+from scheduler.inputs.call_rows import CallRows
+from scheduler.inputs.python_calls import PythonCall
 from scheduler.runtime import processes, task_launcher
 from scheduler.runtime.paths import PACKAGE, RunPaths
 from scheduler.values import dataclass
@@ -36,11 +38,9 @@ class NewCall:
     """A call before it is sent."""
 
     future: CallFuture
-    pickled: bytes
-    each: bool
-    """True if the arguments are those of several calls, whose results are a list."""
-    cells: Callable[[int, str, str], tuple[RowForm, list[str]]]
-    """Returns its row, from its number, the launcher and the place of its arguments."""
+    call: PythonCall
+    rows: CallRows
+    """The maker of its row."""
 
 
 class CallClient:
@@ -222,15 +222,17 @@ class CallClient:
         self._calls[self._rows] = call.future
         return self._rows, call
 
-    def _written(self, places: RunPaths, row: int, call: NewCall) -> tuple[RowForm, list[str]]:
+    def _written(self, places: RunPaths, row: int, new: NewCall) -> tuple[RowForm, list[str]]:
         """Write the arguments of a call, and return its row."""
         said = {
-            "what": "call", "each": call.each, "result": str(places.result_of(row)), "path": sys.path, "file": "",
+            **new.call.said, "what": "call", "result": str(places.result_of(row)), "path": sys.path, "file": "",
             "module": "", "argv": sys.argv,
         }  # fmt: skip
         path = _arguments(places, row)
-        task_launcher.write_own(str(path), said, call.pickled, durable=False)
-        return call.cells(row, str(places.launcher), f"{path}@0")
+        task_launcher.write_own(str(path), said, new.call.pickled, durable=False)
+        _, cells, _, _ = new.rows.row(row, new.call, str(places.launcher), f"{path}@0")
+        new.rows.refuse()
+        return new.rows.form, cells
 
     def _form(self, pipe: LinePipe, form: RowForm) -> int:
         """Return the number of a form, which is sent once."""

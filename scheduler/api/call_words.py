@@ -13,36 +13,26 @@ from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
-from scheduler.inputs.python_calls import CallTarget
-from scheduler.values import dataclass
+from scheduler.inputs.python_calls import CallTarget, PythonCall
 
 _PLAIN = (str, int, float, bool, type(None))
 _NAME = 60
 
 
-@dataclass(frozen=True, slots=True)
-class CallWords:
-    """The function of a call, its name, and its arguments as they are shown and learned."""
-
-    target: CallTarget
-    name: str
-    varied: Mapping[str, Any]
-
-
-def describe(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallWords:
-    """Return the words of a call. Never raise for a strange function or value: it is only shown less exactly."""
+def describe(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> PythonCall:
+    """Return a call without its values. Never raise for a strange function or value: it is only shown less exactly."""
     plain, args, kwargs = _unwrapped(function, args, kwargs)
     values = {name: told(value) for name, value in _named(plain, args, kwargs).items()}
     target = _place(plain)
     last = target.name.rpartition(".")[2]
     text = ",".join(f"{name}-{value}" for name, value in values.items())
-    return CallWords(target, f"{last} {text}".strip()[:_NAME], values)
+    return PythonCall(target, f"{last} {text}".strip()[:_NAME], values)
 
 
-def describe_chunk(function: Callable[..., Any], calls: int) -> CallWords:
-    """Return the words of several calls of a function, which are made one after another in one task."""
+def describe_chunk(function: Callable[..., Any], calls: int) -> PythonCall:
+    """Return several calls of a function, made one after another in one task, without their values."""
     target = _place(_unwrapped(function, (), {})[0])
-    return CallWords(target, f"{target.name.rpartition('.')[2]} x {calls}"[:_NAME], {"calls": calls})
+    return PythonCall(target, f"{target.name.rpartition('.')[2]} x {calls}"[:_NAME], {"calls": calls})
 
 
 def told(value: object) -> object:

@@ -17,14 +17,16 @@ from typing import Any
 from scheduler.api import call_future
 from scheduler.api.call_client import CallClient, NewCall
 from scheduler.api.call_future import CallFuture, NotPassed
-from scheduler.api.call_words import CallWords, describe, describe_chunk
+from scheduler.api.call_words import describe, describe_chunk
 from scheduler.app.run.options import RunOptions, check_counts, run_name
-from scheduler.core.tasks.fields import BadCell, RowForm
+from scheduler.core.tasks.fields import BadCell
 from scheduler.errors import ConfigError, UsageError
 from scheduler.inputs.call_rows import CallRows
+from scheduler.inputs.python_calls import PythonCall
 from scheduler.inputs.python_tasks import Task
 from scheduler.runtime import task_launcher
 from scheduler.runtime.python_envs import missing_package
+from scheduler.values import replace
 
 FIELDS = (
     "memory", "gpus", "cpus", "env", "host_memory", "priority", "timeout", "grace", "retries", "device", "prefer",
@@ -113,24 +115,19 @@ class Executor(futures.Executor):
         """Make a call as a task and return its future. What cannot be passed to it is the future's exception."""
         return self._add(fn, (fn, args, kwargs), describe(fn, args, kwargs), each=False)
 
-    def _add(self, fn: Callable[..., Any], what: object, words: CallWords, *, each: bool) -> CallFuture:
-        future = CallFuture(words.name, self._client.cancelled)
-        rows = self._rows_of(tuple(words.varied))
-
-        def cells(number: int, launcher: str, given: str) -> tuple[RowForm, list[str]]:
-            _, made, _, _ = rows.row(number, words.target, launcher, given, words.name, words.varied, {})
-            rows.refuse()
-            return rows.form, made
-
+    def _add(self, fn: Callable[..., Any], what: object, call: PythonCall, *, each: bool) -> CallFuture:
+        """Make a call; `each`: its arguments are those of several calls, whose results are a list."""
+        future = CallFuture(call.name, self._client.cancelled)
+        rows = self._rows_of(tuple(call.varied))
         pass_by_value(getattr(fn, "__module__", None))
         try:
             pickled = self._dumps(what)
         except Exception as exc:  # noqa: BLE001  # objects of the user raise anything
             call_future.fail(
-                future, NotPassed(f"{words.name}: {self._which(fn, what)} cannot be passed to another process: {exc}")
+                future, NotPassed(f"{call.name}: {self._which(fn, what)} cannot be passed to another process: {exc}")
             )
             return future
-        self._client.add(NewCall(future, pickled, each, cells))
+        self._client.add(NewCall(future, replace(call, pickled=pickled, said={"each": each}), rows))
         return future
 
     def _which(self, fn: Callable[..., Any], what: Any) -> str:

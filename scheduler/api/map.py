@@ -13,8 +13,9 @@ from scheduler.app.observe import run_reader
 from scheduler.app.run import run_loop, start
 from scheduler.app.run.options import RunOptions, check_counts, run_name, this_python
 from scheduler.app.run.session import RunSession
-from scheduler.app.run.task_list import PythonCall, PythonCalls
+from scheduler.app.run.task_list import PythonCalls
 from scheduler.inputs import python_calls
+from scheduler.inputs.python_calls import CallTarget, PythonCall
 from scheduler.runtime import task_launcher
 from scheduler.runtime.settings import read_settings
 from scheduler.ui.terminal.sink import hint
@@ -59,7 +60,7 @@ def map(  # noqa: PLR0913  # each is a column or a flag, by keyword only
     check_counts(jobs_at_once=jobs_at_once)
     task_launcher.stop_loading()
     target = python_calls.target_function(function)
-    each = [_call(target.name, number, config) for number, config in enumerate(configs, 1)]
+    each = [_call(target, number, config) for number, config in enumerate(configs, 1)]
     if not each:
         return []
     varied = dict.fromkeys(name for call in each for name in call.varied)
@@ -77,11 +78,11 @@ def map(  # noqa: PLR0913  # each is a column or a flag, by keyword only
         return _results(session)
 
 
-def _call(function: str, number: int, config: Any) -> PythonCall:
+def _call(target: CallTarget, number: int, config: Any) -> PythonCall:
     varied = config if isinstance(config, dict) else {"config": config}
     text = ",".join(f"{key}-{value}" for key, value in varied.items())
     pickled = python_calls.pickled(config, f"config {number}")  # a generator may give one object again and again
-    return PythonCall(f"{function} {text}"[:NAME], pickled, {str(key): value for key, value in varied.items()})
+    return PythonCall(target, f"{target.name} {text}"[:NAME], {str(key): v for key, v in varied.items()}, pickled)
 
 
 def _results(session: RunSession) -> list[Any]:

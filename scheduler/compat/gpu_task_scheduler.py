@@ -15,7 +15,7 @@ from scheduler.app.run.devices import SLOTS
 from scheduler.app.run.options import RunOptions, this_python
 from scheduler.app.run.run_loop import RunResult
 from scheduler.app.run.session import RunSession
-from scheduler.app.run.task_list import PythonCall, PythonCalls
+from scheduler.app.run.task_list import PythonCalls
 from scheduler.compat.config_manager import AUTO, Combination, ConfigManager
 from scheduler.compat.gpu_task import GPUTask
 from scheduler.compat.gpu_task_log import TaskLog, task_logger
@@ -25,7 +25,7 @@ from scheduler.core.ports import View
 from scheduler.core.tasks.fields import words
 from scheduler.errors import ConfigError, MissingPackage
 from scheduler.inputs import python_calls
-from scheduler.inputs.python_calls import CallTarget
+from scheduler.inputs.python_calls import CallTarget, PythonCall
 from scheduler.runtime import task_launcher
 from scheduler.runtime.settings import read_settings
 from scheduler.units import count
@@ -67,7 +67,7 @@ class GPUTaskScheduler:
         target = python_calls.target_class(self._class)
         logger = task_logger(self._said["scheduler_log_file_path"])
         try:
-            todo = self._todo(logger)
+            todo = self._todo(target, logger)
             first = next(todo, None)
             ended = self._run(target, chain([first], todo), logger) if first is not None else None
         except MissingPackage as exc:
@@ -89,7 +89,7 @@ class GPUTaskScheduler:
             logger.error("%s", _summary(ended))
             ExitCodeView.fail()
 
-    def _todo(self, logger: Any) -> Iterator[PythonCall]:
+    def _todo(self, target: CallTarget, logger: Any) -> Iterator[PythonCall]:
         """Return the combinations that are neither done nor repeated."""
         worker, seen = self._manager.get_gpu_envs()[0]["name"], set[int]()
         python_calls.pickled(self._shared, "global_config")
@@ -104,14 +104,14 @@ class GPUTaskScheduler:
             seen.add(hash(work_dir))
             if len(seen) % MANY == 0:
                 logger.info("%s combinations are read, of %s", f"{len(seen):,}", f"{self._manager.number:,}")
-            yield self._call(found, work_dir, shared)
+            yield self._call(target, found, work_dir, shared)
 
-    def _call(self, found: Combination, work_dir: str, shared: Mapping[str, str]) -> PythonCall:
+    def _call(self, target: CallTarget, found: Combination, work_dir: str, shared: Mapping[str, str]) -> PythonCall:
         """Return a combination as a task. Its values become texts and bytes; they are never compared."""
         name = found.folder or work_dir
         values = python_calls.pickled(found.test, f"the configuration {name}")
         varied = {str(key): text for key, text in found.texts.items()}
-        return PythonCall(name, values, varied, _besides(shared, found.test), {"work_dir": work_dir})
+        return PythonCall(target, name, varied, values, _besides(shared, found.test), {"work_dir": work_dir})
 
     def _run(self, target: CallTarget, calls: Iterable[PythonCall], logger: Any) -> RunResult:
         said = {"what": "task", "force": bool(self._said["force_rerun"]), "log_file": self._said["log_file"]}

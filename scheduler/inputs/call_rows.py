@@ -9,9 +9,10 @@ from typing import Any
 
 from scheduler.core.model import Terms
 from scheduler.core.tasks.fields import BY_COLUMN, BadCell, RowForm
+from scheduler.core.tasks.placeholders import literal
 from scheduler.core.tasks.row_source import InputRow
 from scheduler.inputs import python_calls, python_tasks
-from scheduler.inputs.python_calls import CallTarget
+from scheduler.inputs.python_calls import PythonCall
 from scheduler.inputs.python_tasks import Task
 from scheduler.inputs.row_checks import BadRows, RowChecker
 from scheduler.runtime import clock
@@ -36,22 +37,13 @@ class CallRows:
         """The last constant values, which most calls share, and their word."""
         self._bad = BadRows("tasks")
 
-    def row(  # what a call is
-        self,
-        number: int,
-        target: CallTarget,
-        launcher: str,
-        given: str,
-        name: str,
-        varied: Mapping[str, Any],
-        rest: Mapping[Any, str],
-    ) -> InputRow:
+    def row(self, number: int, call: PythonCall, launcher: str, given: str) -> InputRow:
         """Return a call as a row. The first is checked like any task; of the others only what differs is checked."""
-        said = {key: str(value) for key, value in varied.items()}
+        said = {key: str(value) for key, value in call.varied.items()}
         tail = " ".join([_word(key, text) for key, text in said.items()])
-        end = f"{python_calls.target_words(target)} {tail}{self._rest_word(rest)}".rstrip()
-        command = f"{self._start(launcher)} {shlex.quote(python_calls.plain(given))} {end}"
-        cells = [command, python_calls.plain(name), *self._fixed, *(said.get(each, "") for each in self._names)]
+        end = f"{python_calls.target_words(call.target)} {tail}{self._rest_word(call.rest)}".rstrip()
+        command = f"{self._start(launcher)} {shlex.quote(literal(given))} {end}"
+        cells = [command, literal(call.name), *self._fixed, *(said.get(each, "") for each in self._names)]
         try:
             self._check(cells, number)
         except BadCell as exc:
@@ -60,7 +52,7 @@ class CallRows:
 
     def _start(self, launcher: str) -> str:
         if not self._head:
-            self._head = shlex.join(python_calls.plain(word) for word in (self._python, launcher))
+            self._head = shlex.join(literal(word) for word in (self._python, launcher))
         return self._head
 
     def _rest_word(self, rest: Mapping[Any, str]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from scheduler.core.tasks.placeholders import literal
 from scheduler.errors import ConfigError
 from scheduler.runtime.task_launcher import MAIN
-from scheduler.values import dataclass
+from scheduler.values import dataclass, field
 
 LONGEST = 200
 """The largest number of characters of a value in a command; a longer one is shown as its beginning and a digest."""
@@ -36,6 +36,22 @@ class CallTarget:
         """Return the place in the form that the launcher reads."""
         where = {"module": self.module, "file": self.file, "package": self.package, "name": self.name}
         return {**where, "path": sys.path, "argv": sys.argv}
+
+
+@dataclass(frozen=True, slots=True)
+class PythonCall:
+    """One call of a Python class or function, as a task."""
+
+    target: CallTarget
+    name: str
+    varied: Mapping[str, Any]
+    """The arguments that are shown, and by which its memory is learned."""
+    pickled: bytes = b""
+    """The values that are its own."""
+    rest: Mapping[Any, str] = field(default_factory=dict)
+    """Fingerprints of the values that are passed beside the varied arguments."""
+    said: Mapping[str, Any] = field(default_factory=dict)
+    """The arguments of its own that the launcher reads as JSON."""
 
 
 def target_class(what: object) -> CallTarget:
@@ -143,8 +159,3 @@ def _digest(text: str) -> str:
     from hashlib import blake2b
 
     return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
-
-
-def plain(name: str) -> str:
-    """Return a name in which no placeholder is filled in."""
-    return literal(name)

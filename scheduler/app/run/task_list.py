@@ -23,7 +23,7 @@ from scheduler.values import dataclass, field, replace
 if TYPE_CHECKING:
     from scheduler.inputs.call_rows import CallRows
     from scheduler.inputs.grid import Chosen
-    from scheduler.inputs.python_calls import CallTarget
+    from scheduler.inputs.python_calls import CallTarget, PythonCall
 
 
 FOLLOWED, QUEUE, CALLS = "followed", "queue", "calls"
@@ -136,20 +136,6 @@ def one_listing(words: Sequence[str], defaults: Mapping[str, str], python: str, 
     return TaskList(one_command.shown(words), form, rows)
 
 
-@dataclass(frozen=True, slots=True)
-class PythonCall:
-    """One call of a Python class or function, as a task."""
-
-    name: str
-    pickled: bytes
-    """The values that are its own."""
-    varied: Mapping[str, Any] = field(default_factory=dict)
-    rest: Mapping[Any, str] = field(default_factory=dict)
-    """Fingerprints of the values that are passed beside the varied arguments."""
-    said: Mapping[str, Any] = field(default_factory=dict)
-    """The arguments of its own that the launcher reads as JSON."""
-
-
 class PythonCalls:
     """All calls of one target, as a list; they are made and written one after another as the list is accepted.
 
@@ -198,7 +184,7 @@ class PythonCalls:
             for row, call in enumerate(self._calls, 1):
                 result = {"result": str(run.result_of(row))} if self._said["what"] == "function" else {}
                 given = writer.add({**call.said, **result}, call.pickled)
-                yield rows.row(row, self.target, str(run.launcher), given, call.name, call.varied, call.rest)
+                yield rows.row(row, call, str(run.launcher), given)
             rows.refuse()
             complete = True
         finally:
