@@ -197,7 +197,8 @@ class Spec:
     row: int
     directory: str
     executable: str
-    filename: str
+    """The program before the words of its command, after which epochs and id are added; empty: the command names its
+    program, and nothing is added."""
     command: str
     name: str
     env: tuple[tuple[str, str], ...]
@@ -208,6 +209,11 @@ class Spec:
     stderr: str = ""
     after: str = ""
     """The tasks that it depends on, as its row names them."""
+
+    @property
+    def is_whole(self) -> bool:
+        """True if its command names its program itself."""
+        return not self.executable
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import os
 import shlex
 from collections.abc import Callable
 
-from scheduler.core.tasks.command import PLAIN_PYTHON, THIS_PYTHON
-from scheduler.core.tasks.fields import BadCell, words
+from scheduler.core.tasks.command import PLAIN_PYTHON
+from scheduler.core.tasks.fields import THIS_PYTHON, BadCell, words
 from scheduler.errors import InputError
 from scheduler.patterns import lazy_pattern
 from scheduler.runtime.python_envs import CONDA, Programs, without_python

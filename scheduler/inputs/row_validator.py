@@ -9,8 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from scheduler.core.model import Terms
-from scheduler.core.tasks.command import THIS_PYTHON
-from scheduler.core.tasks.fields import BY_COLUMN, REQUIRED, BadCell, RowForm, words
+from scheduler.core.tasks.fields import BY_COLUMN, REQUIRED, THIS_PYTHON, BadCell, RowForm, words
 from scheduler.core.tasks.placeholders import takes
 from scheduler.core.tasks.row_source import InputRow
 from scheduler.core.tasks.shell_syntax import refuse_shell_syntax

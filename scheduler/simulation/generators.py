@@ -150,12 +150,12 @@ def small(tasks: int, seed: int) -> Iterator[TraceRow]:
 def opaque(rows: Iterable[TraceRow]) -> Iterator[TraceRow]:
     """Yield the rows under names that reveal nothing about their arguments."""
     for number, row in enumerate(rows):
-        yield replace(row, spec=replace(row.spec, filename=f"trial_{number}.py"))
+        yield replace(row, spec=replace(row.spec, command=f"trial_{number}.py"))
 
 
 def _row(number: int, config: str, terms: Terms, seconds: float, peak: int, busy: float) -> TraceRow:
     job = f"{config.split('.')[0]}-{number}"
-    spec = Spec(number + 2, "", "-1", config, "", job, (), (), terms)
+    spec = Spec(number + 2, "", "-1", config, job, (), (), terms)
     return TraceRow(spec, round(seconds, 3), round(peak / MIB) * MIB, busy=round(min(1.0, busy), 2), job=job)
 
 

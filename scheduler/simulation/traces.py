@@ -80,7 +80,7 @@ def _row(path: str, number: int, said: Mapping[str, str]) -> TraceRow:
             raise InputError(path, "it is empty", number, column)
     gpus = None if not said.get("gpus") else whole("gpus", 1)
     terms = Terms(priority=whole("priority", 0, least=-LARGEST), epochs=whole("epochs", 0) or None, gpus=gpus)
-    spec = Spec(number, "", "-1", config or job, "", job, (), (), terms)
+    spec = Spec(number, "", "-1", config or job, job, (), (), terms)
     return trace_row(spec, measured(path, number, said), job)
 
 
@@ -125,5 +125,5 @@ def write_trace(rows: Iterable[TraceRow], out: TextIO) -> None:
     for row in rows:
         terms = row.spec.terms
         who = (row.job, f"{row.arrives:g}", f"{row.seconds:.3f}", f"{row.peak / MIB:.0f}", row.gpus, terms.priority)
-        what = (f"{row.busy:g}", terms.epochs or "", row.spec.filename, f"{row.cores:g}", f"{row.host_peak / MIB:.0f}")
+        what = (f"{row.busy:g}", terms.epochs or "", row.spec.command, f"{row.cores:g}", f"{row.host_peak / MIB:.0f}")
         writer.writerow((*who, *what))

@@ -144,8 +144,8 @@ class Rows:
         self.terms = terms
         self.number = number
         self.events = 0
-        specs = [Spec(2, "", "python", f"train.py --size {n}", "", "", (), (), one) for n, one in enumerate(terms)]
-        self._jobs = [Job(spec, spec.filename, spec.filename) for spec in specs]
+        specs = [Spec(2, "", "python", f"train.py --size {n}", "", (), (), one) for n, one in enumerate(terms)]
+        self._jobs = [Job(spec, spec.command, spec.command) for spec in specs]
 
     def submitted(self) -> list[Submitted]:
         numbers = range(self.number)

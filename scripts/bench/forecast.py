@@ -39,7 +39,7 @@ def rows(number: int, seed: int, kinds: int = 12) -> Iterator[TraceRow]:
         kind = int(chance(seed, "kind", row) * kinds)
         seconds = 120 * 30 ** chance(seed, "seconds", kind)
         peak = int((2 + 12 * chance(seed, "peak", kind)) * GIB)
-        spec = Spec(row + 2, "", "-1", f"train.py --kind {kind}", "", "", (), (), Terms(gpus=1, epochs=20))
+        spec = Spec(row + 2, "", "-1", f"train.py --kind {kind}", "", (), (), Terms(gpus=1, epochs=20))
         yield TraceRow(spec, seconds, peak, busy=0.3 + 0.5 * chance(seed, "busy", kind))
 
 

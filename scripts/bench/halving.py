@@ -134,7 +134,7 @@ def _trial(args: argparse.Namespace, seed: int, number: int) -> GivenTask:
         seconds, (curve(8 * GIB, seconds),), cores=0.1, epochs=args.epochs, metrics=tuple(losses), stops_in=5.0,
         utilisation=0.5,
     )  # fmt: skip
-    spec = Spec(2, "", "-1", "", f"train --trial {number}", f"trial {number}", (), (), terms)
+    spec = Spec(2, "", "", f"train --trial {number}", f"trial {number}", (), (), terms)
     return GivenTask(spec, truth)
 
 

@@ -108,7 +108,7 @@ def _urgent(number: int, *, preempt: bool) -> GivenTask:
 
 
 def _spec(name: str, terms: Terms) -> Spec:
-    return Spec(2, "", "-1", "", f"train {name}", name, (), (), terms)
+    return Spec(2, "", "", f"train {name}", name, (), (), terms)
 
 
 if __name__ == "__main__":

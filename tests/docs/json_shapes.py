@@ -89,13 +89,13 @@ _MACHINE = {
     "waiting": [
         {
             "user": "text", "run": "text", "task": "integer", "devices": ["text"], "gpus": "integer",
-            "bytes": "integer?", "waited": "number", "closed": "boolean",
+            "bytes": "integer?", "waited": "number", "keeps_devices": "boolean",
         }
     ],
     "gpus": [
         {
             "device": "text", "total": "integer", "free": "integer", "reserved": "integer",
-            "unmanaged": [{"user": "text", "pid": "integer", "bytes": "integer"}], "tasks": "integer", "closed": "text",
+            "unmanaged": [{"user": "text", "pid": "integer", "bytes": "integer"}], "tasks": "integer", "drained": "text",
             "busy": "number?", "celsius": "integer?", "watts": "number?",
         }
     ],
@@ -119,7 +119,7 @@ _TOP = {
             "buffer": "integer", "free": "integer", "tasks": "integer", "load": "number?", "capacity": "number",
             "celsius": "integer?",
             "watts": "number?",
-            "closed": "text",
+            "drained": "text",
         }
     ],
     "living": [
@@ -274,7 +274,7 @@ _DEVICES = {
         {
             "device": "text", "key": "text", "model": "text", "total_bytes": "integer", "free_bytes": "integer",
             "reserved_bytes": "integer", "unmanaged": [{"user": "text", "pid": "integer", "bytes": "integer"}],
-            "closed": "text", "disabled_for": ["integer"], "*": "any",
+            "drained": "text", "disabled_for": ["integer"], "*": "any",
         }
     ],
     "disabled": {"*": "text"},

@@ -76,9 +76,11 @@ def tasks(number: int, memory: Size | None = None, **said: Any) -> list[Terms]:
 
 def spec(filename: str = "train.py", row: int = 2, **said: Any) -> Spec:
     """Make a row of the five-column form; all other arguments go into its terms."""
-    texts = {"directory": "", "executable": "-1", "command": "", "name": "", "env": (), "own": (), "after": ""}
+    if command := said.pop("command", ""):
+        said, filename = {"executable": "", **said}, command
+    texts = {"directory": "", "executable": "-1", "name": "", "env": (), "own": (), "after": ""}
     texts.update({name: said.pop(name) for name in list(said) if name in texts})
-    return Spec(row=row, filename=filename, terms=terms(**said), **texts)  # type: ignore[arg-type]
+    return Spec(row=row, command=filename, terms=terms(**said), **texts)  # type: ignore[arg-type]
 
 
 def specs(number: int, filename: str = "train.py --n {n}", **said: Any) -> list[Spec]:

@@ -54,7 +54,7 @@ def told(name: str, tasks: int, machine: str, *, seed: int = 1, number: int = 1,
     found = []
     for task in run.brain.task_table:
         job, task_history = book.job(task), view.history.tasks.get(task)
-        words = shlex.join(["python", *job.spec.filename.split()])
+        words = shlex.join(["python", *job.spec.command.split()])
         row = (task, run.brain.batch_of(task), job, run.brain.state(task), task_history, words, "")
         found.append(columns.row(*row, START, labels))
     counts = run.brain.state_counts

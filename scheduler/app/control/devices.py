@@ -41,7 +41,7 @@ def devices(settings: Settings) -> list[dict[str, Any]]:
             "free_bytes": b.free,
             "reserved_bytes": sum(lease.reserved.get(b.device.key, 0) for lease in leases),
             "unmanaged": [one.to_dict() for one in b.unmanaged],
-            "closed": b.closed,
+            "drained": b.closed,
             "disabled_for": sorted(number for number, closed in shut.items() if b.device.key in closed),
         }
         for b in budgets

@@ -162,7 +162,7 @@ def _waiter(waiter: Waiter, labels: Mapping[str, str]) -> dict[str, Any]:
         "gpus": len(ticket.gpus),
         "bytes": max((bytes_ or 0 for bytes_ in ticket.gpus or (ticket.host,)), default=0) or None,
         "waited": round(ticket.waited, 1),
-        "closed": ticket.closed,
+        "keeps_devices": ticket.closed,
     }
 
 
@@ -175,7 +175,7 @@ def _gpu(budget: DeviceBudget, leases: Sequence[Lease]) -> dict[str, Any]:
         "reserved": reserved,
         "unmanaged": [one.to_dict() for one in budget.unmanaged],
         "tasks": sum(budget.device.key in lease.reserved for lease in leases),
-        "closed": budget.closed,
+        "drained": budget.closed,
         "busy": budget.busy,
         "celsius": budget.celsius,
         "watts": budget.watts,

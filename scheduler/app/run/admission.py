@@ -80,7 +80,7 @@ def _check_launcher(what: str, spec: Spec, gpus: int) -> None:
     except LookupError:  # a placeholder that only the result of a parent fills
         return
     if said:
-        column = "Command" if spec.command else "Filename"
+        column = "Command" if spec.is_whole else "Filename"
         raise InputError(what, f"{said} (--no-launcher-args leaves it)", spec.row, column)
 
 

@@ -7,8 +7,8 @@ from pathlib import PurePath
 
 from scheduler.core.model import Spec
 from scheduler.core.profiling.family.arguments import slots
-from scheduler.core.tasks.command import THIS_PYTHON, meant, shell_line
-from scheduler.core.tasks.fields import words
+from scheduler.core.tasks.command import meant, shell_line
+from scheduler.core.tasks.fields import THIS_PYTHON, words
 from scheduler.core.tasks.placeholders import takes
 from scheduler.patterns import lazy_pattern
 from scheduler.values import dataclass, replace
@@ -86,7 +86,7 @@ _REDIRECTION = lazy_pattern(r"(?:\d*|&)(?:>>|>\||<>|[<>]&?)")
 
 def said_by(spec: Spec) -> list[str]:
     """Return the words of a row; for a shell line its words without the redirections, if any are left."""
-    said = meant(words(spec.command or spec.filename))
+    said = meant(words(spec.command))
     line = shell_line(said)
     try:
         return (_without_redirections(words(line)) if line else said) or said
@@ -107,7 +107,7 @@ def _without_redirections(said: list[str]) -> list[str]:
 def script_of(spec: Spec) -> str:
     """Return the word that names the script or module whose content matters; empty if there is none."""
     said = said_by(spec)
-    if not spec.command and said and not said[0].startswith("-"):
+    if not spec.is_whole and said and not said[0].startswith("-"):
         return said[0]
     script = next((word for word in said if PurePath(word).suffix in (".py", ".sh")), "")
     if not script and "-m" in said[:-1]:
@@ -136,13 +136,12 @@ def kind(
     """Return the class of a row; its key, the profile key, is a hash of what may change the memory: script content,
     arguments without epochs and id, interpreter, type and model of the device.
     """
-    text = spec.command or spec.filename
     script = script_of(spec)
     kept = _without(said_by(spec), (*_EPOCHS, *_ID))
     first = kept.index(script) + 1 if script in kept else 1
     arguments = [place.portable(word) for word in kept[first:]]
     executable = (
-        "" if spec.command else place.interpreter(python if spec.executable in THIS_PYTHON else spec.executable)
+        "" if spec.is_whole else place.interpreter(python if spec.executable in THIS_PYTHON else spec.executable)
     )
     named = [digest if digest and word == script else _named(word, place) for word in kept[:first]]
 
@@ -153,7 +152,7 @@ def kind(
     _, key, family = keys(device)
     elsewhere = tuple(map(keys, other_devices))
     shown = [PurePath(word).name if word == script else word for word in kept]
-    tells = takes(text, "epochs") or (not spec.command and append in ("both", "epochs"))
+    tells = takes(spec.command, "epochs") or (not spec.is_whole and append in ("both", "epochs"))
     probes = tells and spec.terms.epochs is not None
     what = " ".join(shown).encode("utf-8", "replace").decode()
     relations = _relations(spec, kept[:first], script, digest, device, place)
@@ -175,8 +174,8 @@ def _relations(
     """Return what relates a script to its other versions: its path, and its content; whatever the interpreter, the
     driver and the model of device are.
     """
-    program = "python" if not spec.command or is_python(named[0]) else PurePath(named[0]).name
-    others = [place.portable(word) for word in named[1 if spec.command else 0 :] if word != script]
+    program = "python" if not spec.is_whole or is_python(named[0]) else PurePath(named[0]).name
+    others = [place.portable(word) for word in named[1 if spec.is_whole else 0 :] if word != script]
     number, sign, _ = device.partition(" x ")
     same = (program, *others, repr(spec.env), number if sign else "")
     path = ScriptPlace(home=place.home).portable(place.path) or script or place.portable(named[0])

@@ -65,7 +65,7 @@ class MemoryBar:
     """The load of a GPU, or the reserved cores of the host; None if it was not sampled."""
     capacity: float
     celsius: int | None = None
-    closed: str = ""
+    drained: str = ""
     watts: float | None = None
 
     @property
@@ -79,7 +79,7 @@ class MemoryBar:
             "label": self.label, "total": self.total, "ours": self.ours, "others": self.others,
             "reserved": self.reserved, "buffer": self.buffer, "free": self.free, "tasks": self.tasks,
             "load": self.load, "capacity": self.capacity, "celsius": self.celsius, "watts": self.watts,
-            "closed": self.closed,
+            "drained": self.drained,
         }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from itertools import dropwhile
 from pathlib import PurePath
 
 from scheduler.core.model import Spec
-from scheduler.core.tasks.fields import words
+from scheduler.core.tasks.fields import THIS_PYTHON, words
 from scheduler.core.tasks.parameters import last_part, parameters, script_of, stem, told
 from scheduler.core.tasks.placeholders import Results, launched, takes
 from scheduler.core.tasks.redaction import without_secrets
@@ -17,7 +17,6 @@ ONE_SHOT = "one-shot"
 """The older one-shot tool: nothing is appended to its command either, but it may contain a placeholder for its GPU's
 number."""
 FIRST_NUMBER, NUMBERS = 3600, 100
-THIS_PYTHON = ("-1", "-1.0", "")
 LAUNCHER = "/code/scheduler/runtime/task_launcher.py"
 """The end of the path of a run's own launcher of Python tasks; a file of that run follows it in the command."""
 HOLDER = "/scheduler/execution/lease_holder.py"
@@ -42,15 +41,14 @@ def argv(
     if append == ONE_SHOT:
         return tuple(words(spec.command))
     count = "" if epochs is None else str(epochs)
-    text = spec.command or spec.filename
-    said = [launched(word, count, str(task), results) for word in words(text)]
-    if spec.command:
+    said = [launched(word, count, str(task), results) for word in words(spec.command)]
+    if spec.is_whole:
         return tuple(said)
     executable = python if spec.executable in THIS_PYTHON else spec.executable
     tail = []
-    if epochs is not None and append in ("both", "epochs") and not takes(text, "epochs"):
+    if epochs is not None and append in ("both", "epochs") and not takes(spec.command, "epochs"):
         tail.append(f"--epochs={epochs}")
-    if append in ("both", "id") and not takes(text, "id"):
+    if append in ("both", "id") and not takes(spec.command, "id"):
         tail.append(f"--id={task}")
     return (executable, *said, *tail)
 
@@ -88,9 +86,9 @@ def name(spec: Spec, *, varies: Sequence[str] = (), secrets: bool = False) -> st
 def _name(spec: Spec, varies: Sequence[str]) -> str:
     if spec.name:
         return spec.name
-    said = words(spec.command or spec.filename)
+    said = words(spec.command)
     line = shell_line(said)
-    if varies and spec.command:  # a row of five columns is called as the older tools call it
+    if varies and spec.is_whole:  # a row of five columns is called as the older tools call it
         script, _ = script_of(_command_words(spec)[0])
         if script:
             return told(script, row_parameters(spec), varies)
@@ -98,7 +96,7 @@ def _name(spec: Spec, varies: Sequence[str]) -> str:
         return line[:LONGEST_NAME]
     if not said:
         return f"row {spec.row}"
-    script, rest = script_of(meant(said)) if spec.command else (stem(said[0]), said[1:])
+    script, rest = script_of(meant(said)) if spec.is_whole else (stem(said[0]), said[1:])
     return " ".join([script, *rest])
 
 
@@ -113,11 +111,11 @@ def _command_words(spec: Spec) -> tuple[Sequence[str], str]:
     """
     line = ""
     try:
-        said = words(spec.command or spec.filename)
+        said = words(spec.command)
         if last_part(said[0]) in SHELLS and len(said) > 2 and said[1] in ("-c", "-lc"):
             line = said[2]
             return (() if _needs_shell(line) else list(dropwhile(_is_assignment, words(line)))), line
-        return meant(said) if spec.command else said, ""
+        return meant(said) if spec.is_whole else said, ""
     except (ValueError, IndexError):  # a quotation that only a shell can read, or no word at all
         return (), line
 
@@ -141,11 +139,10 @@ def content(spec: Spec, nth: int, append: str, directory: str) -> Content:
     Priority, retries and timeouts do not count. Relative directories start from `directory`.
     """
     terms = spec.terms
-    text = spec.command or spec.filename
-    own = tuple(value for name, value in spec.own if f"{{{name}}}" in text)
+    own = tuple(value for name, value in spec.own if f"{{{name}}}" in spec.command)
     needs = (terms.gpus, terms.memory, terms.host_memory, terms.cpus, terms.device, terms.exclusive)
     place = str(PurePath(directory, spec.directory))
-    return (place, spec.executable, text, spec.env, terms.epochs, own, nth, append, needs)
+    return (place, spec.executable, spec.command, spec.env, terms.epochs, own, nth, append, needs)
 
 
 def key(spec: Spec, nth: int) -> str:
@@ -154,6 +151,7 @@ def key(spec: Spec, nth: int) -> str:
 
     own = LAUNCHER in spec.command or HOLDER in spec.command
     said = " ".join(meant(words(spec.command))) if own else spec.command
-    parts = (spec.directory, spec.executable, spec.filename, said, repr(spec.env), repr(spec.terms.epochs))
+    both = ("", said) if spec.is_whole else (said, "")
+    parts = (spec.directory, spec.executable, *both, repr(spec.env), repr(spec.terms.epochs))
     digest = blake2b("\0".join((*parts, str(nth))).encode("utf-8", "surrogateescape"), digest_size=8)
     return digest.hexdigest()

@@ -264,6 +264,8 @@ FIELDS: tuple[Field, ...] = (
 BY_COLUMN = {field.column.lower(): field for field in FIELDS}
 FIVE = ("Directory", "Executable", "Filename", "Epochs", "Priority")
 REQUIRED = ("Directory", "Executable", "Filename", "Epochs")
+THIS_PYTHON = ("-1", "-1.0", "")
+"""Values of Executable that mean this interpreter."""
 WHOLE_COMMAND = ("Executable", "Filename", "Args", "Command")
 """Columns that form the command; in a table whose command follows `--` they are parameters."""
 _TERMS = frozenset(names_of(Terms))
@@ -398,13 +400,15 @@ class RowForm:
 
     def spec(self, cells: Sequence[str], row: int) -> Spec:
         """Return the whole row as a Spec; raise BadCell for an invalid cell."""
-        filename = " ".join([text for text in (self.text(cells, "Filename"), self.text(cells, "Args")) if text])
+        command, executable = joined(self.words_of(cells)) if self.template else self.text(cells, "Command"), ""
+        if not command:
+            executable = self.cell(cells, "Executable") or THIS_PYTHON[0]
+            command = " ".join([text for text in (self.text(cells, "Filename"), self.text(cells, "Args")) if text])
         return Spec(
             row=row,
             directory=self.cell(cells, "Directory"),
-            executable=self.cell(cells, "Executable"),
-            filename=filename,
-            command=joined(self.words_of(cells)) if self.template else self.text(cells, "Command"),
+            executable=executable,
+            command=command,
             name=self.text(cells, "Name"),
             env=self._environment(self.cell(cells, "Env")),
             own=tuple([(name, cells[index]) for name, index in self.own]),

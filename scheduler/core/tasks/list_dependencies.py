@@ -40,7 +40,7 @@ class ListDependencies:
         for spec in specs:
             if not spec.name:
                 self._unnamed[len(self._rows)] = spec
-            results = parents_named(spec.command or spec.filename)
+            results = parents_named(spec.command)
             self._rows.append(AfterRow(spec.row, spec.name, spec.after, results))
 
     def resolve(self, known: Earlier, what: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from shlex import quote
 
 from scheduler.core.model import Spec
-from scheduler.core.tasks.command import PLAIN_PYTHON, THIS_PYTHON
+from scheduler.core.tasks.command import PLAIN_PYTHON
+from scheduler.core.tasks.fields import THIS_PYTHON
 from scheduler.runtime.python_envs import Environment, Programs
 from scheduler.values import replace
 
@@ -17,7 +18,7 @@ def launched(spec: Spec, programs: Programs) -> tuple[Spec, Variables]:
 
     If there is no `python` on PATH, `python` means `-1`.
     """
-    if spec.command:
+    if spec.is_whole:
         return _with_some_python(spec, programs), ()
     if spec.executable in THIS_PYTHON:
         prefix = programs.python.prefix
@@ -32,7 +33,7 @@ def launched(spec: Spec, programs: Programs) -> tuple[Spec, Variables]:
 def located(spec: Spec, programs: Programs) -> Spec:
     """Return the row with the path of its program on PATH, by which a profile identifies it."""
     spec, _ = launched(spec, programs)
-    if "/" in spec.executable or spec.executable in THIS_PYTHON:
+    if spec.is_whole or "/" in spec.executable or spec.executable in THIS_PYTHON:
         return spec
     return replace(spec, executable=programs.which(spec.executable) or spec.executable)
 

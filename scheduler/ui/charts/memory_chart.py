@@ -86,7 +86,7 @@ def simulated_schedule(policy: str, run: SimulatedResult, devices: Sequence[Devi
                 continue
             begin, end = (a.started or a.placed) - run.began, a.ended - run.began
             colour = colours[spec.terms.priority] if a.outcome is Outcome.SUCCEEDED else FAILED
-            name, held = spec.name or spec.filename, {key: a.peak.get(key, 0) for key in a.devices}
+            name, held = spec.name or spec.command, {key: a.peak.get(key, 0) for key in a.devices}
             found += [_bar(key, begin, end, held[key], colour, name, str(a.outcome)) for key in held if held[key]]
     legend = {f"priority {priority}": colour for priority, colour in colours.items()}
     return Schedule(policy, devices, _sorted(found), dict([*legend.items()][: len(PRIORITIES)]))

@@ -61,8 +61,8 @@ def _cells(bar: MemoryBar, trend: DeviceTrend, spark: int) -> list[Cells]:
     memory = f"{short_size(bar.ours + bar.others)}/{short_size(bar.total)}"
     more = f" +{short_size(bar.reserved)}"
     tasks = ((count(bar.tasks, "task") if bar.tasks else "", ""),)
-    if bar.closed:
-        return [((f"drained: {bar.closed}"[:40], "bold red"),), tasks, (), (), ()]
+    if bar.drained:
+        return [((f"drained: {bar.drained}"[:40], "bold red"),), tasks, (), (), ()]
     values = (_load(bar, trend, spark), _heat(bar, trend, spark), _power(bar, trend, spark))
     return [((memory, ""), (more, "cyan")), tasks, *values]
 

@@ -91,7 +91,7 @@ def _gpu_bar(gpu: Mapping[str, Any]) -> MemoryBar:
     unused = max(0, min(gpu["free"], gpu["reserved"] - used))
     return MemoryBar(
         gpu["device"], gpu["total"], used, held - used, unused, 0, gpu["tasks"], gpu["busy"], 1.0, gpu["celsius"],
-        gpu["closed"], gpu["watts"],
+        gpu["drained"], gpu["watts"],
     )  # fmt: skip
 
 
@@ -212,8 +212,8 @@ def _devices(
 
 
 def _device_text(bar: MemoryBar) -> str:
-    if bar.closed:
-        return f"drained: {bar.closed}"[:40]
+    if bar.drained:
+        return f"drained: {bar.drained}"[:40]
     result = f"{short_size(bar.ours + bar.others)}/{short_size(bar.total)} +{short_size(bar.reserved)}"
     if bar.load is not None:
         busy = f"{bar.load:.0%} busy" if bar.capacity == 1.0 else f"load {bar.load:.1f}/{bar.capacity:g}"
@@ -222,7 +222,7 @@ def _device_text(bar: MemoryBar) -> str:
 
 
 def _device(bar: MemoryBar, label: int, wide: int, text: str, width: int) -> Line:
-    style = "bold red" if bar.closed else ""
+    style = "bold red" if bar.drained else ""
     words = "  " + fit(text, max(0, width - label - wide - 4))
     return ((fit(bar.label, label, pad=True) + "  ", "bold"), *bar_pieces(bar, wide), (words, style))
 

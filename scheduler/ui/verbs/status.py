@@ -23,7 +23,7 @@ def lines(facts: Mapping[str, Any]) -> list[str]:
 
 def others_lines(facts: Mapping[str, Any]) -> list[str]:
     """Return these reservations and waiting tasks, unmanaged memory, and devices on which nothing starts."""
-    unmanaged = [_gpu(gpu) for gpu in facts["gpus"] if gpu["unmanaged"] or gpu["closed"]]
+    unmanaged = [_gpu(gpu) for gpu in facts["gpus"] if gpu["unmanaged"] or gpu["drained"]]
     trouble = [f"GPUs: {facts['gpus_trouble']}"] if facts["gpus_trouble"] else []
     leases = _leases(facts["leases"]) if facts["leases"] else []
     return [*unmanaged, *trouble, *closed_lines(facts), *leases, *_waiting(facts["waiting"])]
@@ -55,7 +55,7 @@ def _gpu(gpu: Mapping[str, Any]) -> str:
         for one in gpu["unmanaged"]
     ]
     words = [f"{size(gpu['free'])} free", f"{size(gpu['reserved'])} reserved", *unmanaged]
-    return f"{gpu['device']} {size(gpu['total'])}, {', '.join(words)}{'; ' + gpu['closed'] if gpu['closed'] else ''}"
+    return f"{gpu['device']} {size(gpu['total'])}, {', '.join(words)}{'; ' + gpu['drained'] if gpu['drained'] else ''}"
 
 
 def _leases(leases: list[dict[str, Any]]) -> list[str]:
@@ -91,7 +91,7 @@ def _waiting(waiting: list[dict[str, Any]]) -> list[str]:
             ", ".join(one["devices"]),
             duration(one["waited"]),
             size(one["bytes"]) if one["bytes"] else "unknown",
-            "memory is kept free for it" if one["closed"] else "",
+            "memory is kept free for it" if one["keeps_devices"] else "",
         ]
         for one in waiting
     ]
@@ -166,8 +166,8 @@ def _unmanaged(device: Mapping[str, Any]) -> str:
 
 def _availability(device: Mapping[str, Any]) -> str:
     """Return whether the user's runs may start tasks on a device."""
-    if device["closed"]:
-        return f"drained: {device['closed']}"
+    if device["drained"]:
+        return f"drained: {device['drained']}"
     runs = ", ".join(str(number) for number in device["disabled_for"])
     return f"disabled for run {runs}" if runs else "may start tasks"
 

@@ -140,7 +140,7 @@ def test_gpu_that_fails_during_a_run_is_drained_and_the_list_ends_well(
         wait_until(lambda: "GPU 1" in first.log(), PATIENCE)
         first.set("fail", *words)
         wait_until(lambda: sentence in first.log(), PATIENCE)
-        assert [device["device"] for device in first.gpus() if device["closed"]] in ([], ["GPU 1"])
+        assert [device["device"] for device in first.gpus() if device["drained"]] in ([], ["GPU 1"])
         (first.root / "go").touch()
         assert run.wait(PATIENCE) == 0
     assert first.states() == ["succeeded"] * 4

@@ -27,7 +27,7 @@ def gpus(number: int, total: int = 24) -> list[Device]:
 
 def row(config: str = "a.py", seconds: float = 600.0, peak: int = 4 * GIB, **said: Any) -> TraceRow:
     terms = {name: said.pop(name) for name in ("priority", "gpus", "epochs") if name in said}
-    return TraceRow(Spec(2, "", "-1", config, "", "", (), (), Terms(**{"gpus": 1, **terms})), seconds, peak, **said)
+    return TraceRow(Spec(2, "", "-1", config, "", (), (), Terms(**{"gpus": 1, **terms})), seconds, peak, **said)
 
 
 def ran(

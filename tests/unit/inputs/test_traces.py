@@ -30,7 +30,7 @@ def one(folder: Path, *lines: str) -> TraceRow:
 def test_a_row_of_a_trace_has_times_memory_and_fields(tmp_path: Path) -> None:
     row = one(tmp_path, HEADER, "j-1,30,622.5,4008,2,3,0.8,20,resnet --bs 50")
     assert (row.job, row.arrives, row.seconds, row.peak, row.busy) == ("j-1", 30.0, 622.5, 4008 * MIB, 0.8)
-    assert (row.spec.filename, row.spec.terms.epochs, row.gpus) == ("resnet --bs 50", 20, 2)
+    assert (row.spec.command, row.spec.terms.epochs, row.gpus) == ("resnet --bs 50", 20, 2)
     assert row.spec.terms.priority == 3
 
 

@@ -32,4 +32,4 @@ def test_opaque_names_keep_what_a_task_needs() -> None:
 
 
 def test_another_seed_makes_other_trials() -> None:
-    assert [row.spec.filename for row in search(5, 1)] != [row.spec.filename for row in search(5, 2)]
+    assert [row.spec.command for row in search(5, 1)] != [row.spec.command for row in search(5, 2)]

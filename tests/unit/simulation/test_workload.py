@@ -25,7 +25,7 @@ from scheduler.units import GIB
 
 
 def row(config: str = "a.py", seconds: float = 600.0, peak: int = 4 * GIB, gpus: int = 1, **said: Any) -> TraceRow:
-    spec = Spec(2, "", "-1", config, "", "", (), (), Terms(epochs=20, gpus=gpus))
+    spec = Spec(2, "", "-1", config, "", (), (), Terms(epochs=20, gpus=gpus))
     return TraceRow(spec, seconds, peak, **said)
 
 

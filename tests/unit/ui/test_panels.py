@@ -248,9 +248,9 @@ def test_machine_view_shows_devices_leases_and_waiting_tasks() -> None:
         "host": {"total": 64 * GIB, "available": 50 * GIB},
         "leases": [{**lease, "used": {"GPU 0": 2 * GIB}}],
         "waiting": [{"user": "eva", "run": "4", "task": 9, "devices": ["GPU 0"],
-                     "waited": 61.0, "bytes": GIB, "closed": True}],
+                     "waited": 61.0, "bytes": GIB, "keeps_devices": True}],
         "gpus": [{"device": "GPU 0", "total": 24 * GIB, "free": 20 * GIB, "reserved": 8 * GIB,
-                  "unmanaged": [{"user": "root", "pid": 5, "bytes": 2 * GIB}], "tasks": 1, "closed": "",
+                  "unmanaged": [{"user": "root", "pid": 5, "bytes": 2 * GIB}], "tasks": 1, "drained": "",
                   "busy": 0.5, "celsius": 61, "watts": 250.0}],
         "gpus_trouble": "", "disabled": {}, "reserved": [], "runs": [],
     }  # fmt: skip

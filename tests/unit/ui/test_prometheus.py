@@ -13,7 +13,7 @@ RUN = {
 }  # fmt: skip
 FACTS = {
     "host": {"total": 1, "available": 2},
-    "gpus": [{"device": "GPU 0", "total": 3, "free": 4, "reserved": 5, "tasks": 6, "closed": "it is lost"}],
+    "gpus": [{"device": "GPU 0", "total": 3, "free": 4, "reserved": 5, "tasks": 6, "drained": "it is lost"}],
     "leases": [LEASE],
     "waiting": [{"user": "ben", "run": 2, "task": 8, "waited": 9.5}],
     "runs": [RUN, {**RUN, "number": 2, "alive": False, "over": True, "expected": None}],
@@ -30,7 +30,7 @@ def test_every_metric_has_the_figure_of_its_name() -> None:
         "device_memory_free_bytes": [4],
         "device_reserved_bytes": [5],
         "device_tasks": [6],
-        "device_closed": [1],
+        "device_drained": [1],
         "lease_reserved_bytes": [11],
         "lease_used_bytes": [12],
         "waiting_seconds": [9.5],

@@ -108,7 +108,7 @@ function ahead(f, tick) {
 }
 
 function devices(f) {
-  deviceRows($("devices"), f.bars.map(bar => ({ ...bar, says: bar.closed ? "drained: " + bar.closed
+  deviceRows($("devices"), f.bars.map(bar => ({ ...bar, says: bar.drained ? "drained: " + bar.drained
     : [`${part(bar.ours + bar.others, bar.total)} used`, bar.reserved ? `${size(bar.reserved)} more reserved` : "", bar.celsius == null ? "" : `${bar.celsius}°C`, bar.tasks ? many(bar.tasks, "task") : ""].filter(Boolean).join(", "), ...loadOf(bar) })), f.legend);
   deviceLegend($("legend"), f.legend);
 }

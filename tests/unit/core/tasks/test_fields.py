@@ -93,12 +93,12 @@ class TestForm:
     def test_columns_in_any_order_and_case(self) -> None:
         form = RowForm(["PRIORITY", "filename", "epochs", "Executable", "directory"])
         spec = form.spec(["3", "train.py --lr 1", "5", "-1", "work"], 7)
-        assert spec == Spec(7, "work", "-1", "train.py --lr 1", "", "", (), (), Terms(priority=3, epochs=5))
+        assert spec == Spec(7, "work", "-1", "train.py --lr 1", "", (), (), Terms(priority=3, epochs=5))
 
     def test_args_follow_the_filename(self) -> None:
         form = RowForm(["Filename", "Args", "Epochs"])
-        assert form.spec(["train.py", "--lr 1", "1"], 2).filename == "train.py --lr 1"
-        assert form.spec(["train.py", "", "1"], 2).filename == "train.py"
+        assert form.spec(["train.py", "--lr 1", "1"], 2).command == "train.py --lr 1"
+        assert form.spec(["train.py", "", "1"], 2).command == "train.py"
 
     def test_columns_of_the_user_stay_as_they_are(self) -> None:
         form = RowForm(["lr", "Command", "Note"])

@@ -12,7 +12,7 @@ from scheduler.core.tasks.parameters import ParameterSample, last_part, script_o
 
 
 def spec(text: str, *, filename: str = "", **own: str) -> Spec:
-    return Spec(1, ".", "-1", filename, text, "", (), tuple(own.items()), Terms())
+    return Spec(1, ".", "-1" if filename else "", filename or text, "", (), tuple(own.items()), Terms())
 
 
 @pytest.mark.parametrize(("words", "script"), [
@@ -78,7 +78,7 @@ def test_name_has_the_last_part_of_a_path_and_no_blanks() -> None:
 
 
 def test_task_with_a_name_of_its_own_keeps_it() -> None:
-    named = Spec(1, ".", "-1", "", "python t.py --lr 1", "mine", (), (), Terms())
+    named = Spec(1, ".", "", "python t.py --lr 1", "mine", (), (), Terms())
     assert command.name(named, varies=("lr",)) == "mine"
     assert command.name(spec("python -u t.py --lr 1")) == "t --lr 1"
     assert command.name(spec("python -u t.py --token=abc --lr 1"), varies=("lr", "token")) == "t lr=1 token=***"

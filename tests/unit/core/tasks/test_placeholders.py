@@ -67,7 +67,7 @@ class TestTable:
 
     def test_columns_of_commands_are_parameters_of_a_table(self) -> None:
         spec = RowForm(["Args", "Filename"], template=["t", "{args}", "{filename}"]).spec(["a b", "f"], 2)
-        assert (spec.command, spec.filename, spec.own) == ("t 'a b' f", "", (("Args", "a b"), ("Filename", "f")))
+        assert (spec.executable, spec.command, spec.own) == ("", "t 'a b' f", (("Args", "a b"), ("Filename", "f")))
 
     def test_the_names_of_a_template_and_its_unknown_ones_are_found(self) -> None:
         assert names(["t", "{lr}", "{{no}}", "{BS}x{lr}"]) == ["lr", "bs"]
