@@ -56,6 +56,7 @@ def main(argv: list[str]) -> int:
 def _run(args: argparse.Namespace, settings: Settings) -> int:
     info = run_facts.find_run(settings, args.run)
     from scheduler.app.observe.monitor import RunMonitor
+    from scheduler.ui.live.run_screen import plain
     from scheduler.ui.terminal import closing, panels
 
     with contextlib.closing(RunMonitor(info, settings)) as run:
@@ -63,7 +64,7 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
         if dead := run.reader.dead:
             hint(run.stands)
         if args.json or args.plain or not run.goes_on() or not _live_run(run):
-            show(panels.plain(picture, panels.WIDE), picture.to_dict(), as_json=args.json)
+            show(plain(picture, run.reader.varies, panels.WIDE), picture.to_dict(), as_json=args.json)
         elif not run.goes_on():
             sys.stdout.writelines(line + "\n" for line in closing.total_lines(run.reader.totals(), info.number))
         if not run.goes_on() and not dead:

@@ -22,10 +22,12 @@ Cells = tuple[Piece, ...]
 def lines(
     bars: Sequence[MemoryBar], history: DeviceTrends, width: int, height: int, legend: Mapping[str, str] = LEGEND
 ) -> list[Line]:
-    """Return a line for each device, as many as a third of the height has room for, and the legend of the bars."""
+    """Return a line for each device, as many as a third of the height has room for, and the legend of the bars;
+    height 0: all.
+    """
     if not bars:
         return []
-    most = max(1, min(MOST, height // 3))
+    most = max(1, min(MOST, height // 3)) if height else len(bars)
     shown = bars if len(bars) <= most else bars[: max(1, most - 1)]
     spark = next((wide for least, wide in SPARKS if width >= least), 0)
     cells = [_cells(bar, history.trend(bar.label), spark) for bar in shown]

@@ -6,14 +6,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from scheduler.core.model import State
-from scheduler.core.reporting.live_status import LiveStatus, LiveTask
+from scheduler.core.reporting.live_status import LiveStatus
 from scheduler.ui.live import device_lines, task_table
 from scheduler.ui.live.device_trends import DeviceTrends
 from scheduler.ui.live.keys import MACHINE_KEYS, KeyDecoder, Press
-from scheduler.ui.live.ports import TaskWords
 from scheduler.ui.live.run_screen import LEAST_NEWS, RULE, SHORT, RunScreen, help_lines, with_news
-from scheduler.ui.live.task_list import TaskRow
+from scheduler.ui.live.task_list import live_row
 from scheduler.ui.terminal import panels
 from scheduler.ui.terminal.panels import Line
 from scheduler.ui.text import columns, fit
@@ -188,7 +186,7 @@ class MachineScreen:
             self._top = max(min(self._top, at), at - self._visible + 1)
         self._top = max(0, min(self._top, len(entries) - self._visible))
         shown = entries[self._top : self._top + self._visible]
-        rows = [_row(one) for _, one in shown if one is not None]
+        rows = [live_row(one) for _, one in shown if one is not None]
         table = task_table.make(rows, (), width, "", down=False, no_metrics=picture.varies)
         beside = bool(rows) and width - table.width - len(RULE) >= LEAST_NEWS
         whole, width = width, table.width if beside else width
@@ -223,11 +221,6 @@ def _users(facts: Mapping[str, Any]) -> str:
 
 def _filled(lines: Sequence[Line], height: int) -> list[Line]:
     return [*lines[:height], *([()] * (height - len(lines)))]
-
-
-def _row(one: LiveTask) -> TaskRow:
-    state = State.PROBING if one.probe else State.RUNNING
-    return TaskRow(one.task, state, TaskWords(one.name, one.name, {}), 0, one, None, one.metrics)
 
 
 def _run_line(status: LiveStatus, name: int, width: int, *, selected: bool) -> Line:

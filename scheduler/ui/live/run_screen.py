@@ -11,7 +11,7 @@ from scheduler.ui.live.browser import Browser, Mode
 from scheduler.ui.live.device_trends import DeviceTrends
 from scheduler.ui.live.keys import LIST_KEYS, SIGNAL_KEYS, KeyDecoder, KeyHelp, Press
 from scheduler.ui.live.ports import DetailReader, RunRequests
-from scheduler.ui.live.task_list import TaskRows
+from scheduler.ui.live.task_list import TaskRows, live_row
 from scheduler.ui.terminal import panels
 from scheduler.ui.terminal.panels import Line
 from scheduler.ui.text import columns, fit
@@ -261,6 +261,18 @@ def with_news(table: Sequence[Line], recent: Sequence[str], taken: int, width: i
         blanks = " " * (left - sum(columns(text) for text, _ in kept))
         found.append((*kept, (blanks, style), (RULE, "dim"), *line))
     return found
+
+
+def plain(status: LiveStatus, varies: Sequence[str], width: int) -> list[str]:
+    """Return the devices, the running tasks and the queue of a run, all without styles, for pipes and files; `varies`
+    are its parameters, which are no metrics.
+    """
+    devices = device_lines.lines(status.bars, DeviceTrends(), width, 0)
+    table = task_table.make(list(map(live_row, status.living)), (), width, "", down=False, no_metrics=varies)
+    rows = [table.line(at, width, selected=False) for at in range(len(status.living))]
+    tasks = [table.header(width), *rows] if rows else [(("nothing runs", ""),)]
+    every = [*panels.head(status, width), (), *devices, (), *tasks, *panels.queue_lines(status.queue, width)]
+    return ["".join(text for text, _ in line).rstrip() for line in every]
 
 
 def help_lines(width: int, height: int, keys: Sequence[KeyHelp] = (*LIST_KEYS, *SIGNAL_KEYS)) -> list[Line]:

@@ -43,6 +43,12 @@ class TaskRow:
     metrics: Mapping[str, Sequence[float | None]]
 
 
+def live_row(one: LiveTask) -> TaskRow:
+    """Return the row of a running task by its samples alone."""
+    state = State.PROBING if one.probe else State.RUNNING
+    return TaskRow(one.task, state, TaskWords(one.name, one.name, {}), 0, one, None, one.metrics)
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Which tasks the user wants to see, and in which order."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
-from scheduler.core.causes import Action
-from scheduler.core.metrics.goal import ranked
 from scheduler.core.model import LIVING, State
 from scheduler.core.reporting.live_status import LiveStatus, LiveTask, MemoryBar, QueueSummary
 from scheduler.patterns import lazy_pattern
-from scheduler.ui.text import clean, columns, fit, fit_middle
+from scheduler.ui.text import columns, fit
 from scheduler.ui.verbs import eta
 from scheduler.units import GIB, count, duration
 
@@ -20,13 +17,7 @@ Piece = tuple[str, str]
 Line = tuple[Piece, ...]
 
 NARROW, WIDE = 80, 100
-METRIC, NARROW_METRIC, SPARK, MOST_METRICS = 20, 10, 8, 3
-"""The width of a metric's column with its gap and of one without a sparkline, the width of a sparkline, and the number
-of such columns."""
-SHORTEST_NAME = 14
-"""The width that names keep beside metrics."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
-MOST_DEVICES = 8
 RECENT = 5
 """The number of last lines that are shown if there is room."""
 _PARTS = (("ours", "█", "green"), ("reserved", "▒", "cyan"), ("others", "▓", "magenta"), ("buffer", "░", "dim"))
@@ -101,14 +92,6 @@ def _host_bar(facts: Mapping[str, Any]) -> MemoryBar:
     unused = sum(max(0, one["reserved"].get("host", 0) - one["used"].get("host", 0)) for one in facts["leases"])
     tasks = sum("host" in one["reserved"] for one in facts["leases"])
     return MemoryBar("host", total, used, total - free - used, min(free, unused), 0, tasks, None, 1.0)
-
-
-def plain(status: LiveStatus, width: int) -> list[str]:
-    """Return everything without styles and without a limit on the height, for pipes and files."""
-    tall = 12 + len(status.bars) + len(status.living) + len(status.queue.first)
-    top = [*head(status, width), (), *_devices(status.bars, width, 1 << 16), ()]
-    result = [*top, *_running(status.living, width, tall), *queue_lines(status.queue, width)]
-    return ["".join(text for text, _ in line).rstrip() for line in result]
 
 
 def ascii_only(line: Line) -> Line:
@@ -192,41 +175,6 @@ def _left(status: LiveStatus, width: int) -> str:
 # ---- devices ----
 
 
-def _devices(
-    bars: Sequence[MemoryBar], width: int, height: int, legend: Mapping[str, str] = MappingProxyType(LEGEND)
-) -> list[Line]:
-    if not bars:
-        return []
-    most = max(1, min(MOST_DEVICES if height < 1 << 15 else len(bars), height // 3))
-    shown = bars if len(bars) <= most else bars[: most - 1] if most > 1 else bars[:1]
-    label = max(len(bar.label) for bar in shown)
-    texts = [_device_text(bar) for bar in shown]
-    wide = max(8, min(60, width - label - 4 - max(map(len, texts))))
-    result = [_device(bar, label, wide, text, width) for bar, text in zip(shown, texts, strict=True)]
-    if len(bars) > len(shown):
-        rest = bars[len(shown) :]
-        words = f"and {len(rest)} more devices: {short_size(sum(bar.ours for bar in rest))} used by this run"
-        free = f", {short_size(sum(bar.free for bar in rest))} free"
-        result.append(((fit(words + free, width), ""),))
-    return [*result, legend_line(width, legend)]
-
-
-def _device_text(bar: MemoryBar) -> str:
-    if bar.drained:
-        return f"drained: {bar.drained}"[:40]
-    result = f"{short_size(bar.ours + bar.others)}/{short_size(bar.total)} +{short_size(bar.reserved)}"
-    if bar.load is not None:
-        busy = f"{bar.load:.0%} busy" if bar.capacity == 1.0 else f"load {bar.load:.1f}/{bar.capacity:g}"
-        result += f"  {busy}"
-    return result + (f" {bar.celsius}°C" if bar.celsius is not None else "") + f"  {count(bar.tasks, 'task')}"
-
-
-def _device(bar: MemoryBar, label: int, wide: int, text: str, width: int) -> Line:
-    style = "bold red" if bar.drained else ""
-    words = "  " + fit(text, max(0, width - label - wide - 4))
-    return ((fit(bar.label, label, pad=True) + "  ", "bold"), *bar_pieces(bar, wide), (words, style))
-
-
 def bar_pieces(bar: MemoryBar, wide: int) -> list[Piece]:
     """Return the memory of a device as a bar of this width."""
     result: list[Piece] = []
@@ -248,36 +196,6 @@ def legend_line(width: int, legend: Mapping[str, str]) -> Line:
 # ---- tasks ----
 
 
-def _running(living: Sequence[LiveTask], width: int, room: int) -> list[Line]:
-    """Return a table of the running tasks, as many as fit; the others are counted."""
-    if not living:
-        return [(("nothing runs", ""),)] if room > 0 else []
-    if room < 3:
-        return [((count(len(living), "task") + " running", ""),)] if room > 0 else []
-    most = room - 1 if len(living) < room else room - 2
-    label = min(14, max(6, *(len(", ".join(one.devices)) for one in living[:most]), 6))
-    number = max(4, *(len(str(one.task)) for one in living[:most]), 4)
-    name_room = max(8, width - number - label - (52 if width >= WIDE else 45))
-    longest = max((columns(clean(_title(one))) for one in living[:most]), default=0)
-    shown = _metrics(living[:most], name_room)
-    wide = METRIC if len(shown) * METRIC <= name_room - SHORTEST_NAME else NARROW_METRIC
-    name = min(name_room - len(shown) * wide, max(26, longest))
-    titles = "".join(f"  {fit(title, wide - 2, pad=True)}" for title in shown)
-    header = f"{'task':>{number}}  {'name':<{name}}  {'device':<{label}}  {'time':>6}  {'epochs':>7}"
-    result: list[Line] = [((fit(f"{header}  {'peak/reserved':>13}  {'left':>6}{titles}", width), "bold"),)]
-    result += [_task(one, number, name, label, width, dict.fromkeys(shown, wide)) for one in living[: max(0, most)]]
-    if len(living) > most:
-        result.append(((f"and {len(living) - most:,} more running", ""),))
-    return result
-
-
-def _metrics(living: Sequence[LiveTask], room: int) -> list[str]:
-    """Return the metrics that are shown: the most important ones of these tasks, as many as fit beside the names."""
-    names = ranked(dict.fromkeys(name for one in living for name in one.metrics))
-    most = min(MOST_METRICS, max(room - SHORTEST_NAME >= NARROW_METRIC, (room - SHORTEST_NAME) // METRIC))
-    return [name for name in names if any(one.metrics.get(name) for one in living)][:most]
-
-
 def sparkline(values: Sequence[float | None], most: int) -> str:
     """Return the last values as a line of blocks; a value that is no number is a cross."""
     last = values[-most:]
@@ -285,31 +203,6 @@ def sparkline(values: Sequence[float | None], most: int) -> str:
     low, span = min(known, default=0.0), max(known, default=0.0) - min(known, default=0.0)
     top = len(_BLOCKS) - 1
     return "".join("×" if v is None else _BLOCKS[round((v - low) / span * top) if span else top // 2] for v in last)
-
-
-def _metric(values: Sequence[float | None], wide: int) -> str:
-    """Return the last value of a metric, and its sparkline if the column is wide enough."""
-    last = "" if not values else "nan" if values[-1] is None else f"{values[-1]:.4g}"
-    if wide < METRIC:
-        return fit(last, wide - 2, pad=True)
-    return fit(f"{last:<{METRIC - SPARK - 3}} {sparkline(values, SPARK)}", METRIC - 2, pad=True)
-
-
-def _task(one: LiveTask, number: int, name: int, label: int, width: int, shown: Mapping[str, int]) -> Line:
-    first = f"{one.task:>{number}}  {fit_middle(_title(one), name)}  "
-    second = f"{fit(', '.join(one.devices), label, pad=True)}  {duration(one.seconds):>6}  {epochs_of(one):>7}  "
-    memory = f"{short_size(one.peak)}/{short_size(one.reserved)}"
-    left = "" if one.left is None else duration(one.left)
-    metrics = [(f"  {_metric(one.metrics.get(title, ()), wide)}", "green") for title, wide in shown.items()]
-    tight = "bold red" if one.reserved and one.peak > one.reserved else ""
-    style = "bold" if one.asked else "cyan" if one.probe else ""
-    return (first, style), (second, ""), (f"{memory:>13}", tight), (fit(f"  {left:>6}", max(0, width)), ""), *metrics
-
-
-def _title(one: LiveTask) -> str:
-    words: dict[str, str] = {Action.STOP: "stopping: ", Action.CANCEL: "cancelling: "}
-    again = f" (attempt {one.attempt})" if one.attempt > 1 else ""
-    return f"{words.get(one.asked, '')}{'probe: ' if one.probe else ''}{one.name}{again}"
 
 
 def epochs_of(one: LiveTask) -> str:

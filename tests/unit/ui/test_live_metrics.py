@@ -11,7 +11,7 @@ from scheduler.core.reporting.live_status import LiveTask
 from scheduler.ui.live import task_page, task_table
 from scheduler.ui.live.ports import TaskDetails, TaskWords
 from scheduler.ui.live.run_screen import with_news
-from scheduler.ui.live.task_list import TaskRow
+from scheduler.ui.live.task_list import TaskRow, live_row
 from scheduler.ui.terminal import panels
 from scheduler.ui.text import columns, fit_middle
 
@@ -21,13 +21,15 @@ def living(name: str, **metrics: list[float | None]) -> LiveTask:
 
 
 def shown(width: int, *tasks: LiveTask) -> list[str]:
-    return ["".join(text for text, _ in line).rstrip() for line in panels._running(tasks, width, 20)]
+    table = task_table.make(list(map(live_row, tasks)), (), width, "", down=False)
+    lines = [table.header(width), *(table.line(at, width, selected=False) for at in range(len(tasks)))]
+    return ["".join(text for text, _ in line).rstrip() for line in lines]
 
 
 def test_wide_view_has_the_last_value_and_the_shape() -> None:
     header, first = shown(120, living("train lr=1", lr=[1.0], val_acc=[0.0, 0.5, 1.0], loss=[4.0, 2.0, None]))
-    assert header.split()[-2:] == ["val_acc", "loss"]
-    assert first.split()[-4:] == ["1", "▁▅█", "nan", "█▁×"]
+    assert header.split()[-3:] == ["val_acc", "loss", "lr"]
+    assert first.split()[-6:-2] == ["1", "▁▅█", "nan", "█▁×"]
 
 
 def test_narrow_view_has_the_last_value_alone() -> None:
