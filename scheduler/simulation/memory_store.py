@@ -17,7 +17,7 @@ from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.reporting.published_forecast import PublishedForecast
 from scheduler.core.site_policy import SitePolicy
 from scheduler.core.tasks import command
-from scheduler.core.tasks.after import NothingEarlier, whole_run
+from scheduler.core.tasks.after import Earlier, whole_run
 from scheduler.core.tasks.fields import RowForm
 from scheduler.core.tasks.list_dependencies import ListDependencies
 from scheduler.errors import LeaseError, StateError
@@ -154,7 +154,7 @@ _ELSEWHERE = whole_run(0)
 """The parent that stands for everything outside of a simulation."""
 
 
-class _Elsewhere(NothingEarlier):
+class _Elsewhere(Earlier):
     """The tasks and runs outside of a simulated list, which have ended when it begins."""
 
     def find(self, word: str) -> Sequence[int]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from scheduler.core.events import Depended, Exited, Observed
 from scheduler.core.ports import Happening
 from scheduler.core.queue.dependencies import DependencyTracker
-from scheduler.core.tasks import command
-from scheduler.core.tasks.fields import RowForm, unpack_cells
+from scheduler.core.tasks.after import Earlier
 from scheduler.core.tasks.list_dependencies import ListDependencies
 from scheduler.core.tasks.placeholders import split_result
 from scheduler.patterns import lazy_pattern
 from scheduler.store.run.journal_reader import JournalReader
+from scheduler.store.task_texts import TaskTexts
 from scheduler.values import dataclass
 
 _ROW = lazy_pattern(r"r\d+\.\d+\Z", re.ASCII)
@@ -25,108 +25,66 @@ LAST = 2**63 - 1
 """An id above all others."""
 
 
-class OtherRuns(Protocol):
-    """The parents of a run's tasks that lie outside of it; a source of events about them while the run goes on."""
+class OtherRuns(Earlier):
+    """The parents of a run's tasks that lie outside of it; a source of events about them while the run goes on.
 
-    def find(self, word: str) -> Sequence[int]:
-        """Return the parents in other runs that an id, a run or a name stands for; nothing if there are none.
-
-        Raise UsageError or NoSuchRun for a run or a row that does not exist.
-        """
+    By itself it has none: the run stands alone.
+    """
 
     def follow(self, tracker: DependencyTracker) -> None:
         """Take the states of the run's own tasks from here, and look at the parents outside that it knows."""
 
     def parents(self, task: int) -> Sequence[int]:
         """Return the parents of a task of the run."""
+        return ()
 
     def journal_of(self, parent: int) -> JournalReader | None:
         """Return the journal of the other run that a parent belongs to, which the caller closes; None: it is of this
         run.
         """
-
-    def spoilt(self, parent: int) -> str:
-        """Return why a parent, in this run or outside, can never succeed as things are; empty if it may."""
+        return None
 
     def seen(self, parents: Sequence[int]) -> Sequence[Observed]:
         """Return the states of those parents that lie outside of the run."""
+        return ()
 
     def fileno(self) -> int:
         """Return -1: other runs are looked at from time to time."""
-
-    def collect(self) -> Sequence[Happening]:
-        """Return the states of parents that have changed; never block for long."""
-
-
-class NoOtherRuns:
-    """The answer where a run stands alone."""
-
-    def find(self, word: str) -> Sequence[int]:
-        """Return nothing."""
-        return ()
-
-    def follow(self, tracker: DependencyTracker) -> None:
-        """Do nothing."""
-
-    def parents(self, task: int) -> Sequence[int]:
-        """Return nothing."""
-        return ()
-
-    def journal_of(self, parent: int) -> JournalReader | None:
-        """Return nothing."""
-        return None
-
-    def spoilt(self, parent: int) -> str:
-        """Return nothing."""
-        return ""
-
-    def seen(self, parents: Sequence[int]) -> Sequence[Observed]:
-        """Return nothing."""
-        return ()
-
-    def fileno(self) -> int:
-        """Return -1."""
         return -1
 
     def collect(self) -> Sequence[Happening]:
-        """Return nothing."""
+        """Return the states of parents that have changed; never block for long."""
         return ()
 
 
 class TaskNames:
     """The tasks of a run by name; each row is read once, when a name is first asked for after it was accepted."""
 
-    def __init__(self, journal: JournalReader, forms: Callable[[], Sequence[RowForm]]) -> None:
-        """Prepare to read a journal; `forms` returns the forms of its rows by number."""
-        self._journal = journal
-        self._forms = forms
+    def __init__(self, texts: TaskTexts) -> None:
+        self._texts = texts
         self._tasks: dict[str, list[int]] = {}
         self._next = 0
         """The id after the last one that was read."""
 
     def before(self, name: str, end: int = LAST) -> Sequence[int]:
         """Return the tasks of a name with ids below `end`; rows from there on are not accepted yet."""
-        forms = self._forms()
-        for task, row in self._journal.rows_from(self._next, end):
+        for task, row in self._texts.journal.rows_from(self._next, end):
             self._next = task + 1
-            form = forms[row.form]
-            known_as = command.name(form.spec(unpack_cells(row.text), row.row), varies=form.varies)
-            self._tasks.setdefault(known_as, []).append(task)
+            self._tasks.setdefault(self._texts.name(row), []).append(task)
         return tuple(self._tasks.get(name, ()))
 
 
 class EarlierTasks:
     """The tasks of a run and of other runs that the rows of a new list can name as parents."""
 
-    def __init__(self, journal: JournalReader, forms: Callable[[], Sequence[RowForm]]) -> None:
-        """Prepare to read the journal of a run; `forms` returns the forms of its rows by number."""
-        self.others: OtherRuns = NoOtherRuns()
-        self._journal = journal
-        self._names = TaskNames(journal, forms)
+    def __init__(self, texts: TaskTexts) -> None:
+        self.others: OtherRuns = OtherRuns()
+        self._texts = texts
+        self._names = TaskNames(texts)
 
     def before(self, first: int) -> TasksBefore:
         """Return what a list can name whose first row gets the id `first`."""
-        return TasksBefore(self._journal, self._names, self.others, first)
+        return TasksBefore(self._texts.journal, self._names, self.others, first)
 
     def results_for(self, task: int) -> Callable[[str], str | None]:
         """Return the function that finds the values of placeholders in the results of a task's parents."""
@@ -154,15 +112,13 @@ class EarlierTasks:
     def _left_by(self, parent: int) -> tuple[str, Mapping[str, Any]]:
         """Return the name of a parent and the result of its last attempt."""
         other = self.others.journal_of(parent)
-        journal = other or self._journal
+        journal = other or self._texts.journal
         try:
-            row = journal.row(parent)
-            form = RowForm.unpack(journal.forms()[row.form])
+            name = TaskTexts(journal).name(journal.row(parent))
             ends = [one.event for one in journal.task_events(parent) if isinstance(one.event, Exited)]
         finally:
             if other is not None:
                 other.close()
-        name = command.name(form.spec(unpack_cells(row.text), row.row), varies=form.varies)
         return name, ends[-1].result if ends else {}
 
     def events(self, dependencies: ListDependencies, first: int) -> list[Depended | Observed]:
@@ -172,7 +128,7 @@ class EarlierTasks:
 
 
 @dataclass(frozen=True, slots=True)
-class TasksBefore:
+class TasksBefore(Earlier):
     """The parents that the rows of one list can name besides each other."""
 
     journal: JournalReader

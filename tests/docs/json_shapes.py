@@ -95,8 +95,8 @@ _MACHINE = {
     "gpus": [
         {
             "device": "text", "total": "integer", "free": "integer", "reserved": "integer",
-            "unmanaged": [{"user": "text", "pid": "integer", "bytes": "integer"}], "tasks": "integer", "drained": "text",
-            "busy": "number?", "celsius": "integer?", "watts": "number?",
+            "unmanaged": [{"user": "text", "pid": "integer", "bytes": "integer"}], "tasks": "integer",
+            "drained": "text", "busy": "number?", "celsius": "integer?", "watts": "number?",
         }
     ],
     "gpus_trouble": "text",

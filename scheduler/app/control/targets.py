@@ -140,18 +140,13 @@ def _rows(found: RunCatalog, part: str, run: str, rows: str) -> list[Span]:
 
 def _named(found: RunCatalog, name: str) -> list[int]:
     """Return the tasks of all runs that have a name."""
-    from scheduler.core.tasks import command
-    from scheduler.core.tasks.fields import RowForm, unpack_cells
+    from scheduler.store.task_texts import TaskTexts
 
     tasks: list[int] = []
     for info in found.all():
         with contextlib.suppress(StateError), _journal(info) as journal:
-            forms = [RowForm.unpack(text) for text in journal.forms()]
-            tasks += [
-                task
-                for task, _, row in journal.rows()
-                if command.name(forms[row.form].spec(unpack_cells(row.text), row.row)) == name
-            ]
+            texts = TaskTexts(journal)
+            tasks += [task for task, _, row in journal.rows() if texts.name(row) == name]
     return sorted(tasks)
 
 

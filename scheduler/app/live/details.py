@@ -15,8 +15,6 @@ from scheduler.core.control.request_kinds import RunRequest
 from scheduler.core.model import State
 from scheduler.core.ports import Request
 from scheduler.core.reporting.memory_timeline import AttemptTrack, MemoryTimeline, Step
-from scheduler.core.tasks import command, launchers
-from scheduler.core.tasks.fields import RowForm, unpack_cells
 from scheduler.core.tasks.redaction import shown, without_secrets
 from scheduler.errors import SchedulerError
 from scheduler.runtime.paths import open_within
@@ -25,6 +23,7 @@ from scheduler.store.machine.locked_files import is_locked
 from scheduler.store.run import requests
 from scheduler.store.run.catalog import RunInfo
 from scheduler.store.run.journal_reader import JournalReader
+from scheduler.store.task_texts import TaskTexts
 from scheduler.ui.live.ports import TaskDetails
 from scheduler.ui.text import TextCleaner, scheduler_ended
 
@@ -100,11 +99,8 @@ class TaskReader:
         return TaskDetails(task, line, self._reason(task), attempts, memory, metrics, log, lines, links, trouble)
 
     def _command(self, journal: JournalReader, task: int, port: int) -> str:
-        row = journal.row(task)
-        form = RowForm.unpack(journal.forms()[row.form])
-        spec = form.spec(unpack_cells(row.text), row.row)
-        argv = command.argv(spec, task, spec.terms.epochs, self._info.meta["python"], form.append)
-        return shown(launchers.as_started(argv, spec, form, port))
+        texts, row = TaskTexts(journal), journal.row(task)
+        return shown(texts.started(row, texts.spec(row), task, self._info.meta["python"], port))
 
     def _reason(self, task: int) -> str:
         """Return why a task waits, as its scheduler says it; empty for one that runs or has ended."""

@@ -14,11 +14,11 @@ from scheduler.core.metrics.goal import Goal, goal_of, ranked
 from scheduler.core.metrics.record import MetricRecord
 from scheduler.core.reporting.run_history import AttemptHistory, RunSummary
 from scheduler.core.tasks import command
-from scheduler.core.tasks.fields import RowForm, unpack_cells
 from scheduler.core.tasks.parameters import told
 from scheduler.core.tasks.redaction import masked
 from scheduler.store.run.catalog import RunInfo
 from scheduler.store.run.journal_reader import JournalReader
+from scheduler.store.task_texts import TaskTexts
 from scheduler.ui.live.ports import BestTask, TaskWords
 from scheduler.ui.live.run_screen import RunScreen
 from scheduler.ui.live.task_list import TaskRows
@@ -69,9 +69,9 @@ class JournalTasks:
 
     def __init__(self, info: RunInfo, history: RunSummary) -> None:
         self._journal = JournalReader.read(info.places.journal)
+        self._texts = TaskTexts(self._journal)
         self._metrics = AttemptMetrics(info)
         self._recent = history.recent
-        self._forms: list[RowForm] = []
         self._words: dict[int, TaskWords] = {}
         self._values: dict[tuple[int, int], Mapping[str, Sequence[float | None]]] = {}
         self._compared: set[tuple[int, int]] = set()
@@ -90,8 +90,7 @@ class JournalTasks:
 
     def _read(self, task: int) -> TaskWords:
         row = self._journal.row(task)
-        form = self._form(row.form)
-        spec = form.spec(unpack_cells(row.text), row.row)
+        form, spec = self._texts.form(row), self._texts.spec(row)
         name = command.name(spec, varies=form.varies)
         values = command.row_parameters(spec)
         shown = masked({one: values[one] for one in form.varies if values.get(one)}, frozenset(), ())
@@ -99,16 +98,9 @@ class JournalTasks:
         script = name.removesuffix(told_name).strip() if told_name and name.endswith(told_name) else name
         return TaskWords(name, script or name, {one: str(value) for one, value in shown.items()})
 
-    def _form(self, number: int) -> RowForm:
-        if number >= len(self._forms):
-            self._forms = [RowForm.unpack(text) for text in self._journal.forms()]
-        return self._forms[number]
-
     def varies(self) -> Sequence[str]:
         """Return the names of the parameters that vary in the lists whose tasks were shown."""
-        if not self._forms:
-            self._form(0)
-        return tuple(dict.fromkeys(name for form in self._forms for name in form.varies))
+        return tuple(dict.fromkeys(name for form in self._texts.known_forms() for name in form.varies))
 
     def ended(self) -> Sequence[int]:
         """Return tasks that have ended, the last one first."""

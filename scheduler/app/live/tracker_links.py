@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 
 from scheduler.core.reporting import trackers
-from scheduler.core.tasks.fields import RowForm, unpack_cells
+from scheduler.core.tasks.fields import RowForm
 from scheduler.errors import StateError
 from scheduler.runtime.paths import RunPaths, open_within
 from scheduler.store.run.journal_reader import JournalReader
 from scheduler.store.run.shell_state import kept
+from scheduler.store.task_texts import TaskTexts
 
 LOG_HEAD, LOG_TAIL = 16 << 10, 8 << 10
 """The bytes at both ends of a log in which trackers print their addresses."""
@@ -22,16 +22,12 @@ class TrackerLinks:
     """The addresses of one run's tasks at Weights & Biases and MLflow."""
 
     def __init__(self, places: RunPaths, journal: JournalReader) -> None:
-        self._places, self._journal = places, journal
+        self._places, self._texts = places, TaskTexts(journal)
         self._shells: dict[str, Mapping[str, str]] = {}
-
-    @cached_property
-    def _forms(self) -> list[RowForm]:
-        return [RowForm.unpack(text) for text in self._journal.forms()]
 
     def named(self, tasks: Iterable[int]) -> dict[int, list[str]]:
         """Return the addresses that the variables of tasks name, of the tasks that have some."""
-        if not any(self._may_name(form) for form in self._forms):
+        if not any(self._may_name(form) for form in self._texts.known_forms()):
             return {}
         found = {task: self._named(task) for task in tasks}
         return {task: addresses for task, addresses in found.items() if addresses}
@@ -46,10 +42,9 @@ class TrackerLinks:
         return "Env" in form.known or any(name in text for name in trackers.VARIABLES for text in texts)
 
     def _named(self, task: int) -> list[str]:
-        row = self._journal.row(task)
-        form = self._forms[row.form]
-        spec = form.spec(unpack_cells(row.text), row.row)
-        return trackers.identified({**self._shell(form.shell), **dict(spec.env)})
+        row = self._texts.journal.row(task)
+        shell = self._shell(self._texts.form(row).shell)
+        return trackers.identified({**shell, **dict(self._texts.spec(row).env)})
 
     def _shell(self, digest: str) -> Mapping[str, str]:
         """Return the variables of the shell that rows were submitted from; those of the run for an empty digest."""

@@ -15,17 +15,18 @@ from scheduler.core.causes import Action
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Asked, Changed, Exited, Skipped, Submitted
 from scheduler.core.metrics.record import MetricRecord
-from scheduler.core.model import NO_TASK, UNFINISHED, Device, DeviceBudget, Job, RankOrder, Spec, State, Terms
+from scheduler.core.model import NO_TASK, UNFINISHED, Device, DeviceBudget, Job, RankOrder, State, Terms
 from scheduler.core.reporting import columns
 from scheduler.core.reporting.run_history import RunHistory, RunTotals, TaskHistory, totals
-from scheduler.core.tasks import command, launchers
+from scheduler.core.tasks import command
 from scheduler.core.tasks.after import parent_word
-from scheduler.core.tasks.fields import RowForm, unpack_cells, unpack_terms
+from scheduler.core.tasks.fields import unpack_terms
 from scheduler.core.tasks.redaction import masked, shown
 from scheduler.errors import ForbiddenEvent
 from scheduler.store.run.catalog import RunInfo
 from scheduler.store.run.journal_database import newer
 from scheduler.store.run.journal_reader import JournalReader, Recorded, Row
+from scheduler.store.task_texts import TaskTexts
 from scheduler.values import replace
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class RunReader:
         self.info = info
         self._journal = journal or JournalReader.read(info.places.journal)
         self._own = journal is None
+        self._texts = TaskTexts(self._journal)
         kept, chosen = json.loads(info.meta["settings"]), json.loads(info.meta.get("choices", "{}"))
         limits = {name: chosen.get(name) for name in ("jobs", "slots", "max_per_device")}
         limits |= {name: kept[name] for name in ("buffer", "directory_wait") if name in kept}
@@ -212,18 +214,16 @@ class RunReader:
 
     def _maker(self, secrets: bool, *, brief: bool = False) -> Callable[[int, int, Row], dict[str, Any]]:
         """Return a function that makes the row of a task from its batch and its accepted fields."""
-        forms = [RowForm.unpack(text) for text in self._journal.forms()]
         labels = self.labels
         submitted = float(self.info.meta.get("accepted", "0"))
         energies = self._energies()
 
         def make(task: int, batch: int, row: Row) -> dict[str, Any]:
-            form = forms[row.form]
-            spec = form.spec(unpack_cells(row.text), row.row)
-            spec = replace(spec, terms=self.brain.terms_of(task))
+            form, spec = self._texts.form(row), replace(self._texts.spec(row), terms=self.brain.terms_of(task))
             key = "" if brief else command.key(spec, row.nth)
             job = Job(spec, command.name(spec, varies=form.varies, secrets=secrets), key, form.append)
-            line = "" if brief else shown(self._started(task, spec, form), secrets=secrets)
+            words = () if brief else self._texts.started(row, spec, task, self.info.meta["python"], self._port(task))
+            line = shown(words, secrets=secrets)
             made = columns.row(
                 task, batch, job, self.brain.state(task), self.history.tasks.get(task), line, self._log(task),
                 self.history.submitted(batch, submitted), labels, self._done_by(task),
@@ -234,11 +234,6 @@ class RunReader:
             return made if secrets else masked(made, columns.OURS, columns.TEXTS)
 
         return make
-
-    def _started(self, task: int, spec: Spec, form: RowForm) -> tuple[str, ...]:
-        """Return the words of a task's command as it is started."""
-        words = command.argv(spec, task, spec.terms.epochs, self.info.meta["python"], form.append)
-        return launchers.as_started(words, spec, form, self._port(task))
 
     def _energies(self) -> Mapping[int, float]:
         """Return the energy of each task in watt hours; empty if the power of the run's GPUs was not recorded."""
@@ -253,14 +248,11 @@ class RunReader:
 
     def done(self) -> Iterator[tuple[command.Content, int]]:
         """Yield the content of every done row, with the run that completed it: this one or an earlier one."""
-        forms = [RowForm.unpack(text) for text in self._journal.forms()]
         directory = self.info.meta["directory"]
         for task, _, row in self._rows():
             by = self.info.number if self.brain.state(task) is State.SUCCEEDED else self._done_by(task)
             if by is not None:
-                form = forms[row.form]
-                spec = form.spec(unpack_cells(row.text), row.row)
-                yield command.content(spec, row.nth, form.append, directory), by
+                yield command.content(self._texts.spec(row), row.nth, self._texts.form(row).append, directory), by
 
     def _done_by(self, task: int) -> int | None:
         """Return the earlier run that completed a skipped task, or None."""
@@ -273,14 +265,12 @@ class RunReader:
 
     def name(self, task: int) -> str:
         """Return the name of a task."""
-        row = self._journal.row(task)
-        form = RowForm.unpack(self._journal.forms()[row.form])
-        return command.name(form.spec(unpack_cells(row.text), row.row), varies=form.varies)
+        return self._texts.name(self._journal.row(task))
 
     @property
     def varies(self) -> tuple[str, ...]:
         """Return the columns of the parameters that vary in the run's lists."""
-        names = dict.fromkeys(name for text in self._journal.forms() for name in RowForm.unpack(text).varies)
+        names = dict.fromkeys(name for form in self._texts.forms() for name in form.varies)
         return tuple(map(columns.column_of, names))
 
     @property

@@ -15,14 +15,14 @@ from scheduler.core.model import NO_TASK, RETRIABLE, UNFINISHED, UNSUCCESSFUL, S
 from scheduler.core.ports import Happening
 from scheduler.core.queue.dependencies import DependencyTracker
 from scheduler.core.tasks.after import parent_name, parent_word, run_of, whole_run
-from scheduler.core.tasks.fields import RowForm
 from scheduler.errors import NoSuchRun, StateError, UsageError
 from scheduler.patterns import lazy_pattern
 from scheduler.runtime.settings import Settings
-from scheduler.store.earlier_tasks import TaskNames
+from scheduler.store.earlier_tasks import OtherRuns, TaskNames
 from scheduler.store.queue.queue_link import USUAL, find_queue
 from scheduler.store.run.catalog import DIGITS, RunCatalog
 from scheduler.store.run.journal_reader import JournalReader
+from scheduler.store.task_texts import TaskTexts
 
 LOOK = 1.0
 """Seconds between two looks at the other runs."""
@@ -30,7 +30,7 @@ _RUN = lazy_pattern(r"r(\d+)\Z", re.ASCII)
 _TASKS = lazy_pattern(r"(r\d+\.)?\d+(-\d+)?\Z", re.ASCII)
 
 
-class ParentRuns:
+class ParentRuns(OtherRuns):
     """The other runs of this user, as far as tasks of one run depend on them."""
 
     def __init__(self, settings: Settings, own: int = 0) -> None:
@@ -83,8 +83,7 @@ class ParentRuns:
             return ()
         journal = JournalReader.read(queue.journal)
         try:
-            forms = [RowForm.unpack(text) for text in journal.forms()]
-            tasks = TaskNames(journal, lambda: forms).before(name)
+            tasks = TaskNames(TaskTexts(journal)).before(name)
         finally:
             journal.close()
         self._note(tasks, queue.number)
@@ -127,10 +126,6 @@ class ParentRuns:
         return self._runs[parent]
 
     # ---- while the run goes on ----
-
-    def fileno(self) -> int:
-        """Return -1: no descriptor tells of other runs."""
-        return -1
 
     def collect(self) -> Sequence[Happening]:
         """Return the states of parents in other runs that have changed since the last look."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 from scheduler.core.tasks.placeholders import split_result
 from scheduler.errors import NoSuchRun, UsageError
@@ -63,25 +62,15 @@ class Dependency:
     ended_known: tuple[int, ...] = ()
 
 
-class Earlier(Protocol):
-    """The tasks and runs that rows can name as parents besides the rows of their own list."""
+class Earlier:
+    """The tasks and runs that rows can name as parents besides the rows of their own list: none, by itself."""
 
     def find(self, word: str) -> Sequence[int]:
         """Return the parents that an id, a run or a name stands for; nothing if there are none."""
-
-    def spoilt(self, parent: int) -> str:
-        """Return why a parent can never succeed as things are, and what to do; empty if it may."""
-
-
-class NothingEarlier:
-    """The answer where a list stands alone."""
-
-    def find(self, word: str) -> Sequence[int]:
-        """Return nothing."""
         return ()
 
     def spoilt(self, parent: int) -> str:
-        """Return nothing."""
+        """Return why a parent can never succeed as things are, and what to do; empty if it may."""
         return ""
 
 

@@ -22,7 +22,6 @@ from scheduler.core.tasks.fields import (
     is_text,
     pack_cells,
     pack_terms,
-    unpack_cells,
     unpack_terms,
 )
 from scheduler.core.tasks.list_dependencies import ListDependencies
@@ -43,6 +42,7 @@ from scheduler.store.run.launch_command import launched
 from scheduler.store.run.removal import clear_up, finish
 from scheduler.store.run.run_lock import Hold
 from scheduler.store.task_classes import TaskClassFinder
+from scheduler.store.task_texts import TaskTexts
 from scheduler.values import replace
 
 MOST_JOBS = 256
@@ -97,7 +97,6 @@ class SqliteRunStore:
         """The programs of rows, found as the shell finds them that started the run."""
         self.shells = SubmittedShells(places.shells, {})
         """The shells that tasks of a queue were submitted from."""
-        self.earlier = EarlierTasks(journal, lambda: self._forms)
         self.check: Callable[[Terms, int], None] = lambda terms, row: None
         """The check that refuses terms which this machine can never satisfy."""
         self.screen: Callable[[RowForm, Iterable[Sequence[InputRow]]], Iterable[Sequence[InputRow]]] = (
@@ -110,6 +109,8 @@ class SqliteRunStore:
         self._numbers: dict[int, tuple[Terms, int]] = {}
         self._by_value: dict[Terms, int] = {}
         self._forms: list[RowForm] = []
+        self._texts = TaskTexts(journal, self._forms)
+        self.earlier = EarlierTasks(self._texts)
         self._form_numbers: dict[str, int] = {}
         self._batch = 0
         self._jobs: dict[int, Job] = {}
@@ -164,7 +165,7 @@ class SqliteRunStore:
         book.terms = [unpack_terms(text) for text in book.journal.terms()]
         book._by_value = {terms: number for number, terms in enumerate(book.terms)}
         forms = book.journal.forms()
-        book._forms = [RowForm.unpack(text) for text in forms]
+        book._forms += [RowForm.unpack(text) for text in forms]
         book._form_numbers = {text: number for number, text in enumerate(forms)}
         book._batch = book.journal.count()[1]
         for event in book.journal.changed_terms():
@@ -374,8 +375,7 @@ class SqliteRunStore:
     def _job(self, task: int) -> tuple[Job, Programs]:
         """Return the text of a task, and the programs that its shell finds."""
         row = self.journal.row(task)
-        form = self._forms[row.form]
-        said = form.spec(unpack_cells(row.text), row.row)
+        form, said = self._forms[row.form], self._texts.spec(row)
         if task in self._changed:
             said = replace(said, terms=self.terms[self._changed[task]])
         submitted = self.shells.of(form.shell) if form.shell else None

@@ -13,7 +13,7 @@ from scheduler.core.tasks.after import (
     AfterRow,
     BadAfter,
     Dependency,
-    NothingEarlier,
+    Earlier,
     parent_name,
     parsed,
     resolved,
@@ -29,7 +29,7 @@ def rows(*said: str) -> list[AfterRow]:
     return [AfterRow(number, name, after.strip()) for number, (name, _, after) in enumerate(parts, 2)]
 
 
-nothing = NothingEarlier()
+nothing = Earlier()
 
 
 @dataclass(frozen=True, slots=True)

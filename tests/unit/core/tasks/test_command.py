@@ -6,6 +6,7 @@ import pytest
 
 from scheduler.core.model import Spec
 from scheduler.core.tasks.command import argv, content, key, name
+from scheduler.core.tasks.fields import FIVE, RowForm
 from tests.e2e.older_tools.contracts import contract
 from tests.support.builders import spec
 
@@ -40,7 +41,8 @@ class TestArgv:
     @contract("S3-09", "S3-10")
     @pytest.mark.parametrize("executable", ["-1", "-1.0", ""])
     def test_executable_minus_one_is_the_python_of_the_run(self, executable: str) -> None:
-        assert args(executable=executable)[0] == PYTHON
+        made = RowForm(FIVE).spec([".", executable, "train.py", "5", "0"], 2)
+        assert argv(made, 17, 5, PYTHON)[0] == PYTHON
 
     @contract("S3-09")
     def test_another_executable_is_used_as_written(self) -> None:
