@@ -11,7 +11,7 @@ from typing import Any
 
 from scheduler.app.observe import run_reader
 from scheduler.app.run import run_loop, start
-from scheduler.app.run.options import RunOptions, check_counts, run_name, this_python
+from scheduler.app.run.options import RunOptions, check_counts, run_name
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.task_list import PythonCalls
 from scheduler.inputs import python_calls
@@ -68,7 +68,7 @@ def map(  # noqa: PLR0913  # each is a column or a flag, by keyword only
     settings = read_settings({"num": str(len(each)), "state": state})
     choices = RunOptions(devices, jobs=jobs_at_once, name=run_name("name=", name), keep_going=True)
     what = f"{target.name} of {target.file or target.module}"
-    session = start.begin(made.listing(what), choices, settings, this_python(settings))
+    session = start.begin(made.listing(what), choices, settings)
     assert session is not None  # there is something to do
     with closing(session):
         hint(f"run {session.number}: {count(len(each), 'call')} of {target.name} (scheduler list r{session.number})")

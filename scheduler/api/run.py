@@ -40,11 +40,8 @@ class Finished:
     @property
     def tasks(self) -> list[dict[str, Any]]:
         """Return a dictionary for each task, with the columns of `scheduler results`."""
-        reader = self._reader()
-        try:
+        with closing(self._reader()) as reader:
             return list(reader.rows())
-        finally:
-            reader.close()
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -58,25 +55,20 @@ class Finished:
     @property
     def curves(self) -> pd.DataFrame:
         """Return the curves of all metrics as a pandas DataFrame with the columns task, metric, step, value."""
-        reader, points = self._reader(), []
-        try:
+        points: list[tuple[int, str, float, float]] = []
+        with closing(self._reader()) as reader:
             for row, record in reader.rows_and_metrics():
                 for name, curve in record.curves.items() if record is not None else ():
                     points += [(row["id"], name, step, value) for step, value in curve.steps()]
-        finally:
-            reader.close()
         made: pd.DataFrame = _pandas().DataFrame(points, columns=["task", "metric", "step", "value"])
         return made
 
     @property
     def counts(self) -> dict[str, int]:
         """The number of tasks per state."""
-        reader = self._reader()
-        try:
+        with closing(self._reader()) as reader:
             counts: dict[str, int] = reader.run_facts()["states"]
-            return counts
-        finally:
-            reader.close()
+        return counts
 
     @property
     def succeeded(self) -> bool:
@@ -153,8 +145,7 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
         max_failures=max_failures,
         **_limits(mps_word(f"mps={mps!r}", mps), mps_fence, fence),
     )
-    session = _begun(listing, choices, settings, RerunOptions(new, skip_done))
-    with closing(session):
+    with closing(_begun(listing, choices, settings, RerunOptions(new, skip_done))) as session:
         run_loop.run_to_end(session, sys.stdout if verbose else None)
     return Finished(session.number, str(run_facts.places(settings).root))
 
@@ -175,7 +166,7 @@ def _limits(mps: str, mps_fence: bool, fence: str) -> dict[str, Any]:
 
 def _begun(listing: TaskList, choices: RunOptions, settings: Settings, rerun: RerunOptions) -> RunSession:
     """Return the session of an accepted list; raise UsageError for one without tasks."""
-    session = start.begin(listing, choices, settings, this_python(settings), rerun)
+    session = start.begin(listing, choices, settings, rerun)
     if session is None:
         raise UsageError(f"{listing.what} has no tasks")
     return session

@@ -95,11 +95,10 @@ def _run_alone(command: Sequence[str], fields: Mapping[str, str], settings: Sett
     from scheduler.app.run.options import RunOptions, this_python
     from scheduler.app.run.task_list import one_listing
 
-    here = this_python(settings)
-    listing = one_listing(command, fields, here, ONE_SHOT)
+    listing = one_listing(command, fields, this_python(settings), ONE_SHOT)
     options = RunOptions(devices=devices, keep_going=True)
     try:
-        return exec.run(listing, options, settings, here, exec.exec_view).exit_code
+        return exec.run(listing, options, settings, exec.exec_view).exit_code
     except InputError as exc:
         raise UsageError(flags.about_flag(exc)) from exc
 

@@ -56,16 +56,15 @@ def run_listing(
     if args.dry_run and args.detach:
         raise UsageError("--dry-run starts nothing that could run in the background: leave --detach out")
     notify.check(settings.notify)
-    python = this_python(settings)
     if args.dry_run:
         from scheduler.app.run import dry_run
 
         return dry_run.plan(listing, options, settings, rerun, sys.stdout, as_json=args.json)
     if args.detach:
-        return start_detached(listing, options, settings, python, rerun, as_json=args.json)
+        return start_detached(listing, options, settings, rerun, as_json=args.json)
     typed = getattr(args, "file", None) == STDIN  # a user who types commands must see them
     live = not args.plain and not typed
-    return start(listing, options, settings, python, rerun, as_json=args.json, live=live)
+    return start(listing, options, settings, rerun, as_json=args.json, live=live)
 
 
 def _options(args: argparse.Namespace, *, keep_going: bool, learn_only: bool) -> RunOptions:
@@ -166,17 +165,10 @@ def _check_table(template: list[str], args: argparse.Namespace) -> None:
 
 
 def start(
-    listing: TaskList,
-    options: RunOptions,
-    settings: Settings,
-    python: str,
-    rerun: RerunOptions,
-    *,
-    as_json: bool = False,
-    live: bool = False,
+    listing: TaskList, options: RunOptions, settings: Settings, rerun: RerunOptions, *, as_json: bool, live: bool
 ) -> int:
     """Accept a list, run it in the foreground, and return its exit code."""
-    session = run_start.begin(listing, options, settings, python, rerun)
+    session = run_start.begin(listing, options, settings, rerun)
     for warning in listing.warnings():
         hint(warning)
     if session is None:
@@ -185,19 +177,13 @@ def start(
 
 
 def start_detached(
-    listing: TaskList,
-    options: RunOptions,
-    settings: Settings,
-    python: str,
-    rerun: RerunOptions,
-    *,
-    as_json: bool = False,
+    listing: TaskList, options: RunOptions, settings: Settings, rerun: RerunOptions, *, as_json: bool
 ) -> int:
     """Accept a list and run it in a process without a terminal; return once it is accepted."""
     from scheduler.app.run import detach
 
     def begin() -> tuple[RunSession | None, Sequence[str]]:
-        session = run_start.begin(listing, options, settings, python, rerun)
+        session = run_start.begin(listing, options, settings, rerun)
         if session is None:
             return None, listing.warnings()
         disk_full = session.disks()()  # nothing else would say so: the list is accepted, and waits

@@ -12,7 +12,7 @@ from typing import Any
 from scheduler.app.run import run_loop
 from scheduler.app.run import start as run_start
 from scheduler.app.run.devices import SLOTS
-from scheduler.app.run.options import RunOptions, this_python
+from scheduler.app.run.options import RunOptions
 from scheduler.app.run.run_loop import RunResult
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.task_list import PythonCalls
@@ -121,7 +121,7 @@ class GPUTaskScheduler:
         gpus = self._said["gpu"]
         devices = AUTO if gpus == AUTO else SLOTS + ";".join(gpus)
         listing = todo.listing(f"{target.name} of {target.file or target.module}")
-        session = run_start.begin(listing, RunOptions(devices, keep_going=True), settings, this_python(settings))
+        session = run_start.begin(listing, RunOptions(devices, keep_going=True), settings)
         assert session is not None  # there is something to do
         self._accepted = True
         tasks = int(session.facts["tasks"])

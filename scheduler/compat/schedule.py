@@ -142,7 +142,6 @@ def export(path: str, gpus: schedule_gpus.ScheduleGpus, settings: Settings) -> N
 def _run(args: argparse.Namespace, gpus: schedule_gpus.ScheduleGpus, settings: Settings) -> int:
     may = [number for number in gpus.numbers if number not in schedule_gpus.own_out(settings)]
     _check(args, gpus, may)
-    python = this_python(settings)
     apart = args.err is None and exec.streams_differ()
     said = {
         "GPUs": str(args.gpu_count) if gpus.numbers else "",
@@ -152,10 +151,10 @@ def _run(args: argparse.Namespace, gpus: schedule_gpus.ScheduleGpus, settings: S
         "Stderr": "apart" if apart else _file(args.err),
     }
     devices = ",".join(map(str, args.forced_gpu or may))
-    listing = one_listing([args.task], {k: text for k, text in said.items() if text}, python, ONE_SHOT)
+    listing = one_listing([args.task], {k: text for k, text in said.items() if text}, this_python(settings), ONE_SHOT)
     choices = RunOptions(devices=f"{devices},host" if devices else "auto", keep_going=True)
     try:
-        done = exec.run(listing, choices, settings, python, partial(_view, args))
+        done = exec.run(listing, choices, settings, partial(_view, args))
     except InputError as exc:
         raise UsageError(exc.message) from exc
     if args.verbose and done.began is not None:

@@ -10,7 +10,7 @@ from contextlib import closing
 
 from scheduler.app.run import run_loop, start
 from scheduler.app.run.devices import SLOTS
-from scheduler.app.run.options import RunOptions, this_python
+from scheduler.app.run.options import RunOptions
 from scheduler.app.run.task_list import stdin_listing
 from scheduler.cli.main import guarded
 from scheduler.errors import UsageError
@@ -42,7 +42,7 @@ def _main(argv: list[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # what is no text is shown as it is
     listing = stdin_listing({}, multiline=False, at_once=False)
-    session = start.begin(listing, choices, settings, this_python(settings))
+    session = start.begin(listing, choices, settings)
     assert session is not None
     session.inherits = True
     with closing(session):

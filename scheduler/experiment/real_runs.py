@@ -81,7 +81,7 @@ class RealRunner(ArmRunner):
             mine=settings.my_columns,
         )
         # Without their file: the list runs again on purpose, and no appended row joins a run.
-        session = start.begin(replace(task_list, source=None, path=""), options, settings, self._python)
+        session = start.begin(replace(task_list, source=None, path=""), options, settings)
         if session is None:
             raise StateError(f"{self._experiment.path} has a header and no rows: nothing to measure")
         try:

@@ -11,7 +11,7 @@ from typing import Any
 from scheduler.app.observe.run_facts import places
 from scheduler.app.queue.call_source import CallEnd, CallSource, LinePipe
 from scheduler.app.run import run_loop, start
-from scheduler.app.run.options import ResumeOptions, RunOptions, this_python
+from scheduler.app.run.options import ResumeOptions, RunOptions
 from scheduler.app.run.resume import take_over
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.task_list import CALLS, TaskList
@@ -139,7 +139,7 @@ def _begin(said: Mapping[str, Any], source: CallSource) -> RunSession:
         prepare=lambda run: make_private(run.given),
         local="calls of an executor",
     )
-    session = start.begin(listing, options, settings, this_python(settings))
+    session = start.begin(listing, options, settings)
     assert session is not None  # a list with a source is never empty
     source.check = session.store.check
     return session

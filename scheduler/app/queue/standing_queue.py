@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from scheduler.app.observe import run_facts
 from scheduler.app.queue.queue_source import QueueSource
 from scheduler.app.run import detach, start
-from scheduler.app.run.options import ResumeOptions, RunOptions, this_python
+from scheduler.app.run.options import ResumeOptions, RunOptions
 from scheduler.app.run.resume import take_over
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.task_list import QUEUE, TaskList
@@ -60,7 +60,7 @@ def _begin(name: str, settings: Settings, lock: int) -> DetachedStart:
         source = QueueSource(settings.queue_idle)
         listing = TaskList(name, source.form, iter(()), source=source, door=QUEUE, local="the tasks of a queue")
         options = RunOptions(devices="auto", keep_going=True, name=name)
-        session = start.begin(listing, options, settings, this_python(settings))
+        session = start.begin(listing, options, settings)
         return session, ()
 
     return detach.detach(begin)

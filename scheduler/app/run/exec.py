@@ -67,13 +67,12 @@ def run(
     listing: TaskList,
     options: RunOptions,
     settings: Settings,
-    python: str,
     view_for: Callable[[RunSession, int, View], View],
 ) -> ExecResult:
     """Accept a task and run it to its end; remove the run if the task never started."""
     from scheduler.app.run import run_loop, start  # a client of the queue does not need all of it
 
-    session = start.begin(replace(listing, local="the task of exec"), options, settings, python)
+    session = start.begin(replace(listing, local="the task of exec"), options, settings)
     assert session is not None, "a list of one command has one task"
     (task,) = session.brain.task_table
     from scheduler.ui.terminal.sink import hint

@@ -52,7 +52,7 @@ CLASSIC_COUNTER = Path("scheduler_files/counter.txt")
 
 
 def begin(
-    listing: TaskList, options: RunOptions, settings: Settings, python: str, rerun: RerunOptions | None = None
+    listing: TaskList, options: RunOptions, settings: Settings, rerun: RerunOptions | None = None
 ) -> RunSession | None:
     """Accept a list durably and return its session; None if the list has no rows.
 
@@ -68,7 +68,7 @@ def begin(
     check_place(listing, settings)
     pool = find_run_devices(options, settings)
     try:
-        session = _accept(listing, options, settings, python, pool, previous)
+        session = _accept(listing, options, settings, pool, previous)
     except BaseException:
         pool.close()
         raise
@@ -95,7 +95,7 @@ def previous_runs_of(listing: TaskList, options: RunOptions, settings: Settings,
 
 
 def _accept(
-    listing: TaskList, options: RunOptions, settings: Settings, python: str, pool: RunDevices, previous: PreviousRuns
+    listing: TaskList, options: RunOptions, settings: Settings, pool: RunDevices, previous: PreviousRuns
 ) -> RunSession | None:
     """Write a list into the journal of a new run and apply it to a new Brain."""
     budgets = pool.snapshot()
@@ -105,7 +105,7 @@ def _accept(
     shell = shell_of_new_run(settings)
     store = _new_store(settings, shell)
     facts = {
-        **_facts(listing, options, settings, python, store.places),
+        **_facts(listing, options, settings, store.places),
         **_device_facts(budgets, settings),
         **_node_facts(pool),
         "code": json.dumps(store.code),
@@ -269,7 +269,7 @@ def _device_facts(budgets: Sequence[DeviceBudget], settings: Settings) -> dict[s
     }
 
 
-def _facts(listing: TaskList, options: RunOptions, settings: Settings, python: str, run: RunPaths) -> dict[str, str]:
+def _facts(listing: TaskList, options: RunOptions, settings: Settings, run: RunPaths) -> dict[str, str]:
     kept = {name: getattr(settings, name) for name in READERS if name not in UNWRITTEN}
     return {
         "file": listing.what,
@@ -280,7 +280,6 @@ def _facts(listing: TaskList, options: RunOptions, settings: Settings, python: s
         "num": str(settings.num),
         "choices": json.dumps(options.to_dict()),
         "settings": json.dumps(kept),
-        "python": python,
         "directory": os.getcwd(),
         "token": f"{run.number}-{os.urandom(4).hex()}",
         **machine_facts(),
