@@ -144,6 +144,8 @@ class SchedulingConfig:
     enough_share: float = 0.6
     """If no other unknown task has still to settle, an unknown task starts with what this share of the known classes
     needs, and reserves all that is left: if it needs more, only seconds are lost."""
+    gang_share: float = 0.9
+    """In place of both for a task on several GPUs: if it runs out of memory, the work on all of them is lost."""
     manners: UnmanagedPolicy = UnmanagedPolicy.HEADROOM
     unmanaged_share: float = 0.25
     unmanaged_room: int = 2 * GIB
@@ -210,6 +212,12 @@ class SchedulingConfig:
     peak_step: float = 0.02
     peak_step_bytes: int = 64 * MIB
     """A new peak counts if it exceeds the last one by both of these."""
+
+    def unknown_shares(self, gpus: int) -> tuple[float, float]:
+        """Return the shares of the known classes that determine what an unknown task on this number of GPUs reserves,
+        and with how much it starts.
+        """
+        return (self.expect_share, self.enough_share) if gpus == 1 else (self.gang_share, self.gang_share)
 
     @property
     def counts_residents(self) -> bool:

@@ -361,7 +361,7 @@ class RunState:
         if not gpus or not need.unknown:
             return need
         hidden = self._hidden(kind) if need.purpose is Purpose.RUN else None
-        shares = (self.rules.expect_share, self.rules.enough_share)
+        shares = self.rules.unknown_shares(gpus)
         expected, enough = (0 if hidden is None else self._expected(share, hidden) for share in shares)
         return estimator.with_usual(need, usual, expected, enough, self.rules)
 

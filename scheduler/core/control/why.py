@@ -112,6 +112,7 @@ def _wants(brain: Brain, task: int, need: ResourceRequest) -> RequestedResources
     share, margin = _margin(brain, ask, need.source)
     touched = brain.task(task)
     peak, reserved = ask.bare or ask.least, _within_devices(brain, task, need, ask)
+    expect, enough = brain.rules.unknown_shares(max(1, len(need.gpus)))
     return RequestedResources(
         reserved,
         peak,
@@ -124,8 +125,8 @@ def _wants(brain: Brain, task: int, need: ResourceRequest) -> RequestedResources
         is_expected=ask.enough > 0 and need.source is EstimateSource.MEASURED,
         classes=brain.profiles.sized if ask.enough else 0,
         starts_with=min(ask.enough or ask.shared, reserved or 0),
-        expect=brain.rules.expect_share if ask.enough else 0.0,
-        enough=brain.rules.enough_share if ask.enough else 0.0,
+        expect=expect if ask.enough else 0.0,
+        enough=enough if ask.enough else 0.0,
     )
 
 

@@ -606,6 +606,18 @@ def test_an_unknown_task_starts_where_three_quarters_of_the_known_classes_would_
     assert starts(b, gpu(0, free="15.6GiB"), HOST_RAM) == [1]
 
 
+def test_an_unknown_task_on_two_gpus_starts_only_with_all_that_nine_of_ten_known_classes_need() -> None:
+    known = ProfileIndex()
+    for number in range(20):
+        known.learn(known.number(TaskClass(f"k{number}", "a.py", False)), Observation({"0": (number + 1) * GIB // 2}))
+    b = brain(tasks(1) + tasks(1, gpus=2), knowledge=known, profile="live")
+    b.assign(1, TaskClass("one", "b.py", probes=False))
+    b.assign(2, TaskClass("two", "c.py", probes=False))
+    (one,), (two, _) = b.need(1, 1).gpus, b.need(2, 2).gpus
+    assert (one.enough, one.bytes) == (int(6.5 * GIB * 1.03), int(9 * GIB * 1.03))
+    assert two.enough == two.bytes == int(9.5 * GIB * 1.03)
+
+
 def test_a_task_is_not_refused_while_the_only_gpu_that_is_large_enough_is_awaited_by_another() -> None:
     known = ProfileIndex()
     for number in range(8):
