@@ -11,12 +11,15 @@ from scheduler.units import duration
 
 DAY = 24 * 60
 """The minutes of a day."""
+LATEST = 253_370_764_800.0
+"""The beginning of the year 9999, in seconds since the epoch."""
 NEAR = 6
 """Within so many days a time is named by its day of the week."""
 
 
 def local(at: float, zone: tzinfo | None = None) -> datetime:
-    """Return an instant as local date and time, without a zone."""
+    """Return an instant as local date and time, without a zone; one before 1970 or after 9998 as the nearest one."""
+    at = min(max(0.0, at), LATEST)
     return datetime.fromtimestamp(at, zone).replace(tzinfo=None, fold=0)
 
 

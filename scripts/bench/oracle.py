@@ -204,6 +204,9 @@ class Oracle:
                 self.seen.faults.append(f"rerun without a kill of attempt {attempt}: {what}")
         if ended and task["exit_code"] == code:
             return
+        if begun and all("shim" in self.seen.hit.get((number, task["id"], attempt), []) for attempt in begun):
+            self.seen.explained["given up after the shims of all attempts were killed"] += 1
+            return
         last = self.seen.hit.get((number, task["id"], begun[-1] if begun else 0), [])
         if "task" in last and task["exit_code"] in (137, -9, None):
             self.seen.explained["other code after its main process was killed"] += 1
