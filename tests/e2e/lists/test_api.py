@@ -135,7 +135,7 @@ def test_run_works_beside_a_running_event_loop(tmp_path: Path) -> None:
 def test_the_package_exports_its_public_names() -> None:
     assert sorted(scheduler.__all__) == [
         "CallFailed", "CallFuture", "ConfigError", "ConfigManager", "Executor", "Failure", "Finished", "GPUTask",
-        "GPUTaskScheduler", "InputError", "NotPassed", "RemoteError", "SchedulerError", "StateError", "SubmittedTasks",
-        "Task", "UsageError", "run", "runs", "submit",
+        "GPUTaskScheduler", "InputError", "LeaseTimeout", "NoLease", "NotPassed", "ProcessLease", "RemoteError",
+        "SchedulerError", "StateError", "SubmittedTasks", "Task", "UsageError", "lease", "run", "runs", "submit",
     ]  # fmt: skip
     assert all(getattr(scheduler, name) for name in (*scheduler.__all__, "map"))
