@@ -129,6 +129,7 @@ class Copy:
         """Run tests and return what became of them, or None if they took longer than the limit."""
         self._outcomes.unlink(missing_ok=True)
         words = [self._python, "-m", "pytest", "-p", "scripts.outcomes", "-p", "no:cacheprovider", "--no-header"]
+        words += ["-p", "no:gpu_batch_scheduler.pytest_plugin"]  # a copy may not have it
         paths = [f"tests/{name}" for name in tests]
         quiet: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         process = subprocess.Popen(
