@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.tests.plugin_home import write_metadata
+from plugins.tests.plugin_home import without_slurm, write_metadata
 from tests.support.gpu_home import GpuHome
 from tests.support.killing import ROOT
 from tests.support.standin.box import NO_COMPILER, TRAIN, build
@@ -42,6 +42,7 @@ def home(tmp_path: Path) -> Iterator[GpuHome]:
     made = GpuHome(tmp_path, gpus=2)
     paths = [ROOT, ROOT / "plugins/src", write_metadata(tmp_path / "site"), TRAIN.parent]
     made.env |= {"PYTHONPATH": os.pathsep.join(map(str, paths)), "SCHEDULER_QUEUE_IDLE": "1h"}
+    made.env["PATH"] = without_slurm(made.env["PATH"], tmp_path)
     yield made
     made.end()
 

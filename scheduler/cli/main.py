@@ -243,10 +243,13 @@ def _complain(text: str) -> None:
         from scheduler.ui.text import clean
 
         text = clean(text).replace("\n", "\\n")
+    except Exception:  # noqa: BLE001 - no memory to load the module, not even to list its folder: the kernel's error
+        text = TOO_LITTLE
+    try:
         sys.stderr.write(f"scheduler: {text}\n")
     except OSError:  # the reader of standard error is gone; the exit code remains
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    except Exception:  # noqa: BLE001 - there is no memory to load the module or to write; the sentence says so
+    except Exception:  # noqa: BLE001 - no memory to make the line
         os.write(2, _TOO_LITTLE)
 
 

@@ -72,8 +72,11 @@ class GschedInfoWatcher(core.InfoWatcher):
         return self.get_info(job_id, mode=mode).get("State") or "UNKNOWN"
 
     def update_if_long_enough(self, mode: str) -> None:
-        """Read the states, unless they were read a moment ago: reading what is new costs less than a millisecond."""
-        if mode != "cache" and time.time() - self._last_status_check > PAUSES[0] / 2:
+        """Read the states, unless they were read a moment ago: reading what is new costs less than a millisecond.
+
+        The mode `force` reads them in any case, and `cache` in none.
+        """
+        if mode == "force" or (mode != "cache" and time.time() - self._last_status_check > PAUSES[0] / 2):
             self.update()
 
     def update(self) -> None:
@@ -107,11 +110,12 @@ class GschedJob(core.Job[Any]):
             pause = min(1.2 * pause, PAUSES[1])
 
     def cancel(self, check: bool = True) -> None:
-        """Cancel the task; `check` waits until it has ended."""
+        """Cancel the task; `check` waits until it has ended, so that its state says so."""
         task = self.watcher.tasks_of(self.job_id)
         task.cancel()
         if check:
             task.wait()
+            self.done(force_check=True)
 
     def _get_logs_string(self, name: str) -> str | None:
         """Return the output of all attempts."""

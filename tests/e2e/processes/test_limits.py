@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -68,6 +69,33 @@ def test_command_with_too_little_memory_ends_with_one_sentence(
     done = home.call(*verb)
     if done.returncode:
         assert done.stderr.splitlines()[-1].startswith("scheduler: not enough memory for this command: raise ulimit -v")
+    home.end()
+
+
+@fault(116)
+@pytest.mark.parametrize("error", ["OSError(errno.ENOMEM, 'no memory')", "MemoryError()", "ImportError()"])
+def test_sentence_is_said_where_its_module_cannot_be_loaded(tmp_path: Path, error: str) -> None:
+    """To list the folder of a module takes memory too, and that error is the kernel's."""
+    text = f"""
+import errno, sys
+from scheduler.cli.main import guarded
+
+class Full:
+    def find_spec(self, name, *rest):
+        if name.startswith("scheduler.ui"):
+            raise {error}
+
+def command():
+    raise MemoryError
+
+sys.meta_path.insert(0, Full())
+sys.exit(guarded(command))
+"""
+    home = Home(tmp_path)
+    done = subprocess.run([sys.executable, "-c", text], env=home.env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("scheduler: not enough memory for this command: raise ulimit -v")
+    assert done.stderr.count("\n") == 1
     home.end()
 
 
