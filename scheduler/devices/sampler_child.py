@@ -32,7 +32,7 @@ class LibraryCall:
     """A step that a child has announced."""
 
     where: str
-    """A UUID, an index during discovery, `init`, or the name of a process tree."""
+    """A UUID, an index where a child asks what is installed, `init`, or the name of a process tree."""
     name: str
     since: float
     """The time at which the step began, on the monotonic clock."""

@@ -73,6 +73,8 @@ class SamplerGroup:
         self._deaths: deque[float] = deque(maxlen=MOST_DEATHS)
         self._watched: Mapping[str, Any] = {"attempts": {}, "others": []}
         self._divided: Sequence[tuple[int, Sequence[str]]] = ()
+        self._uncompared: set[int] = set()
+        """The indexes of GPUs that delayed, hung or crashed a child: only a child of their own asks them anything."""
         self._changes: list[list[dict[str, Any]]] = []
         self._news: list[str] = []
         self._told_silent = False
@@ -188,20 +190,26 @@ class SamplerGroup:
             self._news.append(f"{self._gpus[uuid].label} answers again")
         main = self._main()
         if main is None:
-            group.apart = False
+            self._trust(group)
+            self._order(group)
         elif group.apart and group.good >= GOOD_LOOKS * len(group.gpus):
             self._merge(group, main)
 
     def _main(self) -> SampledGroup | None:
         return next((group for group in self._groups if not group.apart), None)
 
+    def _trust(self, group: SampledGroup) -> None:
+        """Let a child whose GPUs answer be the one that samples all healthy ones."""
+        group.apart = False
+        self._uncompared -= {gpu.index for gpu in group.gpus.values()}
+
     def _merge(self, group: SampledGroup, main: SampledGroup) -> None:
         """Give a child's GPUs to the younger child: a library that was loaded before the trouble may not notice its
         end.
         """
+        self._trust(group)
         gpus = {**main.gpus, **group.gpus}
         group.gpus = {uuid: gpus[uuid] for uuid in sorted(gpus, key=lambda uuid: (gpus[uuid].index, gpus[uuid].part))}
-        group.apart = False
         self._end(main)
         self._order(group)
 
@@ -215,14 +223,15 @@ class SamplerGroup:
                 self._replace_silent(group, now)
         elif (fault := find_hang(call, limits, now)) is not None:
             self._blame(group, fault)
-        elif call.where in group.gpus and len(group.gpus) > 1 and now - call.there_since > limits.patience:
-            self._set_apart(group, call.where)
+        elif now - call.there_since > limits.patience and 0 < len(asked := _asked(group, call.where)) < len(group.gpus):
+            self._set_apart(group, asked)
 
-    def _set_apart(self, group: SampledGroup, uuid: str) -> None:
-        """Leave this GPU with its child, and give the others to a new one."""
-        others = {other: gpu for other, gpu in group.gpus.items() if other != uuid}
+    def _set_apart(self, group: SampledGroup, asked: dict[str, InstalledGpu]) -> None:
+        """Leave this GPU, or these parts of one, with their child, and give the others to a new one."""
+        self._uncompared |= {gpu.index for gpu in asked.values()}
+        others = {uuid: gpu for uuid, gpu in group.gpus.items() if uuid not in asked}
         self._open(others, apart=group.apart)
-        group.gpus, group.apart, group.good = {uuid: group.gpus[uuid]}, True, 0
+        group.gpus, group.apart, group.good = asked, True, 0
         self._order(group)
 
     def _see_how_it_died(self, group: SampledGroup, now: float) -> None:
@@ -256,7 +265,11 @@ class SamplerGroup:
     def _blame(self, group: SampledGroup, fault: Fault) -> None:
         """Make the faulty GPU unavailable, or all of them if the library is at fault."""
         if fault.where:
-            self._give_up(group, [fault.where], fault.sentence, kill=True)
+            asked = _asked(group, fault.where)
+            self._uncompared |= {gpu.index for gpu in asked.values()}
+            if fault.where.isdecimal():
+                self._uncompared.add(int(fault.where))
+            self._give_up(group, list(asked), fault.sentence, kill=True)
         else:
             self._give_up(group, list(group.gpus), f"cannot be read: {fault.sentence}", kill=True)
 
@@ -313,7 +326,8 @@ class SamplerGroup:
 
     def _order(self, group: SampledGroup) -> None:
         gpus = [[gpu.uuid, gpu.bus_id, gpu.index, gpu.part] for gpu in group.gpus.values()]
-        group.child.order({"gpus": gpus, "divided": [] if group.apart else self._divided, **self._watched})
+        compared = [one for one in self._divided if not group.apart and one[0] not in self._uncompared]
+        group.child.order({"gpus": gpus, "divided": compared, **self._watched})
 
     def _try_again(self, now: float) -> None:
         """Try unavailable GPUs, each in a child of its own; GPUs with a common trouble share a child."""
@@ -325,3 +339,8 @@ class SamplerGroup:
         self._open({uuid: gpus[uuid] for uuid in together}, apart=True)
         for uuid in due.keys() - together:
             self._open({uuid: gpus[uuid]}, apart=True)
+
+
+def _asked(group: SampledGroup, where: str) -> dict[str, InstalledGpu]:
+    """Return what a child asks: the GPU with this UUID, or what it samples of the GPU with this index."""
+    return {uuid: gpu for uuid, gpu in group.gpus.items() if where in (uuid, str(gpu.index))}

@@ -162,6 +162,7 @@ class TestReconfiguration:
         home.jobs(holding("1GiB", Device="1"), *[holding("1GiB", until="later", Memory="8GiB") for _ in range(2)])
         with home.going("--max-per-device", "1"):
             home.wait_for(2)
+            wait_until(lambda: home.box.used(0) and home.box.used(1))  # a task that starts on it later is lost
             home.box.slice(0, "2g.10gb")
             home.wait_for_words("GPU 0 was divided into MIG instances, which tasks use in its place")
             home.wait_for_words("GPU 0.0 has joined")

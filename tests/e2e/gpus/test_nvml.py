@@ -583,7 +583,9 @@ class TestUnreclaimedMemory:
         assert eyes.gpus.reads(eyes.box.uuids[0]) == "process"
         eyes.box.set(linger=0)
         eyes.until(lambda: eyes.budget(0).unreclaimed == 0)
-        assert eyes.budget(0).free == 24 * GIB - 300 * MIB - GIB
+        free = 24 * GIB - 300 * MIB - GIB
+        assert eyes.budget(0).free in (free - 3 * GIB, free), "a look within which it got free has the lower value"
+        eyes.until(lambda: eyes.budget(0).free == free, 5.0)
 
     @fault(35)
     def test_lasting_unreclaimed_memory_is_named(self, eyes: Eyes, tree: Callable[..., Tree]) -> None:
