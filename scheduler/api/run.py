@@ -116,6 +116,7 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     fence: str = "",
     launcher_args: bool = True,
     on: str | Sequence[str] = "",
+    node_fence: str = "",
     verbose: bool = False,
 ) -> Finished:
     """Run a CSV file or a list of Tasks to its end, as `scheduler run` does; raise only if the run cannot start.
@@ -125,9 +126,13 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     succeeded in an earlier run of it. `stop_when` ("val_loss > 2 after 3, val_loss is nan") and `keep_best` ("1/3 by
     val_acc at 3,9,27") stop tasks early by their metrics. `mps` is True, "auto" or "join"; `fence` "torch" or "dmem".
     Without `launcher_args`, commands of accelerate and deepspeed stay as they are. `on` names other machines
-    ("ssh:gpu1,gpu2"). Signals are handled on the main thread, without an event loop; see `asyncio.to_thread`.
+    ("ssh:gpu1,gpu2"); they end their tasks after `node_fence` ("1m") without news of this program. Signals are handled
+    on the main thread, without an event loop; see `asyncio.to_thread`.
     """
-    texts = {"order": order, "python": python, "my_columns": my_columns, "stop_when": stop_when, "keep_best": keep_best}
+    texts = {
+        "order": order, "python": python, "my_columns": my_columns, "stop_when": stop_when, "keep_best": keep_best,
+        "node_fence": node_fence,
+    }  # fmt: skip
     settings = read_settings(
         {**_flags(num, on, texts, launchers=launcher_args), "buffer": buffer, "max_load": str(max_load), "state": state}
     )

@@ -79,6 +79,11 @@ SETTINGS = {
         "ray://HOST:PORT for those of a Ray cluster, local for this one; several: once for each (default: this one "
         "alone)",
     ),
+    "node_fence": SettingFlag(
+        "TIME",
+        "with --on: a machine that has not heard the scheduler for this long ends its tasks, so that they can start "
+        "again on others (at least 5s; default off)",
+    ),
     "memory_args": SettingFlag("ARGUMENTS", "arguments that determine a script's memory; all others do not"),
     "ignore_args": SettingFlag("ARGUMENTS", "arguments that do not change a script's memory"),
 }
@@ -87,7 +92,7 @@ DEVICE_SETTINGS = ("buffer", "max_load", "max_gpu_load", "unmanaged", "unmanaged
 LEARNING_SETTINGS = ("profile", "profile_epochs", "profile_id", "settle", "margin", "memory_args", "ignore_args")
 RUN_SETTINGS = (
     "num", "order", "python", "log_max", "metrics", "stop_when", "keep_best", "my_columns", "window",
-    "launcher_args", "on",
+    "launcher_args", "on", "node_fence",
     *DEVICE_SETTINGS, *LEARNING_SETTINGS,
 )  # fmt: skip
 

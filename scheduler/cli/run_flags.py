@@ -93,6 +93,7 @@ def add_run_flags(made: Parser) -> None:
     flags.add_devices(devices, slots=True)
     flags.add_settings(devices, *flags.DEVICE_SETTINGS)
     flags.add_on(devices)
+    flags.add_settings(devices, "node_fence")
     flags.add_launcher_args(devices)
     devices.add_argument("--slots", metavar="TASKS", help="number of tasks per device, regardless of memory")
     devices.add_argument("--max-per-device", metavar="TASKS", help="maximum of tasks per device, if memory allows")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from scheduler.cluster import forms
+from scheduler.cluster.fence import NodeFence
 from scheduler.cluster.frames import BadFrame, Channel, Message
 from scheduler.cluster.mirror import MOST_UNSENT, FileSender
 from scheduler.core import leases as core_leases
@@ -74,6 +75,8 @@ class NodeRun:
     close: Callable[[], None]
     remove: Callable[[], None]
     """Removes what a run that is over has left."""
+    fence: NodeFence | None = None
+    """Ends the attempts here once the head has not been heard for some time; None: they live on."""
 
 
 @dataclass(slots=True)
@@ -133,7 +136,7 @@ class Agent:
             "take": self._take, "launch": self._launch, "stop": self._stop, "adopt": self._adopt,
             "forget": self._forget, "drop": self._drop, "released": self._released, "rewrite": self._rewrite,
             "watch": self._watch, "ticket": self._ticket, "leave": self._leave, "end": self._end,
-            "echo": lambda _: None,
+            "echo": self._echo,
         }  # fmt: skip
 
     def run(self) -> bool:
@@ -372,6 +375,7 @@ class Agent:
             replace(
                 order, env=env, lease=held.lease.path, lease_fd=held.lease.fd, kept_fd=-1,
                 stdout=self._here(order.stdout), stderr=self._here(order.stderr),
+                until=self._guest.fence.path if self._guest.fence is not None else "",
             )
         )  # fmt: skip
 
@@ -414,6 +418,11 @@ class Agent:
 
     def _end(self, _: object) -> None:
         self._finished = True
+
+    def _echo(self, clock: float) -> None:
+        """Let the attempts live on: the head has heard this node when its clock said that."""
+        if self._guest.fence is not None:
+            self._guest.fence.extend(clock)
 
     # ---- what is sampled ----
 

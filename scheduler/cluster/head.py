@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from scheduler.cluster import forms, mirror
+from scheduler.cluster import fence, forms, mirror
 from scheduler.cluster.frames import Message
 from scheduler.cluster.link import LOCAL, NodeLink, NodeName
 from scheduler.cluster.node_sources import NodeSources
@@ -19,7 +19,7 @@ from scheduler.core.leases import HeldLease, Lease
 from scheduler.core.model import Device, DeviceBudget, Outcome, Placement, Waiter, host_of
 from scheduler.core.ports import Answer, Happening, Key
 from scheduler.errors import DeviceError, describe_os_error
-from scheduler.units import count
+from scheduler.units import count, duration
 from scheduler.values import dataclass, field, replace
 
 CONNECT = 15.0
@@ -79,7 +79,8 @@ class Node:
         self.heard = self.due = 0.0
         """When it was last heard, and when the next link is due."""
         self.view = 0
-        self.reported = 0.0
+        self.reported = time.monotonic()
+        """When its last report came; before the first one, when this scheduler began to expect one."""
         self.budgets: tuple[DeviceBudget, ...] = ()
         self.leases: tuple[Lease, ...] = ()
         self.waiters: tuple[Waiter, ...] = ()
@@ -103,6 +104,11 @@ class Node:
         return self.named.name
 
     @property
+    def echo(self) -> float:
+        """Its own clock in its last report over the present link, 0 without one: another boot has another clock."""
+        return self.clock if self.view else 0.0
+
+    @property
     def away(self) -> str:
         """Why nothing can start there now; empty if something can."""
         if not self.is_there:
@@ -120,9 +126,11 @@ class Node:
 class Nodes:
     """All nodes of a run, as one source of events."""
 
-    def __init__(self, sources: NodeSources, hello: Mapping[str, Any]) -> None:
-        """Prepare the nodes; `hello` is what each agent is told first."""
-        self._sources = sources
+    def __init__(self, sources: NodeSources, hello: Mapping[str, Any], node_fence: float = 0.0) -> None:
+        """Prepare the nodes; `hello` is what each agent is told first, `node_fence` their fence in seconds, 0: none."""
+        self._sources, self._fence = sources, node_fence
+        self.grace_of: Callable[[int], float] = lambda _: 0.0
+        """Returns the time that a task gets after its stop signal."""
         self._hello = dict(hello)
         self._join: dict[str, Any] | None = None
         self.nodes: dict[str, Node] = {}
@@ -231,7 +239,8 @@ class Nodes:
             self._epoll.unregister(node.link)
             node.link.close()
         if node.joined:
-            running = f"; {count(len(node.living), 'task')} there run on" if node.living else ""
+            future = f"must end within {duration(self._fence)}" if self._fence else "run on"
+            running = f"; {count(len(node.living), 'task')} there {future}" if node.living else ""
             self._sentences.append(f"{node.name} is away ({why}): nothing starts there until it answers{running}")
         node.link, node.joined, node.is_there, node.why_away = None, False, False, why
         node.due = time.monotonic() + AGAIN
@@ -267,12 +276,27 @@ class Nodes:
                     self._dial(node)
             elif now - node.heard > (SILENCE if node.joined else CONNECT):
                 self._lose(node, f"not heard for {now - node.heard:.0f} s")
+            if self._fence and not node.joined:
+                self._give_up_fenced(node, now)
         if now - self._echoed >= ECHO:
             self._echoed = now
             for node in self.nodes.values():
-                node.order({"echo": node.clock})
+                node.order({"echo": node.echo})
         news, self._news = self._news, []
         return news
+
+    def _give_up_fenced(self, node: Node, now: float) -> None:
+        """Count the attempts on a node as lost that its fence has ended: no echo was of a later report than that."""
+        silent = now - node.reported - self._fence - fence.MARGIN
+        over = [key for key in node.living if silent > self.grace_of(key[0])]
+        for key in over:
+            del node.living[key]
+            node.started.discard(key)
+            self.environments.pop(key, None)
+            self._news.append(Exited(*key, Outcome.LOST, reason=f"{node.name} was not heard any more", node_lost=True))
+        if over:
+            said = f"{node.name} was not heard for {now - node.reported:.0f} s and has ended its tasks (--node-fence)"
+            self._sentences.append(f"{said}: {count(len(over), 'task')} of it start again on the other nodes")
 
     def sentences(self) -> list[str]:
         """Return what users should know about the nodes, each once."""
@@ -453,7 +477,10 @@ class Nodes:
 def _take_report(node: Node, said: Mapping[str, Any]) -> None:
     """Note what a node reported, with its name on everything."""
     name, uid = node.name, os.getuid()
+    is_first = not node.view
     node.view, node.clock, node.reported = said["view"], said["clock"], time.monotonic()
+    if is_first:
+        node.order({"echo": node.echo})  # before anything is launched by this report
     node.budgets = _named_budgets([forms.BUDGET.from_dict(one) for one in said["budgets"]], name)
     theirs = node.facts.uid if node.facts is not None else uid
     leases = [forms.LEASE.from_dict(one) for one in said["leases"]]

@@ -62,6 +62,8 @@ class Launch:
     """The node that starts it; empty: this machine. Paths, lease and environment are completed there."""
     limits: tuple[str, ...] = ()
     """The lines of `dmem.max` of its control group: limits on GPU memory that the kernel keeps."""
+    until: str = ""
+    """The file on its node that says until when it may live without news of its scheduler; empty: for ever."""
 
 
 @dataclass(frozen=True, slots=True)

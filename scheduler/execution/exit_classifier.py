@@ -24,6 +24,7 @@ _OUTCOMES = {
     "timeout": Outcome.TIMEOUT,
     "stopped": Outcome.INTERRUPTED,
 }
+FENCED = "its machine had not heard the scheduler for longer than --node-fence allows"
 _SAMPLE, _MOSTLY = 1000, 0.6
 """The number of bytes of an output that are searched for zeros, and the share of zeros that means UTF-16."""
 _LAST_WORDS = (signal.SIGABRT, signal.SIGBUS)
@@ -36,6 +37,8 @@ def exited(key: Key, record: Record, last_output: Callable[[], str], directory: 
     `last_output` returns the end of its output, `directory` is its working directory if known.
     """
     output = cache(last_output)
+    if record.outcome == "fenced":
+        return Exited(*key, Outcome.LOST, reason=FENCED, seconds=record.seconds, node_lost=True)
     if record.hindrance:
         away = directory if record.hindrance == "directory" else ""
         return Exited(*key, Outcome.UNSTARTED, reason=record.error, seconds=record.seconds, away=away)

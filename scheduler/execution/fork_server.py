@@ -300,6 +300,7 @@ def order_values(
         "cgroup": grouped,
         "bounds": order.bounds,
         "limits": list(order.limits),
+        "until": order.until,
     }
 
 

@@ -71,6 +71,8 @@ class Settings:
     """Which tasks go on at some steps, such as `1/3 by val_acc at 3,9,27`; empty: all."""
     on: str = ""
     """The nodes of the run, such as `ssh:gpu1,gpu2 local`; empty: this machine."""
+    node_fence: float = 0.0
+    """Seconds without news of the scheduler after which a node ends the run's tasks; 0: they live on."""
     notify: str = ""
     """A command or a web hook that is called when a run ends, fails for the first time, or stops launching."""
     source: Mapping[str, str] = field(default_factory=dict)
@@ -80,6 +82,8 @@ class Settings:
 
 
 YES = "yes"
+LEAST_FENCE = 5.0
+"""Seconds of the shortest fence of a node."""
 MOST = 10**12
 """The largest number for a setting that counts something."""
 
@@ -180,6 +184,17 @@ def _window(text: str) -> str:
     return text.strip()
 
 
+def _node_fence(text: str) -> float:
+    if text.strip().lower() == "off":
+        return 0.0
+    seconds = units.parse_duration(text)
+    if seconds < LEAST_FENCE:
+        raise ValueError(
+            f"{text!r} is too short: a link that broke needs some seconds to be made anew: write at least 5s"
+        )
+    return seconds
+
+
 def _stop_when(text: str) -> str:
     if text.strip():
         from scheduler.core.metrics.stop_rules import stop_rules  # only where there are rules
@@ -242,6 +257,7 @@ READERS: dict[str, Any] = {
     "stop_when": _stop_when,
     "keep_best": _keep_best,
     "on": str,
+    "node_fence": _node_fence,
     "notify": _notify,
 }
 

@@ -73,6 +73,8 @@ GROUP = "scheduler-"
 TICK = 5.0
 """The longest wait while a clock is running, in seconds; a longer one means that the machine was suspended, and
 counts as this much."""
+FENCE_LOOK = 0.5
+"""Seconds between two looks at the file that says until when an attempt may live."""
 TOUCH = 6 * 3600.0
 """Seconds between updates of the lease's times: cleaners of /tmp remove files that were not used for days."""
 LINGER = 0.1
@@ -159,6 +161,9 @@ class AttemptOrder(NamedTuple):
     """The umask and the limits of the shell that the task was submitted from; None: those of the run."""
     limits: list[str] = []  # noqa: RUF012 - of a tuple with names, never changed
     """The lines that are written into `dmem.max` of the attempt's control group before the command starts."""
+    until: str = ""
+    """A file with the time, in seconds since boot, until which the attempt may live; empty: for ever. Whoever heard
+    from the attempt's scheduler writes a later one."""
 
 
 class Claim(NamedTuple):
@@ -186,7 +191,9 @@ class Claim(NamedTuple):
 
 
 class Record(NamedTuple):
-    """The end of an attempt: exited, signalled, timeout, stopped or spawn (its program could not be started)."""
+    """The end of an attempt: exited, signalled, timeout, stopped, fenced (it might live no longer), or spawn (its
+    program could not be started).
+    """
 
     outcome: str
     code: int | None = None
@@ -553,6 +560,8 @@ class Watch:
         self._helper = 0
         self._helper_until = math.inf
         self._touch_at = TOUCH
+        self._fence_at = 0.0 if order.until else math.inf
+        self._until = 0.0
 
     def run(self) -> None:
         """Wait until the last descendant has been reaped, or until the rest of the tree is to live on."""
@@ -602,6 +611,8 @@ class Watch:
             self._touch_at = self._now + TOUCH
             with suppress(OSError):
                 os.utime(self._order.lease, follow_symlinks=False)
+        if self._now >= self._fence_at:
+            self._look_at_fence()
         if self._now >= self._warn_at and self._order.warn:
             self._warn_at = math.inf
             _signal([self._main], self._order.warn[0])
@@ -609,6 +620,14 @@ class Watch:
             self._stop("timeout")
         if self._now >= min(self._stop_at, self._term_at, self._kill_at) and self._may_signal():
             self._signal()
+
+    def _look_at_fence(self) -> None:
+        """Stop the task once it may live no longer; what cannot be read now leaves the time as it was."""
+        self._fence_at = self._now + FENCE_LOOK
+        self._until = max(self._until, living_until(self._order.until))
+        if self._last >= self._until and not self.why and self.status is None:
+            self._fence_at = math.inf
+            self._stop("fenced")
 
     def _may_signal(self) -> bool:
         """Return whether the `ending` command is done; start it if it has not been started."""
@@ -649,7 +668,8 @@ class Watch:
             self._pause = min(self._pause * 2, 1.0)
             return
         due = self._helper_until if self._helper else min(self._stop_at, self._term_at, self._kill_at)
-        next_ = max(self._now, min(self._limit, self._warn_at, due, self._log.next_look, self._touch_at))
+        looks = min(self._log.next_look, self._touch_at, self._fence_at)
+        next_ = max(self._now, min(self._limit, self._warn_at, due, looks))
         number = self._next_signal(min(next_ - self._now, TICK))
         if number not in (0, signal.SIGCHLD):
             self._obey(number)
@@ -747,6 +767,14 @@ def _move(fd: int, source: int, target: int) -> tuple[int, int]:
             source, target = source + len(data), target + len(data)
         size = os.fstat(fd).st_size
     return target, max(0, size - source)
+
+
+def living_until(path: str) -> float:
+    """Return the time, in seconds since boot, that a file says; 0 if it says none."""
+    try:
+        return float(_text(path) or 0.0)
+    except ValueError:
+        return 0.0
 
 
 def _boot_seconds() -> float:

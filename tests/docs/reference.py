@@ -76,6 +76,11 @@ SETTINGS = {
         "–",
         "Machines on which the tasks run, such as `ssh:gpu1,gpu2 local`; by default this one.",
     ),
+    "node_fence": (
+        "time",
+        "off",
+        "With `on`: a machine that has not heard the scheduler for this long ends its tasks. At least 5s.",
+    ),
     "window": (
         "times",
         "–",

@@ -20,6 +20,7 @@ from scheduler.app.observe.run_facts import places
 from scheduler.app.run.devices import find_devices
 from scheduler.app.run.run_loop import load_modules, open_leases
 from scheduler.cluster.agent import Agent, NodeRun
+from scheduler.cluster.fence import NodeFence
 from scheduler.cluster.frames import BadFrame, Channel, Message
 from scheduler.cluster.head import FACTS, NodeFacts
 from scheduler.cluster.link import code_digest
@@ -50,6 +51,8 @@ PATIENCE = 8.0
 """Seconds for an earlier agent of the run to let go when it is asked to; halfway it is killed."""
 BREATH = 0.5
 """Seconds between two looks of an agent that only stays."""
+FENCE = "fence"
+"""The name of the file that says until when the attempts of a run may live here."""
 START = 3.0
 """Seconds within which a shim that was ordered makes its claim."""
 
@@ -196,10 +199,13 @@ def _guest(
     host = pool.host.watcher(paths.code)
     gpus = pool.moved_gpus(paths.code)
     leases = open_leases(settings, join["token"])
+    fence = NodeFence(str(paths.root / FENCE), settings.node_fence) if settings.node_fence else None
 
     def close() -> None:
         for part in (engine, host, leases, pool):
             part.close()
+        if fence is not None:
+            fence.close()
 
     def remove() -> None:
         close()
@@ -208,7 +214,7 @@ def _guest(
     load_modules()
     return NodeRun(
         pool, engine, leases, Watchers([host, *gpus]), [host, *gpus], paths, str(paths.tasks), join["tasks"], close,
-        remove,
+        remove, fence,
     )  # fmt: skip
 
 
@@ -235,7 +241,7 @@ def _remove(paths: RunPaths) -> None:
         with contextlib.suppress(OSError):
             folder.rmdir()
     shutil.rmtree(paths.code, ignore_errors=True)
-    for path in (paths.root / "code.json", paths.server, paths.root / "agent"):
+    for path in (paths.root / "code.json", paths.server, paths.root / "agent", paths.root / FENCE):
         path.unlink(missing_ok=True)
     for folder in (paths.tasks, paths.root, Path(paths.root).parent):
         with contextlib.suppress(OSError):

@@ -35,7 +35,6 @@ def check(options: RunOptions, settings: Settings) -> None:
     for flag, given, why in (
         ("--mps", options.mps != "off", "its daemons are not started on nodes yet"),
         ("--power-cap", options.power_cap is not None, "it changes the GPUs of this machine only"),
-        ("--fence", bool(options.fence), "the PyTorch and the kernel of nodes are not looked at yet"),
         ("--fence", bool(options.fence), "its limits are not set on nodes yet"),
         ("--devices slots:", options.devices.startswith("slots:"), "slots are those of one machine"),
     ):
@@ -69,7 +68,7 @@ def _nodes(
         "environ": dict(environ),
     }
     known_nodes = sorted({device.node for device in known})
-    return Nodes(NodeSources(settings.on.split(), known_nodes), hello)
+    return Nodes(NodeSources(settings.on.split(), known_nodes), hello, settings.node_fence)
 
 
 def survey(settings: Settings, environ: Mapping[str, str]) -> list[Node]:
@@ -106,4 +105,5 @@ def join(nodes: Nodes, places: RunPaths, token: str, umask: int, brain: Brain) -
         state = brain.task(task)
         return state.placement if state is not None else None
 
+    nodes.grace_of = lambda task: brain.terms_of(task).grace
     return ClusterPorts(nodes, ClusterEngine(nodes, placement_of), ClusterWatcher(nodes), ClusterLeases(nodes, token))

@@ -47,6 +47,8 @@ def find_devices(said: str, settings: Settings, environ: Mapping[str, str] | Non
 def find_run_devices(options: RunOptions, settings: Settings, environ: Mapping[str, str] | None = None) -> RunDevices:
     """Return the devices of a new run: of this machine, or of the nodes that `--on` names. Raise as `find_devices`."""
     if not settings.on:
+        if settings.source.get("node_fence") == "flag":
+            raise UsageError("--node-fence is for the machines of --on: this run has none, so leave it out")
         return find_devices(options.devices, settings, environ)
     from scheduler.app.cluster.nodes import connect
 

@@ -237,6 +237,53 @@ def test_the_tasks_of_a_node_that_is_given_up_start_again_on_the_others(labs: Ca
     assert {line.split()[1] for line in lab.told("end")} == {"n2"}
 
 
+@fault(194)
+def test_a_node_that_is_cut_off_for_longer_than_its_fence_ends_its_tasks_before_they_start_elsewhere(
+    labs: Callable[..., Lab],
+) -> None:
+    lab = labs("n1", "n2")
+    lab.once(4, 18)
+    node = lab.nodes["n1"]
+    with lab.going("run", "jobs.csv", *lab.on, "--node-fence", "5s", "--grace", "1s", "--plain"):
+        wait_until(lambda: len(lab.told("begin")) == 4, 20)
+        (agent,) = node.agents()
+        assert node.processes("once.sh")
+        node.cut()
+        killing.kill(agent)  # the fence holds without it
+        cut = time.monotonic()
+        wait_until(lambda: not node.processes("once.sh"), 12)
+        assert 3 <= time.monotonic() - cut <= 9.5
+        assert len(lab.told("begin")) == 4
+        wait_until(lambda: "start again on the other nodes" in lab.log(), 15)
+        assert time.monotonic() - cut <= 21
+        wait_until(lambda: len(lab.told("begin")) == 6, 20)
+        node.mend()
+    assert not lab.told("twice")
+    assert [row["state"] for row in lab.tasks()] == ["succeeded"] * 4
+    assert {line.split()[1] for line in lab.told("end")} == {"n2"}
+
+
+@fault(194)
+def test_tasks_that_a_fence_has_ended_start_again_once_their_node_answers_and_are_not_blamed(
+    labs: Callable[..., Lab],
+) -> None:
+    lab = labs("n1")
+    lab.once(1, 8)
+    with lab.going("run", "jobs.csv", *lab.on, "--node-fence", "5s", "--grace", "1s", "--plain"):
+        wait_until(lambda: lab.told("begin"), 20)
+        lab.nodes["n1"].cut()  # a frozen machine takes no new link
+        lab.nodes["n1"].freeze()
+        time.sleep(6.5)
+        lab.nodes["n1"].freeze(thaw=True)
+        time.sleep(0.5)
+        lab.nodes["n1"].mend()
+    assert lab.told("begin") == ["0 n1", "0 n1"]
+    assert lab.told("end") == ["0 n1"]
+    assert not lab.told("twice")
+    (row,) = lab.tasks()
+    assert row["state"] == "succeeded"
+
+
 def test_doctor_says_of_each_node_whether_it_can_be_used(labs: Callable[..., Lab]) -> None:
     lab = labs("n1")
     said = lab.call("doctor", "--on", "ssh:n1,nowhere", code=1).stdout

@@ -19,6 +19,7 @@ import pytest
 
 from scheduler.core.model import Outcome
 from scheduler.runtime import shim
+from scheduler.runtime.clock import since_boot
 from scheduler.runtime.shim import Claim, ClaimState, Record
 from tests.e2e.conftest import Driver, is_zombie, marked
 from tests.support.faults import fault
@@ -43,6 +44,24 @@ def descriptors(pid: int | str) -> list[Path]:
         with contextlib.suppress(OSError):
             found.append(link.readlink())
     return found
+
+
+class TestFence:
+    def test_a_task_that_may_live_no_longer_is_stopped_and_one_that_may_is_not(
+        self, driver: Driver, tmp_path: Path
+    ) -> None:
+        until = tmp_path / "until"
+        until.write_text(f"{since_boot() + 600:.3f}".ljust(32))
+        assert driver.run("sleep", "1", until=str(until)).outcome is Outcome.SUCCEEDED
+        until.write_text(f"{since_boot() + 0.5:.3f}".ljust(32))
+        task = driver.sh("trap 'echo asked; exit 0' TERM; while :; do sleep 0.05; done", until=str(until))
+        ended = driver.exited(task)
+        assert (ended.outcome, ended.node_lost) == (Outcome.LOST, True)
+        assert "--node-fence" in ended.reason
+        assert driver.log() == "asked\n"
+
+    def test_a_task_whose_fence_cannot_be_read_does_not_live_on(self, driver: Driver, tmp_path: Path) -> None:
+        assert driver.run("sleep", "60", until=str(tmp_path / "nothing")).outcome is Outcome.LOST
 
 
 class TestEnds:

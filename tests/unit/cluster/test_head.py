@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scheduler.cluster import forms, head
+from scheduler.cluster import fence, forms, head
 from scheduler.cluster.head import FACTS, NodeFacts, Nodes
 from scheduler.cluster.link import NodeName
 from scheduler.cluster.node_sources import NodeSources
@@ -85,6 +86,29 @@ def test_a_node_that_says_nothing_is_away_and_its_attempts_stay_its_own(
     wait_until(lambda: made.collect() or node.away, 10)
     assert "not heard" in node.away
     assert list(node.living) == [(1, 1)]
+
+
+def test_attempts_behind_a_fence_are_lost_after_the_fence_their_grace_and_a_margin(
+    nodes: Callable[..., Nodes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = nodes(n1=program(after_join=[{"report": REPORT}]))
+    made.connect()
+    made.join(RunPaths(tmp_path, 1), {})
+    made._fence, made.grace_of = 8.0, lambda _: 2.0
+    made.adopt(PLACED)
+    node = made.nodes["n1"]
+    wait_until(lambda: made.collect() or node.view, 10)
+    made._lose(node, "cut")
+    node.due = inf  # no new link can be made
+    assert made.sentences()[-1].endswith("nothing starts there until it answers; 1 task there must end within 8.0s")
+    began = node.reported
+    node.reported = began - 8.0 - 2.0 - fence.MARGIN + 5.0
+    assert made.collect() == []
+    node.reported -= 5.0
+    (lost,) = made.collect()
+    assert (lost.outcome, lost.node_lost) == (Outcome.LOST, True)
+    assert not node.living
+    assert "1 task of it" in made.sentences()[-1]
 
 
 def test_two_names_of_one_machine_are_refused(nodes: Callable[..., Nodes]) -> None:
