@@ -155,6 +155,7 @@ class Nodes:
             "trouble": lambda node, said: self._sentences.append(f"{node.name}: {said}"),
             "here": lambda node, said: self._greeted(node, FACTS.from_dict(said)),
             "refused": lambda node, said: self._lose(node, str(said)),
+            "replaced": lambda _, said: self._retire(str(said)),
         }
 
     # ---- before the run ----
@@ -245,6 +246,12 @@ class Nodes:
         node.link, node.joined, node.is_there, node.why_away = None, False, False, why
         node.due = time.monotonic() + AGAIN
         node.took = {"leases": [], "why": why}
+
+    def _retire(self, why: str) -> None:
+        """Reach for no node any more: another scheduler has taken the run over."""
+        for node in self.nodes.values():
+            self._lose(node, why)
+            node.due = inf
 
     def _enter(self, node: Node) -> None:
         """Make the agent of a new link serve the run, and tell it what became of its attempts."""

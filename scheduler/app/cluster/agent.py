@@ -57,6 +57,10 @@ START = 3.0
 """Seconds within which a shim that was ordered makes its claim."""
 
 
+class TakenOver(StateError):
+    """A later scheduler has taken the run over."""
+
+
 def main() -> int:
     """Serve one head; return the exit code."""
     out = os.dup(1)
@@ -66,6 +70,8 @@ def main() -> int:
     channel = Channel(0, out)
     try:
         _serve(channel)
+    except TakenOver as exc:
+        _refuse(channel, str(exc), "replaced")
     except SchedulerError as exc:
         _refuse(channel, str(exc))
     except OSError as exc:
@@ -75,8 +81,8 @@ def main() -> int:
     return 0
 
 
-def _refuse(channel: Channel, sentence: str) -> None:
-    channel.send({"refused": sentence})
+def _refuse(channel: Channel, sentence: str, how: str = "refused") -> None:
+    channel.send({how: sentence})
     _flush(channel)
 
 
@@ -104,7 +110,7 @@ def _serve(channel: Channel) -> None:
     if join is None:
         return
     guest = RunPaths(places(settings).guest(join["token"]), 0)
-    lock = _become_only_agent(guest)
+    lock = _become_only_agent(guest, join["epoch"])
     signal.signal(signal.SIGTERM, lambda *_: channel.end())  # a newer agent asks
     try:
         over = Agent(channel, _guest(guest, join, settings, environ, pool)).run()
@@ -163,32 +169,45 @@ def _facts(pool: DevicePool) -> NodeFacts:
     )  # fmt: skip
 
 
-def _become_only_agent(guest: RunPaths) -> int:
-    """Lock the run on this node; an earlier agent, which has not noticed that its link broke, is ended."""
+def _become_only_agent(guest: RunPaths, epoch: int) -> int:
+    """Lock the run on this node; an earlier agent, which has not noticed that its link broke, is ended.
+
+    Raise StateError if a scheduler with a higher epoch has had an agent here: it has taken the run over.
+    """
     make_private(guest.root)
     fd = os.open(guest.root / "agent", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     end = time.monotonic() + PATIENCE
     asked = 0.0
     while True:
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locked = _locks(fd)
+        pid, start, highest = _latest(fd)
+        if highest > epoch:
+            raise TakenOver("the run was taken over by another scheduler: this one starts nothing more")
+        if locked:
             break
         now = time.monotonic()
         if now >= end:
-            raise StateError(f"another agent of this run lives there and does not end (process {_holder(fd)[0]})")
-        if now - asked >= PATIENCE / 2:
+            raise StateError(f"another agent of this run lives there and does not end (process {pid})")
+        if pid and now - asked >= PATIENCE / 2:
             number, asked = signal.SIGKILL if asked else signal.SIGTERM, now
-            with contextlib.suppress(ProcessLookupError, ValueError):
-                signal_one(*_holder(fd), number)
+            with contextlib.suppress(ProcessLookupError):
+                signal_one(pid, start, number)
         time.sleep(0.02)
-    os.pwrite(fd, f"{os.getpid()} {start_time(os.getpid())}".encode().ljust(64), 0)
+    os.pwrite(fd, f"{os.getpid()} {start_time(os.getpid())} {epoch}".encode().ljust(64), 0)
     return fd
 
 
-def _holder(fd: int) -> tuple[int, int]:
-    """Return the pid and the start time of the agent that locked last."""
-    pid, start = os.pread(fd, 64, 0).split()
-    return int(pid), int(start)
+def _locks(fd: int) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def _latest(fd: int) -> tuple[int, int, int]:
+    """Return the pid, the start time and the epoch of the agent that locked last; zeros if none has."""
+    said = os.pread(fd, 64, 0).split()
+    return (int(said[0]), int(said[1]), int(said[2])) if len(said) == 3 else (0, 0, 0)
 
 
 def _guest(

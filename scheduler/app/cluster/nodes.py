@@ -97,9 +97,10 @@ class ClusterPorts:
     leases: ClusterLeases
 
 
-def join(nodes: Nodes, places: RunPaths, token: str, umask: int, brain: Brain) -> ClusterPorts:
-    """Make the agents serve the run with this token, and return the ports over them."""
-    nodes.join(places, {"token": token, "tasks": os.path.abspath(places.tasks), "umask": umask})
+def join(nodes: Nodes, places: RunPaths, meta: Mapping[str, str], umask: int, brain: Brain) -> ClusterPorts:
+    """Make the agents serve the run with these facts, and return the ports over them."""
+    token, epoch = meta["token"], int(meta.get("epoch", "0"))
+    nodes.join(places, {"token": token, "epoch": epoch, "tasks": os.path.abspath(places.tasks), "umask": umask})
 
     def placement_of(task: int) -> Placement | None:
         state = brain.task(task)

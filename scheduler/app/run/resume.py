@@ -17,7 +17,7 @@ from scheduler.app.run.start import counter, machine_facts, make_brain, try_leas
 from scheduler.app.run.task_list import resumed
 from scheduler.core.causes import Action
 from scheduler.core.events import Asked, Event, Exited
-from scheduler.core.model import Outcome
+from scheduler.core.model import Outcome, Placement
 from scheduler.core.ports import Key
 from scheduler.errors import Elsewhere, ForbiddenEvent, StateError, StillRunning
 from scheduler.runtime import clock
@@ -34,6 +34,8 @@ from scheduler.values import replace
 if TYPE_CHECKING:
     from scheduler.app.run.devices import RunDevices
 
+EPOCH = "epoch"
+"""The fact of a run that counts its takeovers: agents on nodes obey no scheduler that has an earlier one."""
 JUST_ENDED = 500
 """The number of latest ends whose files may still exist: a scheduler starts the next tasks before it removes them."""
 
@@ -66,7 +68,7 @@ def take_over(info: RunInfo, settings: Settings, how: ResumeOptions) -> RunSessi
     store.shells = SubmittedShells(store.places.shells, shell.shell.environ)
     pool = _find_devices(info, options, settings, shell)
     brain = make_brain(store, options, settings, shell, pool)
-    session = RunSession(store, brain, pool, options, settings, {**info.meta, **machine_facts(), **shell.facts}, shell)
+    session = RunSession(store, brain, pool, options, settings, _facts(info, shell), shell)
     try:
         _replay(session)
         if info.lost:
@@ -157,10 +159,19 @@ def _replay(session: RunSession) -> None:
         store.clear(*key)
 
 
+def _facts(info: RunInfo, shell: ShellContext) -> dict[str, str]:
+    """Return the facts of a run that was taken over here."""
+    taken_over = str(int(info.meta.get(EPOCH, "0")) + 1)
+    return {**info.meta, **machine_facts(), **shell.facts, EPOCH: taken_over}
+
+
 def _claim(session: RunSession, elsewhere: str, *, drain: bool) -> None:
-    """Record that the run belongs to this machine now; attempts on a machine that will not come back count as lost."""
+    """Record that the run belongs to this machine now; attempts on a machine that will not come back count as lost.
+
+    Those on other nodes live on, and their agents tell of them.
+    """
     why = f"it ran on {elsewhere}, which was given up with --takeover"
-    living = session.brain.living() if elsewhere else []
+    living = [task for task in session.brain.living() if elsewhere and _is_on_head(task.placement)]
     events: list[Event] = [Asked(Action.RESUME)]
     events += [Exited(task.id, task.attempts, Outcome.LOST, reason=why) for task in living]
     events += [Asked(Action.DRAIN)] if drain else []
@@ -170,4 +181,12 @@ def _claim(session: RunSession, elsewhere: str, *, drain: bool) -> None:
         session.brain.apply(event, now)
         session.history.take(event, now)
     with session.store.journal.transaction():
-        session.store.journal.put_meta({**machine_facts(), **session.shell.facts})
+        names = {*machine_facts(), *session.shell.facts, EPOCH}
+        session.store.journal.put_meta({name: text for name, text in session.meta.items() if name in names})
+
+
+def _is_on_head(placement: Placement | None) -> bool:
+    """Tell whether an attempt is on the machine of its scheduler."""
+    from scheduler.cluster.link import LOCAL
+
+    return placement is None or placement.node in ("", LOCAL)

@@ -284,6 +284,27 @@ def test_tasks_that_a_fence_has_ended_start_again_once_their_node_answers_and_ar
     assert row["state"] == "succeeded"
 
 
+@fault(195)
+def test_a_scheduler_whose_run_was_taken_over_on_another_machine_is_not_obeyed_any_more(
+    labs: Callable[..., Lab],
+) -> None:
+    lab = labs("n1", "n2")
+    lab.once(8, 5)
+    with lab.going("run", "jobs.csv", *lab.on, "--plain", "--max-per-device", "1", code=None):
+        wait_until(lambda: len(lab.told("begin")) == 4, 20)
+        old, log = lab.scheduler(), lab.state / "runs/1/run.log"
+        killing.kill(old, signal.SIGSTOP)
+        lab.move_head()
+        with lab.going("resume", "r1", "--takeover", "--plain"):
+            wait_until(lambda: [node.epoch() for node in lab.nodes.values()] == [1, 1], 20)
+            killing.kill(old, signal.SIGCONT)
+            wait_until(lambda: "taken over by another scheduler" in log.read_text(), 15)
+            time.sleep(2.5)
+            assert [node.epoch() for node in lab.nodes.values()] == [1, 1]
+            killing.kill(old)
+    lab.check_once(8)
+
+
 def test_doctor_says_of_each_node_whether_it_can_be_used(labs: Callable[..., Lab]) -> None:
     lab = labs("n1")
     said = lab.call("doctor", "--on", "ssh:n1,nowhere", code=1).stdout

@@ -46,6 +46,12 @@ mount -t tmpfs none {hidden}
 touch {folder}/up
 exec sleep infinity
 """
+_OTHER = """\
+hostname other
+mount --bind {root}/machine-id /etc/machine-id
+mount --bind {root}/boot-id /proc/sys/kernel/random/boot_id
+exec "$@"
+"""
 _ONCE = """\
 cd "$(dirname "$0")"
 exec 9>>"lives/$SCHEDULER_TASK_ID"
@@ -132,6 +138,11 @@ class Node:
             pid for pid in self.processes("scheduler.app.cluster.agent") if "sh" not in killing.command_line(pid)[:4]
         ]
 
+    def epoch(self) -> int:
+        """Return the epoch of the scheduler whose agent was here last; 0 if none was."""
+        said = [path.read_text().split() for path in self.state.glob("guests/*/agent")]
+        return max((int(words[2]) for words in said if words), default=0)
+
     def put(self, path: Path, text: str) -> None:
         """Let a file have other content on this machine than elsewhere."""
         own = self.folder / f"own-{path.name}"
@@ -198,6 +209,15 @@ class Lab(killing.Home):
         for node in self.nodes.values():
             node.wait()
         self.on = ("--on", f"ssh:{','.join(names)}")
+
+    def move_head(self) -> None:
+        """Let later commands run on another machine, which has a copy of the head's state."""
+        subprocess.run(["cp", "-a", self.state, self.root / "copy"], check=True)
+        (self.root / "machine-id").write_text(uuid.uuid4().hex)
+        (self.root / "boot-id").write_text(str(uuid.uuid4()))
+        self.command = ["unshare", "--mount", "--uts", "sh", "-c", _OTHER.format(root=self.root), "sh", *self.command]
+        self.state = self.root / "copy"
+        self.env["SCHEDULER_STATE"] = str(self.state)
 
     def once(self, tasks: int, seconds: float = 0.3) -> None:
         """Write a list of tasks that note on which machine they begin and end, and leave a result."""
