@@ -31,6 +31,7 @@ from scheduler.core.ports import (
     Watcher,
 )
 from scheduler.core.queue import quota
+from scheduler.core.site_policy import Caps
 from scheduler.errors import LeaseError, SchedulerError
 from scheduler.runtime import shim
 from scheduler.runtime.clock import since_boot
@@ -131,6 +132,8 @@ class Agent:
         """The leases and the closed devices of the latest reports."""
         self._reported = self._checked = -1e9
         self._missing: frozenset[Key] = frozenset()
+        self._too_large: set[int] = set()
+        """Tasks that exceed a quota of this machine by themselves."""
         self._finished = False
         self._orders: Mapping[str, Callable[[Any], None]] = {
             "take": self._take, "launch": self._launch, "stop": self._stop, "adopt": self._adopt,
@@ -232,6 +235,7 @@ class Agent:
         used_by, policy, waiters = self._guest.watcher.used_by, transaction.house(), transaction.waiters()
         leases = [replace(lease, used=used_by(lease.shim, lease.name)) for lease in others]
         budgets = self._guest.devices.snapshot()  # after what leases use: see the loop
+        budgets = quota.capped(budgets, policy.caps, self._guest.leases.uid, leases)
         devices = [budget.device for budget in budgets]
         counted = quota.bounded(leases, self._guest.leases.uid, policy.quotas, devices)
         self._view += 1
@@ -268,12 +272,22 @@ class Agent:
         for one in said["placements"]:
             placement = forms.event_from_dict(one)
             assert isinstance(placement, Placement)
-            why = why or quota.exceeded(policy.caps, self._mine(others), placement.reservation)
+            why = why or self._above_quota(policy.caps, others, placement)
             if why:
                 self._report_under_mutex(transaction, others)
                 return why
             taken.append(self._taken(transaction, placement))
         return ""
+
+    def _above_quota(self, caps: Caps, others: Sequence[Lease], placement: Placement) -> str:
+        """Return which quota is used up; say once of a task that it exceeds one by itself, as several GPUs may."""
+        alone = quota.exceeded(caps, (), placement.reservation)
+        if alone and placement.task not in self._too_large:
+            self._too_large.add(placement.task)
+            cure = "lower it, or leave this machine out of --on"
+            self._channel.send({"trouble": f"task {placement.task} alone exceeds {alone}, so it never starts: {cure}"})
+        what = quota.exceeded(caps, self._mine(others), placement.reservation)
+        return what and f"{what} is used up"
 
     def _mine(self, others: Sequence[Lease]) -> list[Mapping[str, int]]:
         """Return all reservations of this user here."""

@@ -162,8 +162,8 @@ class AttemptOrder(NamedTuple):
     limits: list[str] = []  # noqa: RUF012 - of a tuple with names, never changed
     """The lines that are written into `dmem.max` of the attempt's control group before the command starts."""
     until: str = ""
-    """A file with the time, in seconds since boot, until which the attempt may live; empty: for ever. Whoever heard
-    from the attempt's scheduler writes a later one."""
+    """A file with the time, in seconds since boot, until which the attempt may live; empty: for ever. The agent
+    that hears from the attempt's scheduler writes a later one."""
 
 
 class Claim(NamedTuple):

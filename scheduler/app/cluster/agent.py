@@ -24,6 +24,7 @@ from scheduler.cluster.fence import NodeFence
 from scheduler.cluster.frames import BadFrame, Channel, Message
 from scheduler.cluster.head import FACTS, NodeFacts
 from scheduler.cluster.link import code_digest
+from scheduler.core.queue import quota
 from scheduler.devices.pool import DevicePool, Watchers
 from scheduler.errors import SchedulerError, StateError, describe_os_error
 from scheduler.execution.engine import LocalEngine
@@ -32,6 +33,7 @@ from scheduler.runtime.paths import RUN_CODE, RunPaths, make_private
 from scheduler.runtime.processes import signal_one
 from scheduler.runtime.settings import READERS, Settings, read_settings
 from scheduler.runtime.shim import boot_id, hostname, machine_id, start_time
+from scheduler.store.machine import site_config
 from scheduler.store.run import run_code
 from scheduler.store.run.removal import claims
 from scheduler.store.run.run_code import RunCode
@@ -163,9 +165,10 @@ def _environment(said: Mapping[str, str]) -> dict[str, str]:
 
 
 def _facts(pool: DevicePool) -> NodeFacts:
+    caps = site_config.read(os.environ, os.getuid()).caps
     return NodeFacts(
         hostname(), machine_id(), boot_id(), os.getuid(), pool.usual, pool.driver, pool.reads,
-        pool.snapshot(), tuple(pool.notes), dict(pool.limits),
+        quota.capped(pool.snapshot(), caps, os.getuid()), tuple(pool.notes), dict(pool.limits),
     )  # fmt: skip
 
 

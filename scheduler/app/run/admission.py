@@ -12,7 +12,7 @@ from scheduler.core.model import DeviceBudget, Profiling, Spec, Terms
 from scheduler.core.placement import fit
 from scheduler.core.placement.device_capacity import is_called
 from scheduler.core.placement.request import declared, gpus_of
-from scheduler.core.site_policy import Caps
+from scheduler.core.site_policy import NO_CAPS, Caps
 from scheduler.core.tasks import command
 from scheduler.core.tasks.fields import BY_COLUMN, RowForm
 from scheduler.core.tasks.launchers import CHOOSING, LauncherCalls
@@ -31,7 +31,8 @@ UNUSED = ("max_load", "max_gpu_load", "margin", "settle", "memory_args", "ignore
 
 def checker(what: str, budgets: Sequence[DeviceBudget], rules: SchedulingConfig, form: RowForm | None = None) -> Check:
     """Return a check for the rows of a list; raise UsageError if the site's rules are invalid."""
-    caps = site_config.read(os.environ, os.getuid()).caps
+    far = any(budget.device.node for budget in budgets)  # each node has rules of its own
+    caps = NO_CAPS if far else site_config.read(os.environ, os.getuid()).caps
     some = any(budget.device.is_gpu for budget in budgets)
 
     def check(terms: Terms, row: int | None) -> None:
@@ -130,9 +131,11 @@ def _check_size(what: str, terms: Terms, row: int | None, budgets: Sequence[Devi
     if refusal is None:
         return
     gpus = sum(budget.device.is_gpu for budget in budgets)
+    bound = any(b.device.node and b.cap is not None for b in budgets if b.device.label == refusal.device)
+    quota = " for one user, by a quota or --devices" if bound else ""
     raise InputError(
         what,
-        f"needs {size(refusal.wanted)}; the largest device ({refusal.device}) has {size(refusal.total)}: "
+        f"needs {size(refusal.wanted)}; the largest device ({refusal.device}) has {size(refusal.total)}{quota}: "
         f"lower it{' or give it more GPUs' if gpus > (terms.gpus or 1) else ''}",
         row,
         "Memory" if terms.memory is not None and refusal.wanted == terms.memory else "HostMemory",

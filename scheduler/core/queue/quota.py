@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from scheduler.core.leases import Lease
-from scheduler.core.model import HOST, Device, Machine, Placement, gpus_in
+from scheduler.core.model import HOST, Device, DeviceBudget, Machine, Placement, gpus_in
 from scheduler.core.placement.device_capacity import DeviceCapacity
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest
@@ -118,11 +118,31 @@ def exceeded(caps: Caps, held: Sequence[Mapping[str, int]], wanted: Mapping[str,
     gpus = {key for reserved in together for key in gpus_in(reserved)}
     for what, number, most in (
         (TASKS, len(together), caps.tasks), (GPUS, len(gpus), caps.gpus), (MEMORY, memory, caps.memory),
-        (HOST, ram, caps.host_memory),
+        ("RAM", ram, caps.host_memory),
     ):  # fmt: skip
         if most is not None and number > most:
-            return f"the quota of {what} for one user ({caps.source}) is used up"
+            return f"the quota of {what} for one user ({caps.source})"
     return ""
+
+
+def capped(
+    budgets: Sequence[DeviceBudget], caps: Caps, uid: int, leases: Sequence[Lease] = ()
+) -> tuple[DeviceBudget, ...]:
+    """Return devices with no more than the quota of one user beside what others hold there.
+
+    So a decision without the machine's rules neither waits for more than that, nor reserves it for an unknown need.
+    """
+    theirs = [lease.reserved for lease in leases if lease.uid != uid]
+    return tuple(replace(budget, cap=_cap(budget, caps, theirs)) for budget in budgets)
+
+
+def _cap(budget: DeviceBudget, caps: Caps, theirs: Sequence[Mapping[str, int]]) -> int | None:
+    quota = caps.host_memory if budget.device.is_host else caps.memory
+    if quota is None:
+        return budget.cap
+    beside = quota + sum(reserved.get(budget.device.key, 0) for reserved in theirs)
+    most = budget.device.total if budget.cap is None else budget.cap
+    return beside if beside < most else budget.cap
 
 
 def _enough(asks: Iterable[MemoryRequest], wanted: int) -> int:

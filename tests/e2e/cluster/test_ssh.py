@@ -180,6 +180,21 @@ def test_a_task_that_runs_out_of_memory_on_a_node_gets_more(labs: Callable[..., 
     assert row["peak_bytes"] >= 3 << 30
 
 
+def test_the_quota_of_a_machine_refuses_what_never_fits_there_and_bounds_an_unknown_need(
+    labs: Callable[..., Lab],
+) -> None:
+    lab = labs("n1", gpus=1)
+    (lab.nodes["n1"].folder / "machine.toml").write_text('[quotas]\nmemory = "8GiB"\n')
+    command = f"{sys.executable} -S -E {TRAIN} --peak 3GiB --seconds 1"
+    lab.write("jobs.csv", "Command,Memory", [command, "20GiB"])
+    said = lab.call("run", "jobs.csv", *lab.on, code=2).stderr
+    assert "needs 20.0GiB; the largest device (n1 GPU 0) has 8.0GiB for one user, by a quota or --devices" in said
+    lab.commands(command)
+    lab.call("run", "jobs.csv", *lab.on, "--plain", code=0)
+    (row,) = lab.tasks()
+    assert row["reserved_bytes"] <= 8 << 30
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_page_on_several_machines_work(labs: Callable[..., Lab]) -> None:
     page = (killing.ROOT / "docs/howto/several-machines.md").read_text()

@@ -83,7 +83,8 @@ class Node:
         self.state, self.leases = folder / "state", folder / "leases"
         said = {
             "PATH": f"{Path(sys.executable).parent}:{_PATH}", "HOME": str(folder), "SCHEDULER_STATE": str(self.state),
-            "SCHEDULER_LEASES": str(self.leases), "PYTHONPATH": str(killing.ROOT), **self.box.env,
+            "SCHEDULER_LEASES": str(self.leases), "SCHEDULER_MACHINE_FILE": str(folder / "machine.toml"),
+            "PYTHONPATH": str(killing.ROOT), **self.box.env,
         }  # fmt: skip
         self.env = said
         """The variables of a shell on the machine."""

@@ -191,6 +191,22 @@ def test_an_agent_takes_nothing_above_the_quota_of_its_machine(bench: Bench, mon
     assert took["why"] == "the quota of tasks for one user (machine.toml) is used up"
 
 
+def test_a_task_that_exceeds_a_quota_by_itself_is_named_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = SitePolicy(Caps(host_memory=GIB // 2, source="machine.toml"))
+    monkeypatch.setattr(FileLeaseRegistry, "house", lambda _: policy)
+    for _ in range(2):
+        assert not bench.take(bench.hear("report")["view"], replace(WANTED, task=7))["leases"]
+    said = [message["trouble"] for message in bench.messages if "trouble" in message]
+    (sentence,) = said
+    assert sentence.startswith("task 7 alone exceeds the quota of RAM for one user (machine.toml), so it never starts")
+
+
+def test_a_report_offers_no_more_than_the_quota_of_the_machine(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = SitePolicy(Caps(host_memory=2 * GIB, source="machine.toml"))
+    monkeypatch.setattr(FileLeaseRegistry, "house", lambda _: policy)
+    assert [budget["cap"] for budget in bench.hear("report")["budgets"]] == [2 * GIB]
+
+
 def test_a_device_that_was_closed_since_the_report_takes_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     view = bench.hear("report")["view"]
     monkeypatch.setattr(FileLeaseRegistry, "house", lambda _: SitePolicy(closed={HOST: "kept for ben"}))

@@ -13,7 +13,7 @@ from scheduler.core.control.why import of_run, of_task
 from scheduler.core.leases import Lease
 from scheduler.core.model import HOST, Decision, DeviceBudget, Machine
 from scheduler.core.placement.refusal import Reason
-from scheduler.core.queue.quota import bounded
+from scheduler.core.queue.quota import bounded, capped
 from scheduler.core.site_policy import NO_CAPS, Caps, UserQuotas
 from scheduler.units import GIB
 from tests.support.builders import brain, checked, gpu, host, lease_of, machine, slots, tasks, tell
@@ -265,3 +265,19 @@ class TestLeasesOfOtherUsers:
         nonsense = forged(reserved={}, load={}, alone=False, unreadable="ben (process 7)")
         found = counted(caps(memory=6 * GIB, host_memory=GIB), nonsense, other_run(4, BEN))
         assert sums(found) == {"GPU-0": 6.0, "GPU-1": 2.0, HOST: 1.0}
+
+
+class TestCappedDevices:
+    def test_a_device_has_at_most_the_quota_beside_what_others_hold(self) -> None:
+        leases = (other_run(3), other_run(5, uid=BEN))
+        found = capped((gpu(0), gpu(1), host(total="256GiB")), caps(memory=8 * GIB), ME, leases)
+        assert [budget.cap for budget in found] == [13 * GIB, 8 * GIB, None]
+
+    def test_a_quota_above_the_device_or_its_budget_changes_nothing(self) -> None:
+        small = replace(gpu(1), cap=4 * GIB)
+        found = capped((gpu(0), small), caps(memory=20 * GIB), ME, (other_run(5, uid=BEN),))
+        assert [budget.cap for budget in found] == [None, 4 * GIB]
+
+    def test_a_quota_of_ram_bounds_the_host_alone(self) -> None:
+        found = capped((gpu(0), host(total="256GiB")), caps(host_memory=32 * GIB), ME)
+        assert [budget.cap for budget in found] == [None, 32 * GIB]
