@@ -1,6 +1,6 @@
 """Chaos: lists of random jobs run while everything that can break is broken, and what came of each task is judged.
 
-    python scripts/bench/chaos.py [--minutes 10] [--seed 7] [--at-once 2000] [--keep] [--on ssh]
+    python scripts/bench/chaos.py [--minutes 10] [--seed 7] [--at-once 2000] [--keep] [--on ssh [--fence]]
 
 Two users where root (one elsewhere), the first of which may make control groups, run one list after the other on two
 stand-in GPUs and 2 GiB of RAM, always with the next scheduler where the last one was killed. Meanwhile schedulers, fork
@@ -1161,11 +1161,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--at-once", type=int, default=0, help="a list of so many tasks that live at the same moment")
     parser.add_argument("--keep", action="store_true", help="leave the directory there")
     parser.add_argument("--on", choices=["ssh"], help="several machines over ssh instead (see chaos_nodes.py)")
+    parser.add_argument(
+        "--fence", action="store_true", help="with --on: with a fence, and links that are cut for longer"
+    )
     args = parser.parse_args(argv)
     if args.on:
         from scripts.bench import chaos_nodes  # the rest needs none of it
 
-        return chaos_nodes.main(args.minutes, args.seed, keep=args.keep)
+        return chaos_nodes.main(args.minutes, args.seed, keep=args.keep, fence=args.fence)
     if os.geteuid() == 0 and not os.environ.get(INSIDE) and can_mount():
         command = [*UNSHARE, sys.executable, __file__, "--seed", str(args.seed), *argv]
         return subprocess.run(command, check=False, env={**os.environ, INSIDE: "1"}).returncode
