@@ -126,15 +126,17 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     succeeded in an earlier run of it. `stop_when` ("val_loss > 2 after 3, val_loss is nan") and `keep_best` ("1/3 by
     val_acc at 3,9,27") stop tasks early by their metrics. `mps` is True, "auto" or "join"; `fence` "torch" or "dmem".
     Without `launcher_args`, commands of accelerate and deepspeed stay as they are. `on` names other machines
-    ("ssh:gpu1,gpu2"); they end their tasks after `node_fence` ("1m") without news of this program. Signals are handled
-    on the main thread, without an event loop; see `asyncio.to_thread`.
+    ("ssh:gpu1,gpu2"); without news for `node_fence` ("1m") they end their tasks. Signals are handled on the main thread,
+    without an event loop; see `asyncio.to_thread`.
     """
-    texts = {
-        "order": order, "python": python, "my_columns": my_columns, "stop_when": stop_when, "keep_best": keep_best,
-        "node_fence": node_fence,
-    }  # fmt: skip
+    texts = {"order": order, "python": python, "my_columns": my_columns, "stop_when": stop_when, "keep_best": keep_best}
     settings = read_settings(
-        {**_flags(num, on, texts, launchers=launcher_args), "buffer": buffer, "max_load": str(max_load), "state": state}
+        {
+            **_flags(num, on, node_fence, texts, launchers=launcher_args),
+            "buffer": buffer,
+            "max_load": str(max_load),
+            "state": state,
+        }
     )
     check_counts(jobs_at_once=jobs_at_once, slots=slots, max_per_device=max_per_device, max_failures=max_failures)
     is_file = isinstance(jobs, (str, os.PathLike))
@@ -156,12 +158,12 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
 
 
 def _flags(
-    num: int | None, on: str | Sequence[str], texts: Mapping[str, str], *, launchers: bool
+    num: int | None, on: str | Sequence[str], fence: str, texts: Mapping[str, str], *, launchers: bool
 ) -> dict[str, str | None]:
     """Return keywords as the texts of flags; empty ones are not given."""
     nodes = on if isinstance(on, str) else " ".join(on)
-    given = {"num": "" if num is None else str(num), "on": nodes, "launcher_args": "" if launchers else "no", **texts}
-    return {name: text or None for name, text in given.items()}
+    given = {"num": "" if num is None else str(num), "launcher_args": "" if launchers else "no"}
+    return {name: text or None for name, text in {**given, "on": nodes, "node_fence": fence, **texts}.items()}
 
 
 def _limits(mps: str, mps_fence: bool, fence: str) -> dict[str, Any]:
