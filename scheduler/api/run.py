@@ -123,21 +123,14 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
 
     A failed task is not an exception: look at `.succeeded` or `.frame`. `defaults` holds texts by column for rows that
     leave it empty. A file whose earlier run has not ended is refused, unless `new`; `skip_done` skips rows that
-    succeeded in an earlier run of it. `stop_when` ("val_loss > 2 after 3, val_loss is nan") and `keep_best` ("1/3 by
-    val_acc at 3,9,27") stop tasks early by their metrics. `mps` is True, "auto" or "join"; `fence` "torch" or "dmem".
-    Without `launcher_args`, commands of accelerate and deepspeed stay as they are. `on` names other machines
-    ("ssh:gpu1,gpu2"); without news for `node_fence` ("1m") they end their tasks. Signals are handled on the main thread,
-    without an event loop; see `asyncio.to_thread`.
+    succeeded in an earlier run. `stop_when` ("val_loss > 2 after 3, val_loss is nan") and `keep_best` ("1/3 by val_acc
+    at 3,9,27") stop tasks early by their metrics. `mps` is True, "auto" or "join"; `fence` "torch" or "dmem". Without
+    `launcher_args`, commands of accelerate and deepspeed stay as they are. `on` names other machines ("ssh:gpu1,gpu2"),
+    `node_fence` their fence ("1m"). Signals need the main thread without an event loop; see `asyncio.to_thread`.
     """
     texts = {"order": order, "python": python, "my_columns": my_columns, "stop_when": stop_when, "keep_best": keep_best}
-    settings = read_settings(
-        {
-            **_flags(num, on, node_fence, texts, launchers=launcher_args),
-            "buffer": buffer,
-            "max_load": str(max_load),
-            "state": state,
-        }
-    )
+    flags = _flags(num, on, node_fence, texts, launchers=launcher_args)
+    settings = read_settings({**flags, "buffer": buffer, "max_load": str(max_load), "state": state})
     check_counts(jobs_at_once=jobs_at_once, slots=slots, max_per_device=max_per_device, max_failures=max_failures)
     is_file = isinstance(jobs, (str, os.PathLike))
     _check_wish(is_file, new or skip_done)

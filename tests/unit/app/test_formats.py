@@ -43,8 +43,8 @@ def test_options_of_a_run_survive_the_journal() -> None:
 def test_settings_that_a_journal_keeps_are_all_but_places_and_secrets() -> None:
     assert sorted(READERS.keys() - {*UNWRITTEN}) == [
         "buffer", "cgroup", "directory_wait", "disk_min", "ignore_args", "keep_best", "launcher_args", "log_max",
-        "margin", "max_gpu_load", "max_load", "memory_args", "metrics", "my_columns", "node_fence", "num", "on", "order",
-        "preempt", "preempt_after",
+        "margin", "max_gpu_load", "max_load", "memory_args", "metrics", "my_columns", "node_fence", "num", "on",
+        "order", "preempt", "preempt_after",
         "profile", "profile_epochs", "profile_id", "python", "queue_idle", "settle", "stop_when", "unmanaged",
         "unmanaged_calm",
         "visible", "window",
