@@ -26,7 +26,8 @@ PACKAGE = Path(scheduler.__file__).parent
 NEVER_IN_A_RUN = {"cloudpickle", "pandas", "pynvml"}  # cloudpickle: in a program and in the tasks of its calls
 BEFORE_THE_FIRST_LAUNCH = {
     "scheduler.ui.terminal.live_view", "http.client", "urllib.error", "urllib.request", "scheduler.app.cluster.nodes",
-    "scheduler.app.cluster.content", "scheduler.cluster.devices", "scheduler.cluster.node_requests",
+    "scheduler.app.cluster.content", "scheduler.cluster.devices", "scheduler.cluster.link",
+    "scheduler.cluster.node_requests",
 }  # fmt: skip
 """Modules that only a run on a terminal, on several nodes, or one that calls a web hook, loads while it begins."""
 UNTIL_GO = "sh -c 'echo x >>ran; touch here; until [ -e go ]; do sleep 0.01; done'"
