@@ -29,8 +29,8 @@ from scheduler.runtime.python_envs import missing_package
 from scheduler.values import replace
 
 FIELDS = (
-    "memory", "gpus", "cpus", "env", "host_memory", "priority", "timeout", "grace", "retries", "device", "prefer",
-    "exclusive",
+    "memory", "gpus", "cpus", "env", "host_memory", "priority", "timeout", "grace", "retries", "device", "node",
+    "prefer", "exclusive",
 )  # fmt: skip
 """The fields of a task that `options` can set."""
 

@@ -33,6 +33,11 @@ def on_node(key: str, node: str) -> str:
     return f"{HOST}@{node}" if node and key == HOST else key
 
 
+def is_host_key(key: str) -> bool:
+    """Tell whether a key among the devices of a run is that of a host."""
+    return key == HOST or key.startswith(f"{HOST}@")
+
+
 def gpus_in(keys: Iterable[str]) -> tuple[str, ...]:
     """Return the GPUs among these devices in order, without the host and slots."""
     return tuple([key for key in keys if key != HOST and not key.startswith(NAMED)])
@@ -170,6 +175,8 @@ class Terms:
     stop_signal: int | Warn = 15
     """The signal that asks the task to end; or a warning before the time limit, followed by TERM."""
     device: str = ""
+    node: str = ""
+    """The nodes on which it may run, separated by commas; empty: all."""
     exclusive: bool = False
     prefer: str = ""
     retry_on: str = "failed"
@@ -188,6 +195,11 @@ class Terms:
     """Seconds that it waits before it asks; None: the time of the run."""
     guest: str = ""
     """The process outside of its tree for which it holds devices, as `core/tasks/guest` writes it; empty: none."""
+
+    @property
+    def is_bound(self) -> bool:
+        """True if it may run on some devices of a run only."""
+        return bool(self.device or self.node)
 
 
 @dataclass(frozen=True, slots=True)

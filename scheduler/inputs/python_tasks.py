@@ -16,8 +16,8 @@ from scheduler.runtime import clock
 
 COLUMNS = (
     "Command", "Name", "Directory", "Env", "Epochs", "Priority", "GPUs", "Memory", "HostMemory", "CPUs", "Timeout",
-    "Grace", "StopSignal", "Retries", "RetryOn", "Resumable", "Preempt", "PreemptAfter", "Hold", "Device", "Prefer",
-    "Exclusive", "ThreadPercentage", "Stdout", "Stderr", "After", "Begin",
+    "Grace", "StopSignal", "Retries", "RetryOn", "Resumable", "Preempt", "PreemptAfter", "Hold", "Device", "Node",
+    "Prefer", "Exclusive", "ThreadPercentage", "Stdout", "Stderr", "After", "Begin",
 )  # fmt: skip
 """The columns of the fields of a Task."""
 
@@ -50,6 +50,7 @@ class Task:
     preempt_after: str = ""
     hold: bool = False
     device: str = ""
+    node: str = ""
     prefer: str = ""
     exclusive: bool = False
     thread_percentage: int | str = ""

@@ -24,7 +24,7 @@ _RUN = {
 }  # fmt: skip
 _TEXTS = frozenset({
     "key", "name", "state", "reason", "device", "source", "submitted", "started", "ended", "command",
-    "directory", "log", "mps",
+    "directory", "log", "mps", "node",
 })  # fmt: skip
 _ALWAYS = {
     "id": "integer", "key": "text", "row": "integer", "name": "text", "state": "text", "priority": "integer",

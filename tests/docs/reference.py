@@ -172,6 +172,7 @@ RESULTS = {
     "attempts": "Number of attempts.",
     "ooms": "Number of attempts that ran out of memory.",
     "device": "Devices of the last attempt.",
+    "node": "Node on which the last attempt ran, in runs on several machines; else empty.",
     "gpus": "Number of GPUs of the last attempt.",
     "reserved_bytes": "Memory reserved on the devices at the end of the last attempt.",
     "peak_bytes": "Highest memory that the last attempt used on its devices.",

@@ -9,8 +9,8 @@ from scheduler.app.run.devices import SLOTS
 from scheduler.app.run.options import RunOptions
 from scheduler.core.config import BATCHES, SchedulingConfig
 from scheduler.core.model import DeviceBudget, Profiling, Spec, Terms
-from scheduler.core.placement import fit
-from scheduler.core.placement.device_capacity import is_called
+from scheduler.core.placement import fit, node_choice
+from scheduler.core.placement.device_capacity import is_called, listed, may_use
 from scheduler.core.placement.request import declared, gpus_of
 from scheduler.core.site_policy import NO_CAPS, Caps
 from scheduler.core.tasks import command
@@ -109,13 +109,17 @@ def _check_places(
     if (terms.gpus or 0) > len(gpus):
         here = f"this run has {count(len(gpus), 'GPU')}" if gpus else "this machine has none: 0 = host only"
         raise InputError(what, f"needs {count(terms.gpus or 0, 'GPU')}; {here}", row, "GPUs")
+    if fault := node_choice.fault_of_nodes(terms, [b.device for b in budgets]):
+        raise InputError(what, fault.text, row, fault.column)
     if (terms.gpus or 0) > 1 and rules.mps and (rules.mps_alone or any(device.single for device in gpus)):
         said = "runs outside of MPS, but these GPUs take only MPS clients (--mps-exclusive, or their compute mode)"
         raise InputError(what, f"a task on {terms.gpus} GPUs {said}: run it in a list of its own", row, "GPUs")
     for name, column in ((terms.device, "Device"), (terms.prefer, "Prefer")):
         if name and not any(is_called(b.device, name) for b in budgets):
-            labels = ", ".join(b.device.label for b in budgets)
+            labels = listed([b.device.label for b in budgets], "device")
             raise InputError(what, f"there is no device {name!r} in this run; there is: {labels}", row, column)
+    if terms.is_bound and not any(may_use(b.device, terms) for b in budgets):
+        raise InputError(what, f"the device {terms.device!r} is not on {terms.node}", row, "Device")
 
 
 def _check_epochs(what: str, terms: Terms, row: int | None, rules: SchedulingConfig) -> None:

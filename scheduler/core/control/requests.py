@@ -10,8 +10,8 @@ from scheduler.core.control.request_kinds import CONTROLS, UNSTARTED, RunRequest
 from scheduler.core.events import Asked, Changed, Event, Limited
 from scheduler.core.local_time import local, moment
 from scheduler.core.model import LIVING, UNSUCCESSFUL, Device, DeviceBudget, State, Terms
-from scheduler.core.placement import fit
-from scheduler.core.placement.device_capacity import is_called
+from scheduler.core.placement import fit, node_choice
+from scheduler.core.placement.device_capacity import is_called, listed
 from scheduler.core.ports import Answer, Request, SubmissionResult
 from scheduler.core.tasks.fields import BEGIN, BY_COLUMN, PREEMPT_AFTER, SETTABLE_COLUMNS, BadCell, Field, changed
 from scheduler.units import count, duration, ranges, size
@@ -191,9 +191,11 @@ def cannot(terms: Terms, budgets: Sequence[DeviceBudget]) -> str:
     gpus = sum(b.device.is_gpu for b in budgets)
     if (terms.gpus or 0) > gpus:
         return f"needs {count(terms.gpus or 0, 'GPU')}; this run has {gpus}"
+    if fault := node_choice.fault_of_nodes(terms, [b.device for b in budgets]):
+        return fault.text
     for name in (terms.device, terms.prefer):
         if name and not any(is_called(b.device, name) for b in budgets):
-            labels = ", ".join(b.device.label for b in budgets)
+            labels = listed([b.device.label for b in budgets], "device")
             return f"names the device {name!r}; there is: {labels}"
     refusal = fit.never_fits(terms, budgets) if any(b.device.total for b in budgets) else None
     if refusal is None:

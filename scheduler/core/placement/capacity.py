@@ -10,14 +10,14 @@ from operator import is_not
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.leases import Lease
-from scheduler.core.model import DeviceBudget, Machine, Placement
+from scheduler.core.model import DeviceBudget, Machine, Placement, Terms
 from scheduler.core.placement.device_capacity import (
     ENOUGH,
     DeviceCapacity,
     LeaseSums,
     capacity_of,
-    is_called,
     largest,
+    may_use,
     sums_on,
 )
 from scheduler.core.queue.released import Released
@@ -302,9 +302,9 @@ class CapacityView:
             self._floor_of = self.version
         return bytes_ <= self._floor
 
-    def keys_called(self, word: str) -> tuple[str, ...]:
-        """Return the GPUs that a word may refer to."""
-        return tuple([key for key in self.gpus if is_called(self.rooms[key].device, word)])
+    def open_to(self, terms: Terms) -> tuple[str, ...]:
+        """Return the GPUs on which a task may run."""
+        return tuple([key for key in self.gpus if may_use(self.rooms[key].device, terms)])
 
 
 def _releases(room: DeviceCapacity) -> int:

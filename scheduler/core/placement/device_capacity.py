@@ -12,11 +12,12 @@ from scheduler.core.model import (
     DeviceBudget,
     Machine,
     Placement,
+    Terms,
     UnmanagedPolicy,
     UnmanagedUse,
 )
 from scheduler.core.placement.refusal import Reason, Refusal
-from scheduler.units import size
+from scheduler.units import count, size
 from scheduler.values import dataclass, replace
 
 ENOUGH = 1e-9
@@ -25,6 +26,8 @@ NEARLY = 0.9
 slightly above what is free there now, and would wait for ever for the rest."""
 MOST_OWNERS = 5
 """So many owners of unmanaged memory are named."""
+MOST_LISTED = 16
+"""So many devices or nodes are listed where a row names another one."""
 
 
 @dataclass(slots=True)
@@ -300,6 +303,28 @@ def _owner(one: UnmanagedUse) -> str:
 def largest(device: Device, cap: int | None) -> int:
     """Return the most bytes that one task can ever use on a device."""
     return device.total if cap is None else min(device.total, cap)
+
+
+def may_use(device: Device, terms: Terms) -> bool:
+    """Tell whether a task may run on a device, by the device and the nodes that its row names."""
+    return is_on(device.node, terms) and (not terms.device or is_called(device, terms.device))
+
+
+def listed(names: Sequence[str], noun: str) -> str:
+    """Return names as text; of very many, the first ones and how many there are."""
+    if len(names) <= MOST_LISTED:
+        return ", ".join(names)
+    return f"{', '.join(names[:MOST_LISTED])}, … ({count(len(names), noun)} in all)"
+
+
+def usable(rooms: Iterable[DeviceCapacity], terms: Terms) -> list[DeviceCapacity]:
+    """Return the devices on which a task may run."""
+    return [room for room in rooms if may_use(room.device, terms)]
+
+
+def is_on(node: str, terms: Terms) -> bool:
+    """Tell whether a task may run on a node."""
+    return not terms.node or node in terms.node.split(",")
 
 
 def is_called(device: Device, word: str) -> bool:

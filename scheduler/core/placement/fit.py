@@ -7,7 +7,7 @@ from itertools import compress
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import HOST, DeviceBudget, Placement, Terms, on_node
-from scheduler.core.placement.device_capacity import ENOUGH, NEARLY, DeviceCapacity, largest
+from scheduler.core.placement.device_capacity import ENOUGH, NEARLY, DeviceCapacity, is_on, largest
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, declared, gpus_of
 from scheduler.core.profiling.estimator import with_shared_margin
@@ -16,7 +16,7 @@ from scheduler.values import replace
 
 def never_fits(terms: Terms, budgets: Iterable[DeviceBudget]) -> Refusal | None:
     """Return a refusal with its numbers if the row declares more than any device has."""
-    all_ = list(budgets)
+    all_ = [budget for budget in budgets if is_on(budget.device.node, terms)]
     gpus = gpus_of(terms, any(b.device.is_gpu for b in all_))
     host = terms.host_memory if gpus else declared(terms, 0)
     asked = [(declared(terms, gpus), True)] if gpus else []

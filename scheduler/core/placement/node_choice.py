@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from scheduler.core.config import SchedulingConfig
+from scheduler.core.model import Device, Placement, Terms
 from scheduler.core.placement import fit
-from scheduler.core.placement.device_capacity import DeviceCapacity
+from scheduler.core.placement.device_capacity import DeviceCapacity, is_called, is_on, listed
 from scheduler.core.placement.refusal import Reason, Refusal
-from scheduler.core.placement.request import ResourceRequest
+from scheduler.core.placement.request import ResourceRequest, gpus_of
+from scheduler.units import count
 from scheduler.values import dataclass
 
 Hosts = Mapping[str, DeviceCapacity | None]
@@ -23,6 +26,58 @@ class NodeShare:
     reservation: Mapping[str, int]
     """Bytes by device, as the node names them."""
     host: DeviceCapacity | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFault:
+    """A fault of the nodes that a row names, or of its number of GPUs, in words without the subject."""
+
+    column: str
+    text: str
+
+
+def fault_of_nodes(terms: Terms, devices: Sequence[Device]) -> NodeFault | None:
+    """Return what is wrong with a task on these devices, whatever is free there."""
+    there = list(dict.fromkeys(device.node for device in devices if device.node))
+    missing = [node for node in terms.node.split(",") if terms.node and node not in there]
+    if missing:
+        has = f"has {listed(there, 'node')}" if there else "has this machine only: name nodes with --on"
+        return NodeFault("Node", f"names the node {missing[0]!r}; this run {has}")
+    gpus = gpus_of(terms, any(device.is_gpu for device in devices))
+    nodes = Counter(device.node for device in devices if device.is_gpu and is_on(device.node, terms))
+    most = max(nodes.values(), default=0)
+    if not there or gpus <= most:
+        return None
+    most_there = f"the most on one node{f' of {terms.node}' if terms.node else ''} is {most}"
+    return NodeFault("GPUs" if terms.gpus else "Node", f"needs {count(gpus, 'GPU')} on one node; {most_there}")
+
+
+def hosts_of(rooms: Iterable[DeviceCapacity]) -> Hosts:
+    """Return the host of each node that some devices are of."""
+    found: dict[str, DeviceCapacity | None] = {}
+    for room in rooms:
+        found[room.device.node] = room if room.device.is_host else found.get(room.device.node)
+    return found
+
+
+def hosts_for(terms: Terms, gpus: int, hosts: Hosts) -> Hosts:
+    """Return the hosts of the nodes on which a task that requests this many GPUs may run."""
+    if not terms.node and (gpus or not terms.device):
+        return hosts
+    there = {node: host for node, host in hosts.items() if is_on(node, terms)}
+    if gpus or not terms.device:
+        return there
+    return {node: host for node, host in there.items() if host and is_called(host.device, terms.device)}
+
+
+def fitted(
+    task: int, need: ResourceRequest, gpus: Sequence[DeviceCapacity], hosts: Hosts, rules: SchedulingConfig
+) -> Placement | Refusal:
+    """Place the first attempt of a task on one node, or return a refusal."""
+    found = room_on_a_node(task, need, gpus, hosts, rules)
+    if isinstance(found, Refusal):
+        return found
+    return fit.placed(task, 1, need, found.reservation, found.host, 0.0, found.node)
 
 
 def room_on_a_node(

@@ -118,16 +118,17 @@ class SchedulingPass(QueuePass):
 
     def _fit(self, task: WaitingTask, gpus: Sequence[DeviceCapacity]) -> Placement | Refusal:
         """Place a task on the first of these GPUs on which it fits."""
-        scratch, need, wanted, number = self.scratch, task.need, task.terms.device, task.number
+        scratch, need, terms, number = self.scratch, task.need, task.terms, task.number
         if task.tried is not None and task.tried.apart and self._only_mps():
             need = replace(need, alone=True)
         on_gpus = bool(need.gpus)
-        if (not on_gpus and not scratch.host_labels) or (wanted and not scratch.is_there(wanted, for_gpus=on_gpus)):
-            return Refusal(number, Reason.DEVICE, wanted or HOST)
+        is_there = not terms.is_bound or scratch.is_there(terms, for_gpus=on_gpus)
+        if not is_there or (not on_gpus and not scratch.host_labels):
+            return Refusal(number, Reason.DEVICE, terms.device or terms.node or HOST)
         if on_gpus and scratch.kept_for:
             label = scratch.rooms.now(scratch.gpus[0]).device.label
             return Refusal(number, Reason.KEPT, label, text=scratch.kept_for)
-        among = scratch.large_enough(task.terms, need, gpus) if on_gpus else ()
+        among = scratch.large_enough(terms, need, gpus) if on_gpus else ()
         if gpus and on_gpus and not among:
             return self._too_small(task)
         fitted = self._reserve(task, need, among) if self.allowed is None else self._within_quota(task, need, among)
@@ -167,7 +168,8 @@ class SchedulingPass(QueuePass):
 
     def _reserve(self, task: WaitingTask, need: ResourceRequest, gpus: Sequence[DeviceCapacity]) -> Placement | Refusal:
         """Return the placement of a task on some of these GPUs and the host, or a refusal."""
-        found = node_choice.room_on_a_node(task.number, need, gpus, self.scratch.hosts, self.rules)
+        hosts = self.scratch.hosts_for(task.terms, len(need.gpus))
+        found = node_choice.room_on_a_node(task.number, need, gpus, hosts, self.rules)
         if isinstance(found, Refusal):
             return found
         attempt = 1 if task.tried is None else task.tried.attempts + 1
@@ -180,7 +182,8 @@ class SchedulingPass(QueuePass):
         """Tell whether a task that can never fit on some GPUs may fit on all those on which it may run."""
         if not refusal.reason.is_final or len(some) >= len(all_):
             return False
-        tried = node_choice.room_on_a_node(task.number, task.need, all_, self.scratch.hosts, self.rules)
+        hosts = self.scratch.hosts_for(task.terms, len(task.need.gpus))
+        tried = node_choice.room_on_a_node(task.number, task.need, all_, hosts, self.rules)
         return not (isinstance(tried, Refusal) and tried.reason.is_final)
 
     def _only_mps(self) -> bool:
@@ -296,13 +299,13 @@ class SchedulingPass(QueuePass):
         self.met.setdefault(task.number, refusal)
         if self._keeps_nothing_more(task):
             return
-        hosts, who = self.scratch.hosts, f"task {task.number} of this run"
+        hosts, who = self.scratch.hosts_for(task.terms, task.gpus), f"task {task.number} of this run"
         candidates: Sequence[DeviceCapacity] = ()
         if not self._surely_fits_after_leases(task):
             candidates, never = node_choice.never_now(task.number, task.need, self._candidates(task), hosts, self.rules)
             if never is not None:
                 return
-        elif task.terms.device:
+        elif task.terms.is_bound:
             candidates = self._candidates(task)
         elif task.need.gpus:
             self.scratch.close_all(who)
@@ -313,13 +316,11 @@ class SchedulingPass(QueuePass):
 
     def _hosts_that_lack(self, task: WaitingTask, refusal: Refusal) -> Iterable[str]:
         """Return the nodes whose hosts lack what a task needs; on one machine its refusal tells."""
-        hosts = self.capacity.nodes.hosts
-        if not task.need.gpus or self._is_for_host(refusal):
-            return hosts
-        if len(self.scratch.hosts) == 1:
+        if len(self.scratch.hosts) == 1 and task.need.gpus and not self._is_for_host(refusal):
             return ()
-        there = ((node, self.scratch.hosts[node]) for node in hosts)
-        return [node for node, host in there if host and self._lacks_ram(task, host)]
+        every = not task.need.gpus or self._is_for_host(refusal)
+        there = self.scratch.hosts_for(task.terms, len(task.need.gpus)).items()
+        return [node for node, host in there if host and (every or self._lacks_ram(task, host))]
 
     def _lacks_ram(self, task: WaitingTask, host: DeviceCapacity) -> bool:
         return isinstance(fit.beside(task.number, task.need, task.need.host, host, self.rules), Refusal)
@@ -329,7 +330,7 @@ class SchedulingPass(QueuePass):
         less.
         """
         need = task.need
-        if len(need.gpus) != 1 or not need.gpus[0].is_plain or need.host.bytes or task.terms.device:
+        if len(need.gpus) != 1 or not need.gpus[0].is_plain or need.host.bytes or task.terms.is_bound:
             return False
         least = need.gpus[0].bare
         if least >= self._kept_least:
@@ -344,7 +345,7 @@ class SchedulingPass(QueuePass):
         if self.rules.slots is not None:
             return True
         need, gpus = task.need, len(task.need.gpus)
-        if gpus and (gpus > self.capacity.nodes.fewest_gpus or task.terms.device):
+        if gpus and (gpus > self.capacity.nodes.fewest_gpus or task.terms.is_bound):
             return False
         if gpus and need.host.bytes and not self._hosts_surely_fit(need):
             return False
@@ -388,7 +389,7 @@ class SchedulingPass(QueuePass):
     def _never_after_leases(self, task: WaitingTask) -> Refusal | None:
         """Return why a task would fit on no node after all leases end; None if it would fit on one."""
         never: Refusal | None = None
-        for node, host in self.scratch.hosts.items():
+        for node, host in self.scratch.hosts_for(task.terms, task.gpus).items():
             gpus = self.scratch.candidates(task.terms, task.gpus, node)
             _, there = node_choice.never_now(task.number, task.need, gpus, {node: host}, self.rules)
             if there is None:
@@ -398,9 +399,10 @@ class SchedulingPass(QueuePass):
 
     def _ticket(self, task: WaitingTask) -> WaitTicket:
         """Return the ticket by which other schedulers see a task that waits for capacity that they hold."""
-        word = task.terms.device
-        gpus = self.capacity.keys_called(word) if word else self.capacity.nodes.gpus
-        return ticket_of(task.number, task.need, gpus, tuple(self.capacity.nodes.hosts.values()) or (HOST,))
+        nodes, terms = self.capacity.nodes, task.terms
+        gpus = self.capacity.open_to(terms) if terms.is_bound else nodes.gpus
+        hosts = tuple([nodes.hosts[node] for node in self.scratch.hosts_for(terms, task.gpus) if node in nodes.hosts])
+        return ticket_of(task.number, task.need, gpus, hosts or (HOST,))
 
     def _ticket_shown(self) -> WaitTicket | None:
         return self.wait or self._parked

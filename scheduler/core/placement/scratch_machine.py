@@ -8,9 +8,9 @@ from math import inf
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import Placement, Terms
-from scheduler.core.placement import fit
+from scheduler.core.placement import fit, node_choice
 from scheduler.core.placement.capacity import CapacityView, FreeIndex, is_open, rank_of
-from scheduler.core.placement.device_capacity import ENOUGH, NEARLY, DeviceCapacity, is_called
+from scheduler.core.placement.device_capacity import ENOUGH, NEARLY, DeviceCapacity, is_called, may_use, usable
 from scheduler.core.placement.request import ResourceRequest
 
 FEW = 4
@@ -145,11 +145,14 @@ class ScratchMachine:
         rooms = (self.rooms.now(self.gpus[number]) for _, number in self.free.bytes[last:])
         return {room.device.key for room in rooms if room.residents == 0 and room.most >= self._capacity.largest}
 
-    def is_there(self, word: str, *, for_gpus: bool) -> bool:
-        """Tell whether a word names a GPU of this run, or a host."""
-        if for_gpus:
-            return bool(self._capacity.keys_called(word))
-        return any(is_called(self.rooms.now(key).device, word) for key in self._capacity.nodes.hosts.values())
+    def is_there(self, terms: Terms, *, for_gpus: bool) -> bool:
+        """Tell whether a GPU of this run, or a host, is one on which a task may run."""
+        keys = self.gpus if for_gpus else self._capacity.nodes.hosts.values()
+        return any(may_use(self.rooms.now(key).device, terms) for key in keys)
+
+    def hosts_for(self, terms: Terms, gpus: int) -> Mapping[str, DeviceCapacity | None]:
+        """Return the hosts of the nodes on which a task that requests this many GPUs may run."""
+        return node_choice.hosts_for(terms, gpus, self.hosts)
 
     def may_never_fit(self, need: ResourceRequest) -> bool:
         """Tell whether some GPU, or the host of one of several nodes, is too small for a request."""
@@ -166,8 +169,7 @@ class ScratchMachine:
         if not gpus:
             return []
         keys = self.gpus if node is None else self._capacity.nodes.gpus_on.get(node, [])
-        word, rooms = terms.device, [self.rooms.now(key) for key in keys]
-        return self.sorted_for(terms, [room for room in rooms if not word or is_called(room.device, word)])
+        return self.sorted_for(terms, self._usable(terms, [self.rooms.now(key) for key in keys]))
 
     def best(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
         """Return the first of many GPUs on which a task may fit, best first; none if there are few.
@@ -176,7 +178,7 @@ class ScratchMachine:
         take longer the more there are.
         """
         least, busy = self._least(need)
-        if terms.device or terms.prefer or self._rules.slots is not None:
+        if terms.is_bound or terms.prefer or self._rules.slots is not None:
             return []
         if self.free.number_with(least, busy) <= FIRST:
             return []
@@ -199,12 +201,14 @@ class ScratchMachine:
     def hopeful(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
         """Return the GPUs on which a task may fit; leave out those that certainly lack bytes or load."""
         least, busy = self._least(need)
-        rooms = [self.rooms.now(self.gpus[number]) for number in self.free.with_both(least, busy)]
-        return [room for room in rooms if is_called(room.device, terms.device)] if terms.device else rooms
+        return self._usable(terms, [self.rooms.now(self.gpus[number]) for number in self.free.with_both(least, busy)])
+
+    def _usable(self, terms: Terms, rooms: list[DeviceCapacity]) -> list[DeviceCapacity]:
+        return usable(rooms, terms) if terms.is_bound else rooms
 
     def most_hopeful(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
         """Return the GPUs that are examined for the missing amount: all if there are few, otherwise the best."""
-        if len(self.gpus) <= FEW or terms.device or len(need.gpus) != 1 or self.may_never_fit(need):
+        if len(self.gpus) <= FEW or terms.is_bound or len(need.gpus) != 1 or self.may_never_fit(need):
             return self.candidates(terms, len(need.gpus))
         last = {at for _, at in (*self.free.bytes[-ASKED:], *self.free.load[-ASKED:])} or set(range(ASKED))
         return self.sorted_for(terms, [self.rooms.now(self.gpus[at]) for at in last])

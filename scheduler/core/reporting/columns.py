@@ -11,7 +11,7 @@ from scheduler.units import size
 
 COLUMNS = (
     "id", "key", "row", "name", "state", "exit_code", "reason", "priority", "batch", "attempts", "ooms", "device",
-    "gpus", "reserved_bytes", "peak_bytes", "host_reserved_bytes", "host_peak_bytes", "source", "submitted",
+    "node", "gpus", "reserved_bytes", "peak_bytes", "host_reserved_bytes", "host_peak_bytes", "source", "submitted",
     "started", "ended", "waited_s", "ran_s", "neighbours_max", "stretched", "command", "directory", "log", "done_by",
     "skipped_for", "mps", "thread_percentage", "fenced", "energy_wh",
     "epoch_energy_wh",
@@ -59,7 +59,8 @@ def row(  # noqa: PLR0913  # all that a row is made of
         gpus = () if last.devices == (HOST,) else gpus_in(last.reserved)  # on the host it may keep a part of a GPU
         main = {key: last.reserved[key] for key in gpus or (HOST,) if key in last.reserved}
         values.update(
-            device=",".join((labels or {}).get(key, key) for key in last.devices), gpus=len(gpus),
+            device=",".join(last.shown_on(labels or {})), gpus=len(gpus),
+            node=last.node or None,
             source=last.source, neighbours_max=last.neighbours, stretched=last.stretch,
             reserved_bytes=max(main.values(), default=None), host_reserved_bytes=last.reserved.get(HOST),
             peak_bytes=max((last.peak[key] for key in main if key in last.peak), default=None),

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 from scheduler.core.causes import ResizeCause
 from scheduler.core.events import Arrived, Event, Exited, Peaked, Pruned, Refused, Resized, Skipped, Started, Strayed
-from scheduler.core.model import HOST, Outcome, Placement, Purpose, State, shown_in
+from scheduler.core.model import HOST, Outcome, Placement, Purpose, State, on_node, shown_in
 from scheduler.values import dataclass, field
 
 STRETCHED = 1.5
 """The slowdown beside other tasks from which on users are told about it."""
 MOST_RECENT = 2000
 """The number of ended attempts that every summary keeps."""
+
+
+def labels_on(keys: Iterable[str], node: str, labels: Mapping[str, str]) -> list[str]:
+    """Return the labels of devices that have these keys on a node."""
+    return [labels.get(on_node(key, node), key) for key in keys]
 
 
 @dataclass(slots=True)
@@ -56,6 +61,8 @@ class AttemptHistory:
     """Why its metrics stopped it early; empty if they did not."""
     sees: tuple[str, ...] = ()
     """The GPUs that its program sees, on the host too."""
+    node: str = ""
+    """The node that it ran on; empty: this machine."""
     port: int = 0
     """The network port that was kept for it; 0: none."""
     busy: float = 0.0
@@ -71,6 +78,10 @@ class AttemptHistory:
         if not self.percentage:
             return None
         return 0 < self.fence <= min(self.reserved[device] for device in self.devices)
+
+    def shown_on(self, labels: Mapping[str, str]) -> list[str]:
+        """Return the labels of its devices; those of nodes begin with the node."""
+        return labels_on(self.devices, self.node, labels)
 
     def end(self, event: Exited, at: float) -> None:
         """Apply the event of its end."""
@@ -206,7 +217,7 @@ class RunSummary:
         devices = shown_in(event.reservation)
         attempt = AttemptHistory(event.attempt, event.purpose, devices, event.reservation, str(event.source), at)
         attempt.percentage, attempt.fence, attempt.sees = event.percentage, event.fence, event.sees
-        attempt.port = event.port
+        attempt.port, attempt.node = event.port, event.node
         if len(self.living) == 1:
             next(iter(self.living.values())).had_company = True
         attempt.had_company = bool(self.living)
@@ -232,14 +243,14 @@ class RunSummary:
     def _enter(self, task: int, attempt: AttemptHistory) -> None:
         """Count an attempt on its devices, and the neighbours that it has there."""
         for device in attempt.devices:
-            here = self._on_device.setdefault(device, {})
+            here = self._on_device.setdefault(on_node(device, attempt.node), {})
             here[task] = attempt
             for resident in here.values():
                 resident.neighbours = max(resident.neighbours, len(here) - 1)
 
     def _leave(self, task: int, attempt: AttemptHistory) -> None:
         for device in attempt.devices:
-            self._on_device.get(device, {}).pop(task, None)
+            self._on_device.get(on_node(device, attempt.node), {}).pop(task, None)
 
     def _end(self, event: Exited, at: float) -> None:
         attempt = self.living.pop(event.task)

@@ -178,6 +178,14 @@ def _guest(text: str) -> str:
     return str(Guest.read(text))
 
 
+def _nodes(text: str) -> str:
+    """Read the names of nodes, separated by commas."""
+    names = [name.strip() for name in text.split(",")]
+    if any(len(name.split()) != 1 for name in names):
+        raise ValueError(f"{text!r} is not a list of nodes: write it like n1 or n1,n2")
+    return ",".join(dict.fromkeys(names))
+
+
 def _command_text(text: str) -> str:
     if not words(text):
         raise ValueError("it is empty")
@@ -210,12 +218,7 @@ FIELDS: tuple[Field, ...] = (
     Field("Stdout", "stdout", str, "file for standard output instead of the log", "--stdout", "", in_terms=False),
     Field("Stderr", "stderr", str, "file for standard error; apart: beside the log", "--stderr", "", in_terms=False),
     Field(
-        "After",
-        "after",
-        _after,
-        "tasks that must succeed first; ended:NAME: that must end first",
-        "--after",
-        in_terms=False,
+        "After", "after", _after, "tasks that must succeed first; ended:NAME must only end", "--after", in_terms=False
     ),
     Field(BEGIN, "begin", begin.read, "earliest start: 22:00, +2h or 2026-12-01T08:00", "--begin"),
     Field(HOLD, "hold", _yes_or_no, "held until scheduler release", "--hold", "no"),
@@ -247,6 +250,7 @@ FIELDS: tuple[Field, ...] = (
         "--preempt-after",
     ),
     Field("Device", "device", str, "only device on which the task may run", "--device", ""),
+    Field("Node", "node", _nodes, "only nodes on which the task may run (with --on): n1 or n1,n2", "--node", ""),
     Field("Prefer", "prefer", str, "device that is preferred where several are free", "--prefer", ""),
     Field(
         "ThreadPercentage",

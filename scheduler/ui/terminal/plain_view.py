@@ -13,7 +13,7 @@ from scheduler.core.events import Event, Exited, Learned, Refused, Resized, Star
 from scheduler.core.model import HOST, UNFINISHED, EstimateSource, Job, Outcome, Placement, State, gpus_in, shown_in
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.ports import View
-from scheduler.core.reporting.run_history import RunSummary
+from scheduler.core.reporting.run_history import RunSummary, labels_on
 from scheduler.core.tasks.launchers import calls_of
 from scheduler.runtime.paths import tilde
 from scheduler.ui.terminal.sink import LineSink
@@ -152,7 +152,7 @@ class PlainView(View):
         gpus = gpus_in(event.reservation)
         if not gpus:
             self._on_host.add(event.task)
-        devices = ", ".join(self._labels.get(key, key) for key in shown_in(event.reservation))
+        devices = ", ".join(labels_on(shown_in(event.reservation), event.node, self._labels))
         reserved = (
             f"reserved {size(max((event.reservation[key] for key in gpus or event.reservation), default=0))} ({source})"
         )

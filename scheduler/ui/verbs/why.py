@@ -62,7 +62,7 @@ def paragraph(one: TaskReport) -> str:
 
 
 def _where(one: TaskReport, attempt: AttemptHistory) -> str:
-    return ", ".join(one.labels.get(key, key) for key in attempt.devices)
+    return ", ".join(attempt.shown_on(one.labels))
 
 
 def _without_gpu(one: TaskReport, attempt: AttemptHistory) -> str:

@@ -83,7 +83,7 @@ def _attempt(track: AttemptTrack, labels: Mapping[str, str]) -> dict[str, Any]:
         "attempt": attempt.number,
         "outcome": str(attempt.outcome or "running"),
         "purpose": str(attempt.purpose),
-        "device": ", ".join(labels.get(key, key) for key in attempt.devices),
+        "device": ", ".join(attempt.shown_on(labels)),
         "began": attempt.started or attempt.placed,
         "ended": attempt.ended,
         "seconds": attempt.seconds if attempt.ended is not None else None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scheduler.core.model import Decision, Machine, Placement
-from scheduler.core.placement.device_capacity import DeviceCapacity, is_called
+from scheduler.core.placement.device_capacity import DeviceCapacity, is_called, usable
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.scheduling_pass import SchedulingPass
 from scheduler.core.placement.waiting_task import WaitingTask
@@ -77,7 +77,7 @@ class BatchPass(SchedulingPass):
         """Return the first GPUs that a task may run on, as many as it requests, those that it prefers before others."""
         terms = task.terms
         rooms = [self.scratch.rooms.now(key) for key in self.scratch.gpus]
-        mine = [room for room in rooms if not terms.device or is_called(room.device, terms.device)]
+        mine = usable(rooms, terms)
         first = sorted(mine, key=lambda room: bool(terms.prefer) and not is_called(room.device, terms.prefer))
         return first[: task.gpus]
 

@@ -1,11 +1,14 @@
 """Several nodes: a task is on one of them, each has RAM and cores of its own, and a silent one starts nothing."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from scheduler.core.events import decode, encode
 from scheduler.core.model import HOST, DeviceBudget, Machine, Placement, host_of, on_node
+from scheduler.core.placement import fit
+from scheduler.core.placement.node_choice import NodeFault, fault_of_nodes
 from scheduler.core.placement.preemption import _without
 from scheduler.core.queue.fair_share import ticket_of
 from scheduler.units import GIB
@@ -25,6 +28,7 @@ from tests.support.builders import (
     started,
     tasks,
     tell,
+    terms,
 )
 
 TWO_OF_TWO = (*node("a", gpu(0), gpu(1), host()), *node("b", gpu(0), gpu(1), host()))
@@ -68,6 +72,64 @@ class TestOneNode:
     def test_ram_and_cores_of_one_node_do_not_limit_another(self) -> None:
         nodes = (*node("a", host("8GiB", cores=1)), *node("b", host("8GiB", cores=1)))
         assert where(*nodes, of=brain(tasks(3, "1GiB", gpus=0, cpus=1))) == {1: ("a", HOST), 2: ("b", HOST)}
+
+
+class TestNodeOfARow:
+    @pytest.mark.parametrize("said", [{"node": "b"}, {"device": "b:"}, {"node": "b,c"}])
+    def test_task_starts_on_its_node_only(self, said: dict[str, str]) -> None:
+        b = brain(tasks(3, "20GiB", gpus=1, **said))
+        assert where(*TWO_OF_TWO, of=b) == {1: ("b", "GPU-b-0", HOST), 2: ("b", "GPU-b-1", HOST)}
+        assert reasons(b, *TWO_OF_TWO)[3] in ("memory", "busy"), "the GPUs of the other node stay empty"
+
+    @pytest.mark.parametrize("said", [{"node": "a"}, {"device": "a:host"}, {"device": "a:"}])
+    def test_task_without_gpus_starts_on_the_host_of_its_node(self, said: dict[str, str]) -> None:
+        nodes = (*node("a", host(cores=2)), *node("b", host(cores=8)))
+        assert where(*nodes, of=brain(tasks(1, "1GiB", gpus=0, **said))) == {1: ("a", HOST)}
+
+    def test_task_starts_on_one_device_of_a_node(self) -> None:
+        assert where(*TWO_OF_TWO, of=brain(tasks(1, "20GiB", gpus=1, device="b:1"))) == {1: ("b", "GPU-b-1", HOST)}
+
+    def test_task_bypassed_too_often_keeps_devices_of_its_node_only(self) -> None:
+        waits, later = tasks(1, "20GiB", gpus=1, node="b"), tasks(1, "2GiB", gpus=1, priority=1, prefer="b:")
+        theirs = replace(lease_of({"GPU-b-0": 14 * GIB}, {"GPU-b-0": 14 * GIB}), node="b")
+        nodes = (*node("a", gpu(0), host()), *node("b", gpu(0, free="10GiB"), host()))
+        free = where(*nodes, of=brain(waits + later, bypass_limit=50), leases=(theirs,))
+        kept = where(*nodes, of=brain(waits + later, bypass_limit=0), leases=(theirs,))
+        assert (free, kept) == ({2: ("b", "GPU-b-0", HOST)}, {2: ("a", "GPU-a-0", HOST)})
+
+    def test_ticket_names_the_devices_of_its_node_only(self) -> None:
+        theirs = [replace(lease_of({f"GPU-{name}-0": 24 * GIB}), node=name) for name in "ab"]
+        nodes = (*node("a", gpu(0), host()), *node("b", gpu(0), host()))
+        decision = decide(brain(tasks(1, "20GiB", gpus=1, node="b")), *nodes, leases=tuple(theirs))
+        assert decision.wait is not None
+        assert decision.wait.devices == ("GPU-b-0",)
+
+    @pytest.mark.parametrize(
+        ("said", "column", "text"),
+        [
+            ({"node": "z"}, "Node", "names the node 'z'; this run has a, b"),
+            ({"node": "a,z", "gpus": 0}, "Node", "names the node 'z'; this run has a, b"),
+            ({"gpus": 3}, "GPUs", "needs 3 GPUs on one node; the most on one node is 2"),
+            ({"gpus": 2, "node": "b"}, "GPUs", "needs 2 GPUs on one node; the most on one node of b is 1"),
+        ],
+    )
+    def test_nodes_that_cannot_be_are_named(self, said: dict[str, Any], column: str, text: str) -> None:
+        devices = [one.device for one in (*node("a", gpu(0), gpu(1), host()), *node("b", gpu(0), host()))]
+        assert fault_of_nodes(terms(**said), devices) == NodeFault(column, text)
+
+    def test_node_of_a_run_on_one_machine_says_what_to_do(self) -> None:
+        found = fault_of_nodes(terms(node="a"), [gpu(0).device])
+        assert found == NodeFault("Node", "names the node 'a'; this run has this machine only: name nodes with --on")
+
+    def test_rows_that_fit_have_no_fault(self) -> None:
+        devices = [one.device for one in TWO_OF_TWO]
+        assert not any(fault_of_nodes(terms(node=said), devices) for said in ("", "a", "b,a"))
+
+    def test_row_larger_than_its_node_never_fits(self) -> None:
+        nodes = (*node("a", host("8GiB")), *node("b", host("64GiB")))
+        never = fit.never_fits(terms(host_memory=16 * GIB, gpus=0, node="a"), nodes)
+        assert never is not None
+        assert never.total == 8 * GIB
 
 
 class TestAccounting:

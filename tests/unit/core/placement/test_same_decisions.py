@@ -169,6 +169,8 @@ class Life:
             said["gpus"] = self.dice.choice([0, 1, 2, 3])
         if gpus and self.dice.random() < 0.2:
             said[self.dice.choice(["device", "prefer"])] = str(self.dice.choice(gpus).index)
+        if self.devices[0].node and self.dice.random() < 0.2:
+            said["node"] = ",".join(self.dice.sample(["n0", "n1"], self.dice.choice([1, 2])))
         if self.dice.random() < 0.3:
             said |= {"host_memory": self.dice.randrange(64 * MIB, 90 * GIB), "cpus": self.dice.choice([0.5, 2, 8])}
         return terms(exclusive=self.dice.random() < 0.1, **said)

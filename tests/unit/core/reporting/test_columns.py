@@ -27,7 +27,8 @@ ATTEMPT = ((101.0, placed(1, "2GiB")), (103.5, started(1)), (110.0, exited(1, co
 def test_a_row_has_times_memory_and_exit_code_of_a_task_that_ran() -> None:
     assert cells(*ATTEMPT) == {
         "id": 1, "key": "k1", "row": 4, "name": "a name", "state": "succeeded", "exit_code": 0, "reason": "",
-        "priority": 2, "batch": 3, "attempts": 1, "ooms": 0, "device": "host", "gpus": 0, "reserved_bytes": 2 * GIB,
+        "priority": 2, "batch": 3, "attempts": 1, "ooms": 0, "device": "host", "node": None, "gpus": 0,
+        "reserved_bytes": 2 * GIB,
         "peak_bytes": GIB, "host_reserved_bytes": 2 * GIB, "host_peak_bytes": GIB, "source": "declared",
         "submitted": 100.0, "started": 103.5, "ended": 110.0, "waited_s": 3.5, "ran_s": 6.5, "neighbours_max": 0,
         "stretched": None,
@@ -35,6 +36,18 @@ def test_a_row_has_times_memory_and_exit_code_of_a_task_that_ran() -> None:
         "done_by": None, "skipped_for": None, "mps": None, "thread_percentage": None, "fenced": None, "energy_wh": None,
         "epoch_energy_wh": None,
     }  # fmt: skip
+
+
+def test_a_row_names_the_node_of_its_task_and_the_host_there() -> None:
+    history = history_of([(replace(placed(1), node="n1"), 101.0), (started(1), 102.0)]).tasks.get(1)
+    job = Job(spec("train.py"), "a name", "k1")
+    found = row(1, 1, job, State.RUNNING, history, "", "", 100.0, {"host@n1": "n1 host", "host@n2": "n2 host"})
+    assert (found["node"], found["device"]) == ("n1", "n1 host")
+
+
+def test_tasks_on_the_hosts_of_two_nodes_are_no_neighbours() -> None:
+    events = [(replace(placed(task), node=f"n{task}"), 100.0) for task in (1, 2)]
+    assert [one.attempts[-1].neighbours for one in history_of(events).tasks.values()] == [0, 0]
 
 
 def test_the_row_of_a_waiting_task_has_the_same_columns() -> None:

@@ -30,6 +30,7 @@ GOOD: list[tuple[str, str, Any]] = [
     ("RetryOn", "timeout, FAILED", "failed,timeout"), ("RetryOn", "timeout", "timeout"), ("Resumable", "on", True),
     ("Retries", "2", 2), ("PreemptAfter", "90s", 90.0), ("Device", "host", "host"), ("Exclusive", "yes", True),
     ("Exclusive", "False", False),
+    ("Node", "n2", "n2"), ("Node", "n2, n1,n2", "n2,n1"),
     ("ThreadPercentage", "1", 1), ("ThreadPercentage", "100%", 100), ("ThreadPercentage", "Auto", SHARED_OUT),
 ]  # fmt: skip
 BAD: list[tuple[str, str, str]] = [
@@ -47,6 +48,8 @@ BAD: list[tuple[str, str, str]] = [
     ("StopSignal", "USR1@9", "is sent 9 s before the time limit, and there is none: give the task a Timeout"),
     ("RetryOn", "oom", "'oom' is not failed, timeout or failed,timeout"),
     ("Retries", "-1", "-1 is below 0"), ("Exclusive", "maybe", "'maybe' is neither yes nor no"),
+    ("Node", "n1,", "'n1,' is not a list of nodes: write it like n1 or n1,n2"),
+    ("Node", "n1 n2", "'n1 n2' is not a list of nodes"),
     ("ThreadPercentage", "0", "'0' is not a percentage of a GPU's threads: write 1 to 100, or auto"),
     ("ThreadPercentage", "101", "'101' is not a percentage of a GPU's threads: write 1 to 100, or auto"),
 ]  # fmt: skip
