@@ -85,6 +85,10 @@ class ClusterLeases:
         """Return the leases of other runs in the last reports."""
         return [lease for node in self._nodes.nodes.values() for lease in node.leases]
 
+    def seen(self) -> list[Lease]:
+        """Return the leases of other runs in the last reports."""
+        return self.others()
+
     def take(self, placement: Placement, guest: str = "") -> HeldLease:
         """Take one reservation. Raise LeaseError. Guests are those of one machine."""
         for _, lease in self._nodes.take([placement]):

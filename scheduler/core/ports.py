@@ -327,6 +327,9 @@ class LeaseRegistry(Protocol):
     def deciding(self) -> AbstractContextManager[LeaseTransaction]:
         """Hold the mutex of the whole machine; keep it short. Raise LeaseError, naming the holder, after 5 seconds."""
 
+    def seen(self) -> list[Lease]:
+        """Return the leases of other runs for a view, without the mutex; those of nodes as last reported."""
+
     def calls(self) -> Sequence[RoomCall]:
         """Return the requests of this user's other runs to make room; take no mutex."""
 

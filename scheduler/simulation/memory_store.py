@@ -49,6 +49,10 @@ class MemoryLeaseRegistry:
         """Return the leases of all other runs."""
         return self._machine.leases.beside(self._uid, self._run)
 
+    def seen(self) -> list[Lease]:
+        """Return the leases of all other runs."""
+        return self.others()
+
     def take(self, placement: Placement, guest: str = "") -> HeldLease:
         """Take the lease of a placement, which lasts until its attempt ends."""
         name = self._name(placement.task, placement.attempt)

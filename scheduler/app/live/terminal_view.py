@@ -160,7 +160,7 @@ def _status_maker(
         lambda task: session.store.job(task).name,
         labels,
     )
-    others = OtherLeases(session, ports)
+    others = OtherLeases(ports)
 
     def make_status(samples: ObservedState) -> LiveStatus:
         expected = {
@@ -175,12 +175,10 @@ def _status_maker(
 
 
 class OtherLeases:
-    """The leases of all other runs on this machine, read every few seconds."""
+    """The leases of all other runs on the machines of this one, read every few seconds."""
 
-    def __init__(self, session: RunSession, ports: Ports) -> None:
-        self._settings = session.settings
-        self._token = session.meta["token"]
-        self._uid = ports.leases.uid
+    def __init__(self, ports: Ports) -> None:
+        self._registry = ports.leases
         self._used_by = ports.watcher.used_by
         self._leases: Sequence[Lease] = ()
         self._next = 0.0
@@ -188,11 +186,7 @@ class OtherLeases:
     def look(self) -> Sequence[Lease]:
         """Return the leases of other runs with what they reserve and use, at most REST seconds old."""
         if time.monotonic() >= self._next:
-            from scheduler.store.machine.lease_directory import find_directory
-            from scheduler.store.machine.lease_records import living
-
-            leases = living(find_directory(self._settings.leases or None))
-            others = [lease for lease in leases if (lease.uid, lease.run) != (self._uid, self._token)]
+            others = self._registry.seen()
             self._leases = [replace(lease, used=self._used_by(lease.shim, lease.name)) for lease in others]
             self._next = time.monotonic() + REST
         return self._leases

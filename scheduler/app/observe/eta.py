@@ -18,7 +18,6 @@ from scheduler.runtime import clock
 from scheduler.runtime.paths import replace_file
 from scheduler.store.machine import published_forecasts
 from scheduler.store.machine.lease_directory import find_directory
-from scheduler.store.machine.lease_records import living
 from scheduler.values import replace
 
 if TYPE_CHECKING:
@@ -90,15 +89,15 @@ class EtaUpdater:
         }
         own = (self._ports.leases.uid, self._session.meta["token"])
         used_by = self._ports.watcher.used_by
-        directory = find_directory(self._session.settings.leases or None)
-        leases = living(directory)
-        others = [replace(one, used=used_by(one.shim, one.name)) for one in leases if (one.uid, one.run) != own]
+        others = [replace(one, used=used_by(one.shim, one.name)) for one in self._ports.leases.seen()]
+        settings = self._session.settings  # the forecasts in the directory are those of this machine's runs
+        beside = () if settings.on else published_forecasts.others(find_directory(settings.leases or None), *own)
         history = self._session.history
         overhead = (history.kept - history.spent) / history.ended if history.ended else 0.0
         since = max((attempt.placed for attempt in history.living.values()), default=self._began)
         return MachineSnapshot(
             self._session.devices.snapshot(), others, self._used, progress, overhead, own[0],
-            published_forecasts.others(directory, *own), since,
+            beside, since,
         )  # fmt: skip
 
     def _write(self, text: str) -> None:

@@ -157,14 +157,19 @@ def bounded(leases: Sequence[Lease], own: int, quotas: UserQuotas, devices: Sequ
 
     Users write their lease files themselves, and could write anything into them. The leases of the user `own` count
     unchanged. The measured use of a lease stays, so that this memory does not appear as unmanaged. If leases together
-    exceed a quota, earlier ones in the sequence count first; unreadable ones come last and get the rest.
+    exceed a quota, earlier ones in the sequence count first; unreadable ones come last and get the rest. Each node
+    counts by itself.
     """
-    sizes = {device.key: device for device in devices}
-    users: dict[int, _CountedUser] = {}
+    sizes: dict[str, dict[str, Device]] = {}
+    for device in devices:
+        sizes.setdefault(device.node, {})[device.key_there] = device
+    users: dict[tuple[int, str], _CountedUser] = {}
     found = [lease for lease in leases if lease.uid == own]
     for lease in sorted((lease for lease in leases if lease.uid != own), key=_has_no_sizes):
-        user = users.setdefault(lease.uid, _CountedUser(quotas.of(lease.uid), sizes))
-        found += user.count(lease)
+        key = (lease.uid, lease.node)
+        if key not in users:
+            users[key] = _CountedUser(quotas.of(lease.uid), sizes.get(lease.node, {}))
+        found += users[key].count(lease)
     return tuple(found)
 
 

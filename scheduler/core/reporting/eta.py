@@ -10,7 +10,7 @@ end and what their tasks wait for (`published_forecast`), so their tasks take th
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from itertools import count, islice
 from math import inf, sqrt
@@ -21,8 +21,8 @@ from scheduler.core.brain import Brain
 from scheduler.core.leases import Lease
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, LIVING, NO_TASK, Machine, Placement, Purpose, State, Terms
-from scheduler.core.placement import fit, slot_pass
-from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, capacities, is_called
+from scheduler.core.placement import fit, node_choice, slot_pass
+from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, capacities, is_called, usable
 from scheduler.core.placement.refusal import Reason
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, gpus_of
 from scheduler.core.profiling import estimator
@@ -32,7 +32,7 @@ from scheduler.core.reporting.durations import MOST_PROFILES, Duration, Duration
 from scheduler.core.reporting.forecast import IDLE, ExpectedTask, Forecast, TimeSpan
 from scheduler.core.reporting.other_runs import FairTurns, demands
 from scheduler.core.reporting.published_forecast import MOST_ENDS, PublishedForecast, WaitingDemand
-from scheduler.core.reporting.schedule import MachineSnapshot, PlannedAttempt, QueuedTask, WaitingGroup
+from scheduler.core.reporting.schedule import MachineSnapshot, PlannedAttempt, QueuedTask, WaitingGroup, planned
 from scheduler.values import replace
 
 MOST_TASKS = 200
@@ -69,7 +69,7 @@ class EtaEstimate:
         """A heap of the attempts by their ends, each with a unique number."""
         self._numbers = count()
         self._groups: dict[Asked, WaitingGroup] = {}
-        self._shapes: dict[tuple[ResourceRequest, str], int] = {}
+        self._shapes: dict[tuple[ResourceRequest, str, str], int] = {}
         self._typical: dict[str, int] = {}
         self._placed_ranks: list[int] = []
         """The positions in the queue of the tasks that were placed, sorted."""
@@ -83,6 +83,7 @@ class EtaEstimate:
         self._tries_left = most_tries * (2 if self._turns.others else 1)
         self._rooms = self._take_stock()
         self._gpus = [room for room in self._rooms.values() if room.device.is_gpu]
+        self._hosts = node_choice.hosts_of(self._rooms.values())
         self._queue = list(self._waiting()) if self._count_waiting() else []
 
     # ---- the machine ----
@@ -94,7 +95,7 @@ class EtaEstimate:
         ends = {(one.run, *key): end for one in snapshot.others for key, end in one.ends.items()}
         for lease in snapshot.leases:
             end = ends.get((lease.run, lease.task, lease.attempt), 0.0) or self._end_of(lease)
-            attempt = PlannedAttempt(None, end, lease.reserved, lease.load, lease.used, uid=lease.uid, run=lease.run)
+            attempt = planned(lease, None, end, lease.used, uid=lease.uid, run=lease.run)
             self._turns.hold(attempt, lease.since)
             if end < inf:
                 self._run(attempt)
@@ -115,9 +116,9 @@ class EtaEstimate:
         terms, used = self._brain.terms[task.terms], self._snapshot.used.get((task.id, task.attempts), {})
         seconds, deviation = self._remaining(task, terms)
         expected = replace(placement, reservation=self._expected_reservation(placement))
-        attempt = PlannedAttempt(
-            None, self._now + seconds, expected.reservation, expected.load, used, deviation, _weight(terms),
-            self._snapshot.uid,
+        attempt = planned(
+            expected, None, self._now + seconds, used,
+            deviation=deviation, weight=_weight(terms), uid=self._snapshot.uid,
         )  # fmt: skip
         self._attempts[task.id] = attempt
         if self._is_known(task, terms):
@@ -210,7 +211,7 @@ class EtaEstimate:
         seconds = min(seconds, inf if terms.timeout is None else terms.timeout) + self._snapshot.overhead
         least = min((ask.bytes or 0 for ask in need.gpus), default=0)
         load = fit.load_asked(need.busy, self._rules) if need.gpus else 0.0
-        shape = self._shapes.setdefault((need, terms.device), len(self._shapes))
+        shape = self._shapes.setdefault((need, terms.device, terms.node), len(self._shapes))
         return WaitingGroup(need, seconds, deviation, terms, least, load, shape, known is not None)
 
     # ---- all the work that is left ----
@@ -365,19 +366,20 @@ class EtaEstimate:
             return False
         self._tries_left -= 1
         here = [room for room in self._gpus if not run.devices or room.device.key in run.devices]
-        if len(here) < len(need.gpus) or (not need.gpus and HOST not in self._rooms):
+        if len(here) < len(need.gpus) or (not need.gpus and not self._hosts.get("")):
             return False  # it waits for what this run knows nothing of
-        gpus = sorted(_called(here, demand.device), key=lambda room: (-room.load, -room.bytes))
-        tried = fit.fit(NO_TASK, 1, need, gpus if need.gpus else (), self._rooms.get(HOST), self._rules)
+        called = (room for room in here if not demand.device or is_called(room.device, demand.device))
+        gpus = sorted(called, key=lambda room: (-room.load, -room.bytes))
+        hosts = self._hosts if need.gpus else {"": self._hosts[""]}
+        tried = node_choice.fitted(NO_TASK, need, gpus if need.gpus else (), hosts, self._rules)
         if not isinstance(tried, Placement):
             return False
         fit.take(self._rooms, tried)
-        for key in tried.reservation:
+        for key in tried.by_device:
             self._rooms[key].ours -= 1
         seconds = self._typical_seconds() if demand.seconds is None else demand.seconds
         end = self._at + max(seconds, 0.01)
-        attempt = PlannedAttempt(self._at, end, tried.reservation, tried.load, {}, uid=run.uid, run=run.run)
-        self._add(attempt, self._at)
+        self._add(planned(tried, self._at, end, uid=run.uid, run=run.run), self._at)
         return True
 
     def _typical_seconds(self) -> float:
@@ -395,13 +397,12 @@ class EtaEstimate:
         since_now = len(self._placed_ranks) - bisect_right(self._placed_ranks, queued.rank)
         if since_now + queued.bypassed < self._rules.bypass_limit:
             return
-        need, host = queued.group.need, self._rooms.get(HOST)
-        devices, never = fit.never_now(queued.task, need, self._gpus_for(queued.group.terms), host, self._rules)
+        need, terms = queued.group.need, queued.group.terms
+        hosts, gpus = node_choice.hosts_for(terms, len(need.gpus), self._hosts), self._gpus_for(terms)
+        devices, never = node_choice.never_now(queued.task, need, gpus, hosts, self._rules)
         if never is None:
-            for room in devices:
+            for room in (*devices, *(() if need.gpus else filter(None, hosts.values()))):
                 room.closed = True
-            if host is not None and not need.gpus:
-                host.closed = True
 
     def _most_free(self) -> tuple[float, float]:
         """Return the most bytes and the most load left on any GPU; an empty GPU accepts whatever fits."""
@@ -413,7 +414,7 @@ class EtaEstimate:
     def _gpus_for(self, terms: Terms) -> list[DeviceCapacity]:
         """Return the GPUs on which a task may run, in the order of a real decision."""
         return sorted(
-            _called(self._gpus, terms.device),
+            usable(self._gpus, terms),
             key=lambda room: (
                 not (terms.prefer and is_called(room.device, terms.prefer)),
                 room.unmanaged_bytes > 0,
@@ -426,11 +427,12 @@ class EtaEstimate:
         self._tries_left -= 1
         rooms, rules, need = self._rooms, self._rules, group.need
         if self._has_slots:
-            free = _called(slot_pass.in_turn(rooms.values(), ()), group.terms.device)
+            free = usable(slot_pass.in_turn(rooms.values(), ()), group.terms)
             tried = slot_pass.fit_slot(task, 1, lambda gpus: self._brain.need(task, gpus), free, rooms, rules)
         else:
             gpus = self._gpus_for(group.terms) if need.gpus else ()
-            tried = fit.fit(task, 1, need, gpus, rooms.get(HOST), rules)
+            hosts = node_choice.hosts_for(group.terms, len(need.gpus), self._hosts)
+            tried = node_choice.fitted(task, need, gpus, hosts, rules)
         return tried if isinstance(tried, Placement) else None
 
     def _take(self, queued: QueuedTask, placement: Placement) -> None:
@@ -438,9 +440,7 @@ class EtaEstimate:
         insort(self._placed_ranks, queued.rank)
         group = queued.group
         end, weight = self._at + group.seconds, _weight(group.terms)
-        attempt = PlannedAttempt(
-            self._at, end, placement.reservation, placement.load, {}, group.deviation, weight, self._snapshot.uid
-        )
+        attempt = planned(placement, self._at, end, deviation=group.deviation, weight=weight, uid=self._snapshot.uid)
         self._attempts[queued.task] = attempt
         self._add(attempt, self._at)
 
@@ -486,10 +486,6 @@ def _weight(terms: Terms) -> int:
 
 def _at_least(ask: MemoryRequest, bytes_: int) -> MemoryRequest:
     return ask if ask.bytes is not None else replace(ask, bytes=max(ask.least, ask.bare, bytes_))
-
-
-def _called(rooms: Sequence[DeviceCapacity], word: str) -> list[DeviceCapacity]:
-    return [room for room in rooms if not word or is_called(room.device, word)]
 
 
 def forecast(

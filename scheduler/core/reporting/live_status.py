@@ -9,11 +9,11 @@ from typing import Any
 from scheduler.core.brain import Brain
 from scheduler.core.leases import Lease
 from scheduler.core.lifecycle import TaskState
-from scheduler.core.model import LIVING, UNFINISHED, DeviceBudget, Purpose, State
+from scheduler.core.model import HOST, LIVING, UNFINISHED, DeviceBudget, Purpose, State
 from scheduler.core.ports import Key
 from scheduler.core.queue.task_table import TaskTable
 from scheduler.core.reporting.forecast import Forecast, TimeSpan
-from scheduler.core.reporting.run_history import RunSummary
+from scheduler.core.reporting.run_history import RunSummary, labels_on
 from scheduler.values import dataclass, field
 
 MOST_BATCHES = 3
@@ -251,7 +251,7 @@ class StatusBuilder:
             task.id,
             task.attempts,
             self._names[task.id],
-            tuple(self._labels.get(device, device) for device in placement.shown),
+            tuple(labels_on(placement.shown, placement.node, self._labels)),
             placement.purpose is Purpose.PROBE,
             task.asked or "",
             seconds,
@@ -275,37 +275,38 @@ class StatusBuilder:
 def bar(budget: DeviceBudget, living: Sequence[TaskState], seen: ObservedState, buffer: int) -> MemoryBar:
     """Return the memory bar of one device; if the run has a budget there, the bar shows only that."""
     device = budget.device
-    key, total = device.key, device.total if budget.cap is None else budget.cap
-    placed = [task for task in living if task.placement is not None and key in task.placement.reservation]
+    there, total = device.key_there, device.total if budget.cap is None else budget.cap
+    placed = [task for task in living if task.placement is not None and device.key in task.placement.by_device]
     ours = yet = 0
     alive = {(task.id, task.attempts) for task in living}
-    ended = sum(by_device.get(key, 0) for attempt, by_device in seen.used.items() if attempt not in alive)
+    ended = sum(by_device.get(device.key, 0) for attempt, by_device in seen.used.items() if attempt not in alive)
     for task in placed:
         assert task.placement is not None
-        used = seen.used.get((task.id, task.attempts), {}).get(key, 0)
+        used = seen.used.get((task.id, task.attempts), {}).get(there, 0)
         ours += used
-        yet += max(0, task.placement.reservation[key] - used)
+        yet += max(0, task.placement.reservation[there] - used)
     theirs = 0
-    for lease in seen.leases:
-        theirs += lease.used.get(key, 0)
-        yet += max(0, lease.reserved.get(key, 0) - lease.used.get(key, 0))
+    leases = [lease for lease in seen.leases if lease.node == device.node]
+    for lease in leases:
+        theirs += lease.used.get(there, 0)
+        yet += max(0, lease.reserved.get(there, 0) - lease.used.get(there, 0))
     taken = ours + theirs if budget.cap is not None else max(ours + theirs, device.total - budget.free - ended)
     ours = min(ours, total)
     others = max(0, min(taken, total) - ours)
     reserved = max(0, min(yet, total - ours - others))
     left = total - ours - others - reserved
-    here = [t for t in placed if t.placement is not None and key in t.placement.devices]
+    here = [t for t in placed if t.placement is not None and there in t.placement.devices]
     return MemoryBar(
         device.label, total, ours, others, reserved, max(0, min(buffer, left)), len(here),
-        budget.busy if device.is_gpu else _cores(placed, seen, key), device.load_capacity, budget.celsius,
+        budget.busy if device.is_gpu else _cores(placed, leases), device.load_capacity, budget.celsius,
         budget.closed, budget.watts,
     )  # fmt: skip
 
 
-def _cores(placed: Sequence[TaskState], seen: ObservedState, key: str) -> float:
+def _cores(placed: Sequence[TaskState], leases: Sequence[Lease]) -> float:
     """Return the reserved cores of the host."""
     mine = sum(task.placement.cores for task in placed if task.placement is not None)
-    return mine + sum(lease.load.get(key, 0.0) for lease in seen.leases)
+    return mine + sum(lease.load.get(HOST, 0.0) for lease in leases)
 
 
 def _left(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from scheduler.core.model import HOST
+from scheduler.core.model import is_host_key
 from scheduler.core.queue.task_group import Asked
 from scheduler.core.reporting.published_forecast import MOST_DEMANDS, PublishedForecast, WaitingDemand
 from scheduler.core.reporting.schedule import PlannedAttempt, WaitingGroup
@@ -73,7 +73,7 @@ class FairTurns:
         self.living[attempt.run] -= 1
 
     def _bytes(self, reserved: Mapping[str, int]) -> int:
-        return sum(bytes_ for key, bytes_ in reserved.items() if (key != HOST) == self._has_gpus)
+        return sum(bytes_ for key, bytes_ in reserved.items() if is_host_key(key) != self._has_gpus)
 
     def start(self, own: Iterator[None], place: Place, at: float) -> None:
         """Start tasks of all runs in turn, until nothing more fits.

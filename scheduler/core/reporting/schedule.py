@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from scheduler.core.leases import Lease
-from scheduler.core.model import DeviceBudget, Terms
+from scheduler.core.model import DeviceBudget, Placement, Terms, on_node
 from scheduler.core.placement.request import ResourceRequest
 from scheduler.core.ports import Key
 from scheduler.core.reporting.published_forecast import PublishedForecast
 from scheduler.values import dataclass, field
+
+Amount = TypeVar("Amount", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +85,23 @@ class PlannedAttempt:
     """The user that it belongs to."""
     run: str = ""
     """The other run that it belongs to; empty: this run."""
+
+
+def planned(
+    what: Placement | Lease,
+    start: float | None,
+    end: float,
+    used: Mapping[str, int] = MappingProxyType({}),
+    **more: Any,
+) -> PlannedAttempt:
+    """Return the attempt of a placement or a lease, with what it holds by the keys of the run's devices."""
+    reserved = what.reservation if isinstance(what, Placement) else what.reserved
+    load: Mapping[str, float] = what.load
+    if what.node:
+        reserved, used = _there(reserved, what.node), _there(used, what.node)
+        load = _there(load, what.node)
+    return PlannedAttempt(start, end, reserved, load, used, **more)
+
+
+def _there(by_device: Mapping[str, Amount], node: str) -> Mapping[str, Amount]:
+    return {on_node(key, node): amount for key, amount in by_device.items()}

@@ -24,7 +24,16 @@ from scheduler.runtime.shim import BLOCK, unpack_block
 from scheduler.runtime.users import user_name_soon
 from scheduler.store.machine import device_reservations
 from scheduler.store.machine.lease_directory import open_trusted, owned_by
-from scheduler.store.machine.lease_records import BY_SHIM, LASTING, LEASES, guest_fields, namespace, stem, to_block
+from scheduler.store.machine.lease_records import (
+    BY_SHIM,
+    LASTING,
+    LEASES,
+    guest_fields,
+    living,
+    namespace,
+    stem,
+    to_block,
+)
 from scheduler.store.machine.locked_files import holder
 from scheduler.store.machine.mutex import Mutex
 from scheduler.store.machine.ports import free_port
@@ -101,6 +110,10 @@ class FileLeaseRegistry:
             if one.fd >= 0:
                 os.close(one.fd)
         os.close(self._fd)
+
+    def seen(self) -> list[Lease]:
+        """Return the living leases of other runs, without the mutex."""
+        return [lease for lease in living(self.directory) if (lease.uid, lease.run) != (self.uid, self.run)]
 
     def publish(self, forecast: PublishedForecast | None) -> None:
         """Tell other schedulers when this run's attempts end and what its tasks wait for; None: it has nothing to do.

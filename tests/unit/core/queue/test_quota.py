@@ -16,7 +16,7 @@ from scheduler.core.placement.refusal import Reason
 from scheduler.core.queue.quota import bounded, capped
 from scheduler.core.site_policy import NO_CAPS, Caps, UserQuotas
 from scheduler.units import GIB
-from tests.support.builders import brain, checked, gpu, host, lease_of, machine, slots, tasks, tell
+from tests.support.builders import brain, checked, gpu, host, lease_of, machine, node, slots, tasks, tell
 from tests.support.faults import fault
 
 ME, BEN = 1000, 2000
@@ -236,6 +236,17 @@ class TestLeasesOfOtherUsers:
     def test_leases_of_this_user_count_as_they_are(self) -> None:
         lease = forged(uid=ME)
         assert bounded([lease], ME, UserQuotas(caps(memory=GIB)), []) == (lease,)
+
+    def test_leases_on_two_nodes_count_by_themselves(self) -> None:
+        devices = [one.device for name in ("a", "b") for one in node(name, gpu(0), host(cores=8))]
+        theirs = [
+            replace(lease_of({f"GPU-{name}-0": 2 * GIB, HOST: GIB}, load={HOST: 4.0}, uid=BEN), node=name)
+            for name in ("a", "b")
+        ]
+        found = bounded(theirs, ME, UserQuotas(users={BEN: caps(memory=2 * GIB, tasks=1)}), devices)
+        assert [(dict(one.reserved), dict(one.load)) for one in found] == [
+            ({f"GPU-{name}-0": 2 * GIB, HOST: GIB}, {HOST: 4.0}) for name in ("a", "b")
+        ]
 
     def test_memory_in_use_beyond_a_quota_stays_known(self) -> None:
         used = {"GPU-0": 3 * GIB}

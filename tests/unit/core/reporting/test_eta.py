@@ -61,6 +61,38 @@ class TestEnd:
         assert found.end is not None
         assert found.end.likely - now == pytest.approx(run.machine.now - now, rel=0.35)
 
+    def test_hosts_of_all_nodes_take_part(self) -> None:
+        nodes = (*b.node("a", b.host(cores=2)), *b.node("b", b.host(cores=2)))
+        run = learning(b.jobs(40, seconds=60.0), *nodes)
+        now, found = estimated(run, 8)
+        run.run()
+        assert found.end is not None
+        assert found.end.likely - now == pytest.approx(run.machine.now - now, rel=0.1)
+
+    def test_gpus_of_all_nodes_take_part(self) -> None:
+        nodes = (*b.node("a", b.gpu(0), b.host()), *b.node("b", b.gpu(0), b.host()))
+        run = learning(b.jobs(12, seconds=600.0, peak="10GiB", gpus=1, utilisation=0.4), *nodes)
+        now, found = estimated(run, 4)
+        run.run()
+        assert found.end is not None
+        assert found.end.likely - now == pytest.approx(run.machine.now - now, rel=0.35)
+        assert {key for one in found.tasks.values() for key in one.devices} == {
+            "GPU-a-0", "GPU-b-0", "host@a", "host@b",
+        }  # fmt: skip
+
+    def test_leases_of_others_take_the_ram_of_their_node_only(self) -> None:
+        nodes = (*b.node("a", b.host("11GiB", cores=2)), *b.node("b", b.host("11GiB", cores=2)))
+        run = learning(b.jobs(24, seconds=60.0, peak="4GiB", memory="4GiB"), *nodes)
+        alone = under_way(run, 2)
+        theirs = replace(lease(since=run.machine.now, expected=600.0), used={}, node="b")
+        ends = [
+            found.end.likely - run.machine.now
+            for leases in ((), (theirs,))
+            if (found := forecast(run.brain, replace(alone, leases=leases), run.machine.now)).end is not None
+        ]
+        assert len(ends) == 2
+        assert ends[1] > 1.3 * ends[0]
+
     def test_end_is_unknown_before_any_task_has_ended(self) -> None:
         run = learning(b.jobs(20, seconds=60.0))
         assert estimated(run, 0)[1] == Forecast(run.machine.now, None, UNKNOWN)
