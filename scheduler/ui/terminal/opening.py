@@ -24,6 +24,8 @@ from scheduler.ui.text import short
 from scheduler.units import count, duration, size
 from scheduler.units import ranges as number_ranges
 
+MOST_NODES = 8
+"""The largest number of nodes that get a line each."""
 MOST_WAITS = 5
 """The largest number of waiting tasks that a plan explains."""
 _PLANNED_TASK = lazy_pattern(r"\btask (\d+)\b(?: of this run)?(?! of )")
@@ -76,9 +78,11 @@ def _list_summary(file: str, brain: Brain, num: int) -> str:
 def _device_lines(
     budgets: Sequence[DeviceBudget], limits: Mapping[str, str], settings: Settings, brain: Brain
 ) -> list[str]:
-    """Return one line for the GPUs and one for the host; `limits` names what limits the GPUs, the memory and the
-    cores.
+    """Return one line for the GPUs and one for the host, or one for each node; `limits` names what limits the GPUs,
+    the memory and the cores.
     """
+    if any(budget.device.node for budget in budgets):
+        return _node_lines(budgets, brain)
     gpus = [budget for budget in budgets if budget.device.is_gpu]
     if any(budget.device.is_slot for budget in budgets):
         return [_slot_line(budgets, gpus)]
@@ -89,6 +93,45 @@ def _device_lines(
         numbers = _numbers(gpus)
         found.insert(0, f"GPUs    {numbers} ({_sizes(gpus)}{allowed})   {used}".rstrip())
     return found
+
+
+def _node_lines(budgets: Sequence[DeviceBudget], brain: Brain) -> list[str]:
+    """Return a line for each node; of many nodes one line for all, and one for those that are away."""
+    nodes: dict[str, list[DeviceBudget]] = {}
+    for budget in budgets:
+        nodes.setdefault(budget.device.node, []).append(budget)
+    if len(nodes) <= MOST_NODES:
+        wide = max(7, *map(len, nodes))
+        return [f"{name:<{wide}} {_node(here, brain)}" for name, here in nodes.items()]
+    away = [name for name, here in nodes.items() if here[0].away]
+    found = [f"nodes   {len(nodes):,} ({_first(list(nodes))}): {_had(budgets, '')}"]
+    return [*found, *([f"away    {len(away):,} of them ({_first(away)}): nothing starts there"] if away else [])]
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join([*names[:3], *(["…"] if len(names) > 3 else [])])
+
+
+def _node(budgets: Sequence[DeviceBudget], brain: Brain) -> str:
+    """Return what one node has, and what its processes outside of all schedulers use."""
+    gpus = [budget for budget in budgets if budget.device.is_gpu]
+    if budgets[0].away:
+        return f"{_had(budgets, _numbers(gpus))}; nothing starts there: {budgets[0].away}"
+    used = "   ".join(filter(None, (_unmanaged(budget, brain) for budget in gpus)))
+    return f"{_had(budgets, _numbers(gpus))}   {used}".rstrip()
+
+
+def _had(budgets: Sequence[DeviceBudget], numbers: str) -> str:
+    """Return GPUs, RAM and cores of some devices in words; `numbers` are those of the GPUs."""
+    gpus = [budget for budget in budgets if budget.device.is_gpu]
+    hosts = [budget for budget in budgets if budget.device.is_host]
+    which = f"GPUs {numbers}" if numbers else count(len(gpus), "GPU")
+    words = [f"{which} ({_sizes(gpus)})" if gpus else "no GPU"]
+    if hosts:
+        words.append(f"{size(sum(host.device.total for host in hosts))} RAM")
+        cores = sum(host.device.load_capacity for host in hosts)
+        words.append(f"{cores:g} core{'' if cores == 1 else 's'}")
+    return ", ".join(words)
 
 
 def _numbers(gpus: Sequence[DeviceBudget]) -> str:

@@ -370,3 +370,27 @@ def test_a_running_task_on_a_node_is_cancelled_and_a_waiting_one_held_from_the_h
         assert not [line for line in lab.told("begin") if line.startswith("1 ")]
         run.send_signal(signal.SIGTERM)
     assert [row["state"] for row in lab.tasks()] == ["cancelled", "held", "interrupted"]
+
+
+def test_a_row_says_on_which_node_and_device_its_task_runs(labs: Callable[..., Lab]) -> None:
+    lab = labs("n1", "n2")
+    rows = [["n2", "", ""], ["n2", "", "0"], ["", "n1:1", ""], ["", "n2:", "0"], ["n1,n2", "n1:0", ""]]
+    lab.write("jobs.csv", "Command,Node,Device,GPUs", *(["sleep 0.5", *row] for row in rows))
+    said = lab.call("run", "jobs.csv", *lab.on, "--plain", code=0).stdout
+    assert re.search(r"^n1 +GPUs 0-1 \(2 x 24\.0GiB\), [\d.]+GiB RAM, \d+ cores\nn2 +GPUs 0-1 \(", said, re.MULTILINE)
+    found = lab.tasks()
+    assert [row["node"] for row in found] == ["n2", "n2", "n1", "n2", "n1"]
+    assert [row["device"] for row in found[1:]] == ["n2 host", "n1 GPU 1", "n2 host", "n1 GPU 0"]
+    csv = lab.call("results", "--csv", code=0).stdout.splitlines()
+    assert csv[1].split(",")[csv[0].split(",").index("node")] == "n2"
+    for row, column, why in (
+        (["n9", "", ""], "Node", "names the node 'n9'; this run has n1, n2"),
+        (["", "n1:7", ""], "Device", "there is no device 'n1:7' in this run"),
+        (["n2", "n1:1", ""], "Device", "the device 'n1:1' is not on n2"),
+        (["n2", "", "3"], "GPUs", "needs 3 GPUs on one node; the most on one node of n2 is 2"),
+    ):
+        lab.write("bad.csv", "Command,Node,Device,GPUs", ["true", "", "", ""], ["true", *row])
+        said = lab.call("run", "bad.csv", *lab.on, "--plain", code=2).stderr
+        assert f"bad.csv, row 3, column {column}: {why}" in said
+    said = lab.call("run", "jobs.csv", "--plain", code=2).stderr
+    assert "jobs.csv, row 2, column Node: names the node 'n2'; this run has this machine only" in said

@@ -7,9 +7,10 @@ from dataclasses import replace
 from scheduler.core.brain import Brain
 from scheduler.core.model import Job
 from scheduler.core.profiling.task_class import TaskClass
-from scheduler.ui.terminal.opening import _memory, plan_lines
+from scheduler.runtime.settings import Settings
+from scheduler.ui.terminal.opening import _device_lines, _memory, plan_lines
 from scheduler.units import GIB
-from tests.support.builders import brain, decide, exited, gpu, host, place, spec, started, tasks, tell
+from tests.support.builders import brain, decide, exited, gpu, host, node, place, spec, started, tasks, tell
 
 GPUS = (gpu(), gpu(1), host())
 
@@ -49,3 +50,21 @@ def test_dry_run_says_how_memory_is_known_and_that_a_reservation_is_provisional(
     said = plan_lines("jobs.csv", b, decide(b, gpu(), host()), jobs, (gpu(), host()))
     assert said[1].startswith("memory           2 unknown: measured as they start, one on each GPU until it uses")
     assert said[2].endswith("reserved 23.5GiB (unknown, until its use has settled)")
+
+
+def test_each_node_has_a_line_with_its_name_its_gpus_its_ram_and_its_cores() -> None:
+    away = [replace(one, away="it has not answered for 4 s") for one in node("gpu-box-3", gpu(0), host())]
+    budgets = [*node("n1", gpu(0), gpu(1), host(cores=2)), *node("n2", host(cores=1)), *away]
+    assert _device_lines(budgets, {}, Settings(), brain()) == [
+        "n1        GPUs 0-1 (2 x 24.0GiB), 24.0GiB RAM, 2 cores",
+        "n2        no GPU, 24.0GiB RAM, 1 core",
+        "gpu-box-3 GPUs 0 (1 x 24.0GiB), 24.0GiB RAM, 4 cores; nothing starts there: it has not answered for 4 s",
+    ]
+
+
+def test_many_nodes_have_one_line_together() -> None:
+    budgets = [one for number in range(12) for one in node(f"n{number}", gpu(0), gpu(1), host(cores=8))]
+    said = _device_lines(budgets, {}, Settings(), brain())
+    assert said == ["nodes   12 (n0, n1, n2, …): 24 GPUs (24 x 24.0GiB), 288.0GiB RAM, 96 cores"]
+    budgets[3:6] = [replace(one, away="silent") for one in budgets[3:6]]
+    assert _device_lines(budgets, {}, Settings(), brain())[1:] == ["away    1 of them (n1): nothing starts there"]
