@@ -20,6 +20,7 @@ def main(argv: list[str]) -> int:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="print JSON")
     how.add_argument("--prometheus", action="store_true", help="print metrics in Prometheus' text format")
+    parser.add_argument("--nodes", action="store_true", help="also the nodes of your runs on several machines")
     parser.add_argument(
         "--gpu-info",
         nargs="?",
@@ -32,6 +33,8 @@ def main(argv: list[str]) -> int:
     settings = settings_from(args)
     with closing(MachineMonitor(settings)) as monitor:
         facts = monitor.facts()
+        if args.nodes:
+            facts["nodes"] = monitor.nodes()
     if args.gpu_info:
         from scheduler.compat import schedule_gpus
         from scheduler.compat.schedule import export

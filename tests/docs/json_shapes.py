@@ -76,6 +76,7 @@ _SIMULATED = {
     "unknown_ooms": "integer", "bypassed_max": "integer", "stretched": "integer", "memory_use": "number",
     "load_use": "number", "*": "any",
 }  # fmt: skip
+_MEMORY = {"total": "integer", "free": "integer", "reserved": "integer"}
 _MACHINE = {
     "format": "integer",
     "hostname": "text",
@@ -102,6 +103,12 @@ _MACHINE = {
     "gpus_trouble": "text",
     "disabled": {"*": "text"},
     "runs": [(_RUN_OF_MANY, _TROUBLED)],
+    "nodes?": [
+        {
+            "run": "integer", "node": "text", "away": "text", "gpus": "integer", "gpu_memory": _MEMORY, "ram": _MEMORY,
+            "cores": "number", "tasks": ["integer"],
+        }
+    ],
     "*": "any",
 }  # fmt: skip
 _TOP = {

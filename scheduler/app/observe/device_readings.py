@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from scheduler.core.leases import Lease
@@ -20,35 +20,45 @@ from scheduler.values import replace
 
 if TYPE_CHECKING:
     from scheduler.app.run.session import RunSession
-    from scheduler.core.ports import Sample
+    from scheduler.core.ports import Key, Sample
 
 EVERY, CALM = 1.0, 5.0
 """Seconds between two writes while a task runs, and while none does."""
 RECENT = 2.5
 """Seconds for which written readings count; older ones are replaced by an own look at the devices."""
-LARGEST = 4 << 20
+LARGEST = 16 << 20
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+NODES = "nodes"
+"""The choice of devices of a run on nodes: no view of this machine counts them."""
 ALL = "auto"
 """The choice of devices with which a run sees all that a view sees."""
 
 
 class ReadingsWriter:
-    """The observer of a run with GPUs that writes what its samplers measured. A full disk only makes views slower."""
+    """The observer of a run with GPUs, or on nodes, that writes what its samplers measured.
+
+    A full disk only makes views slower.
+    """
 
     def __init__(self, session: RunSession) -> None:
         self._session = session
         self._due = 0.0
         chosen = json.loads(session.meta.get("choices", "{}")).get("devices", ALL)
-        self._sees = [chosen, os.environ.get(VISIBLE)]
+        self._on_nodes = "nodes" in session.meta
+        self._sees = [NODES if self._on_nodes else chosen, os.environ.get(VISIBLE)]
+        self._used: dict[Key, Mapping[str, int]] = {}
+        """The use of attempts on nodes, whose processes no view of this machine finds."""
 
     def see(self, sample: Sample) -> None:
-        """Ignore what a task uses."""
+        """Note what an attempt on a node uses."""
+        if self._on_nodes and not sample.ended:
+            self._used[sample.task, sample.attempt] = sample.used
 
     def draw(self) -> float:
         """Write the readings if that is due; return the seconds until it is due again."""
         now = since_boot()
         if now >= self._due:
-            self._due = now + (EVERY if self._session.brain.task_table.living else CALM)
+            self._due = now + (EVERY if self._session.brain.task_table.living or self._on_nodes else CALM)
             with contextlib.suppress(OSError):
                 self._write(now)
         return self._due - now
@@ -56,9 +66,12 @@ class ReadingsWriter:
     def _write(self, now: float) -> None:
         devices = self._session.devices
         gpus = devices.gpus
-        if gpus is None:
+        if gpus is None and not self._on_nodes:
             return
-        readings = DeviceReadings(now, devices.snapshot(), gpus.used_by_shims())
+        used = {} if gpus is None else gpus.used_by_shims()
+        living = {(task.id, task.attempts) for task in self._session.brain.living()} if self._used else set()
+        self._used = {key: by_device for key, by_device in self._used.items() if key in living}
+        readings = DeviceReadings(now, devices.snapshot(), used, self._used)
         said = {**readings.to_dict(), "sees": self._sees}
         replace_file(self._session.places.readings, json.dumps(said).encode(), durable=False)
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from scheduler.app.control import device_reservations
-from scheduler.app.observe.device_readings import of_leases, readings_of_all
+from scheduler.app.observe.device_readings import of_leases, readings_of, readings_of_all
 from scheduler.app.observe.lease_holders import holders
 from scheduler.app.observe.run_facts import facts_of_runs, places
 from scheduler.core.leases import Lease, trees, unnamed_shims
-from scheduler.core.model import DeviceBudget, Waiter
+from scheduler.core.model import DeviceBudget, Placement, Waiter
 from scheduler.devices.host.host_memory import available
 from scheduler.errors import SchedulerError
 from scheduler.runtime.settings import Settings
@@ -90,6 +91,23 @@ class MachineMonitor:
             self._next = time.monotonic() + REST
         return self._facts
 
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return the nodes of the user's living runs on several machines, as their schedulers were told them last."""
+        from scheduler.app.observe.run_reader import RunReader
+
+        catalog, found = RunCatalog(places(self._settings)), list[dict[str, Any]]()
+        for number in (run["number"] for run in self.facts()["runs"] if run.get("alive")):
+            info = catalog.info(number)
+            readings = readings_of(info) if "nodes" in info.meta else None
+            if readings is None:
+                continue
+            with contextlib.closing(RunReader(info)) as reader:
+                placements = [task.placement for task in reader.brain.living() if task.placement is not None]
+            for name in dict.fromkeys(budget.device.node for budget in readings.budgets):
+                here = [budget for budget in readings.budgets if budget.device.node == name]
+                found.append({"run": number, "node": name, **_node(here, [p for p in placements if p.node == name])})
+        return found
+
     def runs(self) -> list[dict[str, Any]]:
         """Return the facts of the user's latest runs."""
         return [*islice(facts_of_runs(RunCatalog(places(self._settings)), self._readers), MOST_RUNS)]
@@ -131,6 +149,31 @@ class MachineMonitor:
         if self._devices is not None:
             self._devices.close()
         self._devices = None
+
+
+def _node(budgets: Sequence[DeviceBudget], placements: Sequence[Placement]) -> dict[str, Any]:
+    """Return one node of a run: its devices, what the run reserves there, and the tasks there."""
+    gpus = [budget for budget in budgets if budget.device.is_gpu]
+    hosts = [budget for budget in budgets if budget.device.is_host]
+    reserved: Counter[str] = Counter()
+    for placement in placements:
+        reserved.update(placement.by_device)
+    return {
+        "away": budgets[0].away,
+        "gpus": len(gpus),
+        "gpu_memory": _memory(gpus, reserved),
+        "ram": _memory(hosts, reserved),
+        "cores": sum(host.device.load_capacity for host in hosts),
+        "tasks": sorted(placement.task for placement in placements),
+    }
+
+
+def _memory(budgets: Sequence[DeviceBudget], reserved: Mapping[str, int]) -> dict[str, int]:
+    return {
+        "total": sum(budget.device.total for budget in budgets),
+        "free": sum(budget.free for budget in budgets),
+        "reserved": sum(reserved.get(budget.device.key, 0) for budget in budgets),
+    }
 
 
 def _lease(lease: Lease, user: str, pid: int, labels: Mapping[str, str]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from scheduler.app.observe.run_reader import RunReader
 from scheduler.core.leases import Lease
 from scheduler.core.model import DeviceBudget
 from scheduler.core.ports import Key
+from scheduler.core.reporting.device_readings import DeviceReadings
 from scheduler.core.reporting.live_status import LiveStatus, ObservedState, StatusBuilder
 from scheduler.devices.host.sampler import Tree, read_in_turn
 from scheduler.runtime.paths import open_plain
@@ -48,6 +49,7 @@ class RunMonitor:
         self._seen = ObservedState()
         self._next = 0.0
         self._turn = 0
+        self._on_nodes = "nodes" in info.meta
 
     @property
     def alive(self) -> bool:
@@ -90,14 +92,14 @@ class RunMonitor:
         return [line.partition("T")[2] for line in lines]
 
     def _look(self) -> None:
+        if self._on_nodes:
+            self._look_at_nodes()
+            return
         budgets, leases = self._devices_now([holder.lease for holder in holders(self._settings, used=True)])
         uid = self.info.places.root.stat().st_uid
         mine = {one.task: one for one in leases if one.uid == uid and one.number == str(self.info.number)}
         children = children_finder()
         used: dict[Key, Mapping[str, int]] = {}
-        epochs: dict[Key, float] = {}
-        totals: dict[Key, float] = {}
-        metrics: dict[Key, Mapping[str, Sequence[float | None]]] = {}
         trees: dict[Key, Tree] = {}
         for task in self.reader.brain.living():
             lease, key = mine.get(task.id), (task.id, task.attempts)
@@ -106,6 +108,21 @@ class RunMonitor:
             tree = trees[key] = self._trees.get(key) or self._tree(key, lease.shim)
             tree.look(children)
             used[key] = {**lease.used, "host": tree.used}
+        others = [replace(lease, load={}) for lease in leases if mine.get(lease.task) is not lease]
+        self._see(trees, ObservedState(budgets, used, {}, others, {task: one.expected for task, one in mine.items()}))
+
+    def _look_at_nodes(self) -> None:
+        """Take devices and use as the run's scheduler was told them last; read metrics from the files at the head."""
+        readings = readings_of(replace(self.info, alive=self.alive)) or DeviceReadings(0.0, (), {})
+        keys = [(task.id, task.attempts) for task in self.reader.brain.living()]
+        trees = {key: self._trees.get(key) or self._tree(key, 0) for key in keys}
+        self._see(trees, ObservedState(readings.budgets, readings.attempts))
+
+    def _see(self, trees: dict[Key, Tree], seen: ObservedState) -> None:
+        """Read the epochs and metrics of these attempts, and keep them with what was seen of devices and memory."""
+        epochs: dict[Key, float] = {}
+        totals: dict[Key, float] = {}
+        metrics: dict[Key, Mapping[str, Sequence[float | None]]] = {}
         self._trees = trees
         self._turn = read_in_turn([*trees.values()], self._turn)
         for key, tree in trees.items():
@@ -114,9 +131,8 @@ class RunMonitor:
                 epochs |= {} if done is None else {key: done}
                 totals |= {} if of is None else {key: of}
                 metrics[key] = files.record.last_values(files.first)
-        others = [replace(lease, load={}) for lease in leases if mine.get(lease.task) is not lease]
-        expected = {task: lease.expected for task, lease in mine.items()}
-        self._seen = ObservedState(budgets, used, epochs, others, expected, forecast_of(self.info), totals, metrics)
+        forecast = forecast_of(self.info)
+        self._seen = replace(seen, epochs=epochs, totals=totals, metrics=metrics, forecast=forecast)
 
     def _devices_now(self, leases: Sequence[Lease]) -> tuple[Sequence[DeviceBudget], list[Lease]]:
         """Return the devices as the run's scheduler measured them a moment ago; otherwise look at them."""

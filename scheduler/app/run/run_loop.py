@@ -269,7 +269,7 @@ def _attach_views(
     stack.callback(eta.close)
     stack.callback(load.close)
     observers: list[Observer] = [eta, status, load, DeviceNamesRecorder(session)]
-    if session.devices.gpus is not None:
+    if session.devices.gpus is not None or "nodes" in session.meta:
         observers.append(ReadingsWriter(session))
     screen = None if session.inherits else live_view(session, ports, world, lambda: eta.forecast, sink, terminal)
     if screen is not None:

@@ -18,7 +18,8 @@ def lines(facts: Mapping[str, Any]) -> list[str]:
     reserved = size(sum(lease["reserved"].get("host", 0) for lease in facts["leases"]))
     memory = f"host {size(host['total'])}, {size(host['available'])} free, {reserved} reserved"
     result = [f"{facts['hostname']}  {memory}", *_gpus(facts), "", *_leases(facts["leases"])]
-    return [*result, *_waiting(facts["waiting"]), "", *_runs(facts["runs"])]
+    nodes = ["", *node_lines(facts["nodes"])] if "nodes" in facts else []
+    return [*result, *_waiting(facts["waiting"]), *nodes, "", *_runs(facts["runs"])]
 
 
 def others_lines(facts: Mapping[str, Any]) -> list[str]:
@@ -96,6 +97,26 @@ def _waiting(waiting: list[dict[str, Any]]) -> list[str]:
         for one in waiting
     ]
     return ["", *table(["waiting", "run", "task", "for", "since", "needs", ""], rows, frozenset({1, 2, 4, 5}))]
+
+
+def node_lines(nodes: list[dict[str, Any]]) -> list[str]:
+    """Return the nodes of runs on several machines, and what these runs reserve there."""
+    if not nodes:
+        return ["none of your living runs is on several machines (run --on)"]
+    rows = [
+        [
+            node["node"], str(node["run"]), f"away: {clean(node['away'])}" if node["away"] else "up",
+            str(node["gpus"]), *_reserved(node["gpu_memory"]), *_reserved(node["ram"]), f"{node['cores']:g}",
+            str(len(node["tasks"])),
+        ]
+        for node in nodes
+    ]  # fmt: skip
+    header = ["node", "run", "state", "GPUs", "memory", "reserved", "RAM", "reserved", "cores", "tasks"]
+    return table(header, rows, frozenset({1, 3, 4, 5, 6, 7, 8, 9}))
+
+
+def _reserved(memory: Mapping[str, int]) -> list[str]:
+    return [size(memory["total"]), size(memory["reserved"])] if memory["total"] else ["", ""]
 
 
 def _runs(runs: list[dict[str, Any]]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sys
@@ -376,8 +377,9 @@ def test_a_row_says_on_which_node_and_device_its_task_runs(labs: Callable[..., L
     lab = labs("n1", "n2")
     rows = [["n2", "", ""], ["n2", "", "0"], ["", "n1:1", ""], ["", "n2:", "0"], ["n1,n2", "n1:0", ""]]
     lab.write("jobs.csv", "Command,Node,Device,GPUs", *(["sleep 0.5", *row] for row in rows))
-    said = lab.call("run", "jobs.csv", *lab.on, "--plain", code=0).stdout
-    assert re.search(r"^n1 +GPUs 0-1 \(2 x 24\.0GiB\), [\d.]+GiB RAM, \d+ cores\nn2 +GPUs 0-1 \(", said, re.MULTILINE)
+    ended = lab.call("run", "jobs.csv", *lab.on, "--plain", code=0)
+    said = ended.stdout + ended.stderr
+    assert re.search(r"n1 +GPUs 0-1 \(2 x 24\.0GiB\), [\d.]+GiB RAM, [\d.]+ cores?.*\n.*n2 +GPUs 0-1 \(", said)
     found = lab.tasks()
     assert [row["node"] for row in found] == ["n2", "n2", "n1", "n2", "n1"]
     assert [row["device"] for row in found[1:]] == ["n2 host", "n1 GPU 1", "n2 host", "n1 GPU 0"]
@@ -394,3 +396,24 @@ def test_a_row_says_on_which_node_and_device_its_task_runs(labs: Callable[..., L
         assert f"bad.csv, row 3, column {column}: {why}" in said
     said = lab.call("run", "jobs.csv", "--plain", code=2).stderr
     assert "jobs.csv, row 2, column Node: names the node 'n2'; this run has this machine only" in said
+
+
+def test_views_in_another_terminal_show_the_nodes_of_a_run(labs: Callable[..., Lab]) -> None:
+    lab = labs("n1", "n2", gpus=1)
+    lab.write("jobs.csv", "Command,Memory,Node", ["sleep 60", "2GiB", "n1"], ["sleep 60", "3GiB", "n2"])
+    with lab.going("run", "jobs.csv", *lab.on, "--plain", code=None) as run:
+        wait_until(lambda: lab.root.joinpath("said").read_text().count("GPU 0") >= 2, 20)
+        wait_until(lambda: lab.call("status", "--nodes").stdout.count(" up ") == 2, 10)
+        nodes = json.loads(lab.call("status", "--nodes", "--json", code=0).stdout)["nodes"]
+        assert [(one["node"], one["away"], one["gpus"], one["tasks"]) for one in nodes] == [
+            ("n1", "", 1, [0]), ("n2", "", 1, [1]),
+        ]  # fmt: skip
+        assert [one["gpu_memory"]["reserved"] >> 30 for one in nodes] == [2, 3]
+        shown = json.loads(lab.call("top", "--json", code=0).stdout)
+        assert {bar["label"]: bar["tasks"] for bar in shown["bars"] if "GPU" in bar["label"]} == {
+            "n1 GPU 0": 1, "n2 GPU 0": 1,
+        }  # fmt: skip
+        assert [one["devices"] for one in shown["living"]] == [["n1 GPU 0"], ["n2 GPU 0"]]
+        assert all(bar["reserved"] for bar in shown["bars"] if "host" in bar["label"])
+        run.send_signal(signal.SIGTERM)
+    assert [row["node"] for row in lab.tasks()] == ["n1", "n2"]

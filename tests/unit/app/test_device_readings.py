@@ -18,12 +18,15 @@ from scheduler.app.observe.device_readings import (
     readings_of,
     readings_of_all,
 )
+from scheduler.app.observe.machine_status import _node
 from scheduler.core.leases import Lease
 from scheduler.core.model import DeviceBudget, UnmanagedUse
+from scheduler.core.ports import Sample
 from scheduler.core.reporting.device_readings import DeviceReadings
 from scheduler.runtime.clock import since_boot
 from scheduler.runtime.paths import RunPaths
 from scheduler.store.run.catalog import RunInfo
+from scheduler.ui.verbs.status import node_lines
 from scheduler.units import GIB
 from scheduler.values import replace
 from tests.support import builders as b
@@ -106,8 +109,8 @@ def test_lease_gets_the_use_of_its_shim() -> None:
 
 
 def test_unknown_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="format 3"):
-        DeviceReadings.from_dict({"format": 3})
+    with pytest.raises(ValueError, match="format 4"):
+        DeviceReadings.from_dict({"format": 4})
 
 
 def test_budget_without_samples_survives_as_well() -> None:
@@ -122,3 +125,36 @@ def test_memory_of_an_attempt_that_has_just_ended_is_free_and_not_used_by_others
     (budget, *_), found = of_leases(DeviceReadings(since_boot(), [GPU], USED), leases)
     assert budget.free == GPU.free + 2 * GIB
     assert all("GPU-0" not in one.used for one in found)
+
+
+NODES = (*b.node("n1", b.gpu(0, free="20GiB"), b.host("64GiB")), *b.node("n2", b.gpu(0), b.host("64GiB")))
+
+
+def test_readings_of_a_run_on_nodes_have_nodes_and_the_use_of_its_attempts(tmp_path: Path) -> None:
+    budgets = (*NODES[:2], *(replace(one, away="silent") for one in NODES[2:]))
+    tasks = [SimpleNamespace(id=1, attempts=2)]
+    brain = SimpleNamespace(task_table=SimpleNamespace(living=0), living=lambda: tasks)
+    pool = SimpleNamespace(gpus=None, snapshot=lambda: budgets)
+    session: Any = SimpleNamespace(places=RunPaths(tmp_path, 1), devices=pool, meta={"nodes": "[]"}, brain=brain)
+    writer = ReadingsWriter(session)
+    for key in ((1, 1), (1, 2)):
+        writer.see(Sample(*key, {"GPU-n1-0": GIB, "host": 5}, {}))
+    writer.draw()
+    found = readings_of(info(session.places))
+    assert found is not None
+    assert dict(found.attempts) == {(1, 2): {"GPU-n1-0": GIB, "host": 5}}, "an attempt that has ended is left out"
+    assert [(one.device, one.away) for one in found.budgets] == [(one.device, one.away) for one in budgets]
+    assert readings_of_all([session.places]) is None, "they are no devices of this machine"
+
+
+def test_status_shows_the_nodes_of_a_run_with_what_it_reserves_there() -> None:
+    placed = [replace(b.placed(task, "2GiB", device="GPU-n1-0"), node="n1") for task in (7, 3)]
+    shown = [
+        {"run": 4, "node": "n1", **_node(NODES[:2], placed)},
+        {"run": 4, "node": "n2", **_node([replace(one, away="silent for 4 s") for one in NODES[2:]], [])},
+    ]
+    assert shown[0]["tasks"] == [3, 7]
+    assert [line.split() for line in node_lines(shown)[1:]] == [
+        ["n1", "4", "up", "1", "24.0GiB", "4.0GiB", "64.0GiB", "0MiB", "4", "2"],
+        ["n2", "4", "away:", "silent", "for", "4", "s", "1", "24.0GiB", "0MiB", "64.0GiB", "0MiB", "4", "0"],
+    ]
