@@ -32,7 +32,7 @@ def line(refusal: Refusal) -> str:
 
 def _words(refusal: Refusal) -> dict[str, object]:
     """Return the values for the placeholders in a reason's sentence."""
-    r, where = refusal, "host RAM" if refusal.device == HOST else refusal.device
+    r, where = refusal, _place(refusal.device)
     wanted, room, total = size(r.wanted), size(max(r.room, 0)), size(r.total)
     counted = r.device in (TASKS, GPUS)
     return {
@@ -52,7 +52,17 @@ def _amount(refusal: Refusal, amount: int) -> str:
     """Return an amount in the unit of the quota: tasks, GPUs or bytes."""
     if refusal.device in (TASKS, GPUS):
         return count(amount, refusal.device.removesuffix("s"))
-    return f"{size(amount)} of {'host RAM' if refusal.device == HOST else refusal.device}"
+    return f"{size(amount)} of {_place(refusal.device)}"
+
+
+def is_host_label(label: str) -> bool:
+    """Tell whether a label is that of a host: `host`, or `n1 host` for that of a node."""
+    return label == HOST or label.endswith(f" {HOST}")
+
+
+def _place(label: str) -> str:
+    """Return a device as sentences about memory name it."""
+    return f"{label} RAM" if is_host_label(label) else label
 
 
 def waits(found: WaitReason) -> str:
@@ -77,7 +87,7 @@ def waits(found: WaitReason) -> str:
 def _head(refusal: Refusal) -> str:
     """Return what a task waits for; for memory, numbers for each device follow."""
     if refusal.reason is Reason.MEMORY:
-        return "waits for host RAM" if refusal.device == HOST else "waits for GPU memory"
+        return "waits for host RAM" if is_host_label(refusal.device) else "waits for GPU memory"
     if refusal.reason is Reason.UNKNOWN:
         return f"waits for a GPU with at least {size(refusal.wanted)} free, because its memory is not known yet"
     return why(refusal)
@@ -132,8 +142,7 @@ def _device(state: DeviceState) -> str:
     if rest:
         held.append(f"{len(rest)} more {size(sum(holder.bytes for holder in rest))}")
     holders = f" ({', '.join(held)})" if held else ""
-    name = "host RAM" if state.device == HOST else state.device
-    return f"{name} has {size(state.room)} of {size(state.total)} free{holders}"
+    return f"{_place(state.device)} has {size(state.room)} of {size(state.total)} free{holders}"
 
 
 def _expected(found: WaitReason) -> str:

@@ -8,11 +8,11 @@ from math import inf
 
 from scheduler.core.brain import Brain
 from scheduler.core.config import BATCHES
-from scheduler.core.control.messages import waiting, waits
+from scheduler.core.control.messages import is_host_label, waiting, waits
 from scheduler.core.control.wait_reason import DeviceState, HolderUse, RequestedResources, WaitReason
 from scheduler.core.lifecycle import TaskState
-from scheduler.core.model import HOST, EstimateSource, Machine, Placement, State
-from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, is_called, kept_for_unmanaged
+from scheduler.core.model import EstimateSource, Machine, Placement, State
+from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, kept_for_unmanaged, usable
 from scheduler.core.placement.policies.batches import BatchPass
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, gpus_of
@@ -81,7 +81,7 @@ def of_run(brain: Brain, machine: Machine) -> Counter[str]:
         refusal = (
             _refusal(brain, machine, asked, tasks[0]) if number < MOST_GROUPS else Refusal(tasks[0], Reason.UNLOOKED)
         )
-        found[refusal.reason + ("@host" if refusal.device == HOST else "")] += len(tasks)
+        found[refusal.reason + ("@host" if is_host_label(refusal.device) else "")] += len(tasks)
     return found
 
 
@@ -153,20 +153,18 @@ def _margin(brain: Brain, ask: MemoryRequest, source: EstimateSource) -> tuple[f
 
 def _may_run_on(brain: Brain, task: int, need: ResourceRequest) -> list[DeviceCapacity]:
     """Return the devices on which a task may run; the host if it needs no GPUs."""
-    rooms, word = brain.capacity.rooms, brain.terms_of(task).device
+    rooms, terms = brain.capacity.rooms.values(), brain.terms_of(task)
     if brain.capacity.has_slots:
-        keys: Iterable[str] = (key for key in rooms if rooms[key].device.is_slot)
-    else:
-        keys = brain.capacity.gpus if need.gpus else [key for key in rooms if key == HOST]
-    return [rooms[key] for key in keys if not word or is_called(rooms[key].device, word)]
+        return usable((room for room in rooms if room.device.is_slot), terms)
+    return usable((room for room in rooms if (room.device.is_gpu if need.gpus else room.device.is_host)), terms)
 
 
 def _stand(brain: Brain, machine: Machine, room: DeviceCapacity) -> DeviceState:
     """Return the state of a device: its free bytes, and its holders from the largest."""
-    key = room.device.key
-    held = [HolderUse(f"task {p.task}", p.reservation[key]) for p in brain.placements() if p.reservation.get(key)]
+    key, node, there = room.device.key, room.device.node, room.device.key_there
+    held = [HolderUse(f"task {p.task}", p.by_device[key]) for p in brain.placements() if p.by_device.get(key)]
     held += [HolderUse(f"task {task} {NOT_GIVEN}", bytes_) for task, bytes_ in _strayed(machine, key)]
-    others = sum(lease.reserved.get(key, 0) for lease in machine.leases)
+    others = sum(lease.reserved.get(there, 0) for lease in machine.leases if lease.node == node)
     held += [HolderUse(OTHER_RUNS, others)] if others else []
     held += [HolderUse(UNMANAGED_PROCESSES, room.unmanaged_bytes)] if room.unmanaged_bytes else []
     kept = sum(kept_for_unmanaged(one, brain.rules) for one in machine.budgets if one.device.key == key)
@@ -192,8 +190,12 @@ def _room_in(
     """
     asks = need.gpus or (need.host,)
     bytes_ = refusal.wanted if refusal.reason is Reason.UNKNOWN else max(ask.bytes or 0 for ask in asks)
-    soon = sorted(_room_on(brain, room, need, bytes_, refusal.reason.is_count, lasts) for room in rooms)
-    at, after = soon[len(asks) - 1] if len(soon) >= len(asks) else (inf, 0)
+    nodes: dict[str, list[tuple[float, int]]] = {}
+    for room in rooms:
+        soon = nodes.setdefault(room.device.node, [])
+        soon.append(_room_on(brain, room, need, bytes_, refusal.reason.is_count, lasts))
+    enough = (sorted(soon)[len(asks) - 1] for soon in nodes.values() if len(soon) >= len(asks))
+    at, after = min(enough, default=(inf, 0))
     return (at, after) if at < inf else (None, 0)
 
 
@@ -206,7 +208,7 @@ def _room_on(
     """
     left, load = replace(room), need.busy if room.device.is_gpu else need.cores
     bytes_ = min(bytes_, room.most - brain.rules.buffer)
-    here = [task for task in brain.living() if task.placement and room.device.key in task.placement.reservation]
+    here = [task for task in brain.living() if task.placement and room.device.key in task.placement.by_device]
     ends = sorted((lasts.get((task.id, task.attempts), inf), task.id) for task in here)
     for at, number in [(0.0, 0), *ends]:
         if number:
@@ -222,7 +224,7 @@ def _room_on(
 def _give_back(room: DeviceCapacity, task: TaskState) -> None:
     placement: Placement | None = task.placement
     assert placement is not None
-    key = room.device.key
+    key = room.device.key_there
     room.bytes += max(placement.reservation[key], task.peak.get(key, 0))
     room.load += placement.load.get(key, 0.0)
     room.residents -= 1

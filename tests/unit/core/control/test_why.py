@@ -29,6 +29,7 @@ from tests.support.builders import (
     host,
     jobs,
     machine,
+    node,
     place,
     slots,
     started,
@@ -377,3 +378,15 @@ def test_why_names_a_gpu_with_all_its_mps_clients() -> None:
         SOON,
         LAST,
     ]
+
+
+def test_a_task_without_gpus_names_the_hosts_of_its_nodes_and_what_holds_them() -> None:
+    nodes = (*node("a", host("24GiB")), *node("b", host("24GiB")))
+    theirs = replace(hold("4GiB"), node="b")
+    b = brain(tasks(2, "18GiB", gpus=0, node="b") + tasks(1, "4GiB", gpus=0))
+    said = paragraph(b, *nodes, leases=(theirs,))
+    assert said[0].endswith("waits for host RAM")
+    assert said[2] == "b host RAM has 1.5GiB of 24.0GiB free (task 1 18.0GiB, other runs 4.0GiB, buffer 512MiB)"
+    assert why.of_run(b, machine(*nodes, leases=(theirs,))) == {"memory@host": 1}
+    soon = paragraph(b, *nodes, leases=(theirs,), lasts=60.0)
+    assert "expected in about 1m00s, when task 1 ends" in soon
