@@ -401,7 +401,8 @@ class SchedulingPass(QueuePass):
         """Return the ticket by which other schedulers see a task that waits for capacity that they hold."""
         nodes, terms = self.capacity.nodes, task.terms
         gpus = self.capacity.open_to(terms) if terms.is_bound else nodes.gpus
-        hosts = tuple([nodes.hosts[node] for node in self.scratch.hosts_for(terms, task.gpus) if node in nodes.hosts])
+        there = self.scratch.hosts_for(terms, task.gpus) if terms.is_bound else nodes.hosts
+        hosts = tuple([nodes.hosts[node] for node in there if node in nodes.hosts])
         return ticket_of(task.number, task.need, gpus, hosts or (HOST,))
 
     def _ticket_shown(self) -> WaitTicket | None:

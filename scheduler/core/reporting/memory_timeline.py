@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scheduler.core.events import Event, Exited, Peaked, Resized
-from scheduler.core.model import Placement
+from scheduler.core.model import HOST, Placement, is_host_key, on_node, shown_in
 from scheduler.core.reporting.run_history import AttemptHistory, RunSummary
 from scheduler.values import dataclass
 
@@ -20,13 +20,20 @@ class AttemptTrack:
     task: int
     attempt: AttemptHistory
     steps: dict[str, list[Step]]
-    """The steps by device; the first is the placement."""
+    """The steps by the keys of the run's devices; the first is the placement."""
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The devices on which it is drawn: its slot, else its GPUs, else its host."""
+        there = (HOST if is_host_key(key) else key for key in self.steps)
+        return tuple([on_node(key, self.attempt.node) for key in shown_in(there)])
 
     def step(self, at: float) -> None:
         """Add a step if the reservation or the peak has changed."""
         reserved, peak = self.attempt.reserved, self.attempt.peak
         for key in dict.fromkeys((*reserved, *peak)):
-            steps, now = self.steps.setdefault(key, []), (at, reserved.get(key, 0), peak.get(key, 0))
+            steps = self.steps.setdefault(on_node(key, self.attempt.node), [])
+            now = (at, reserved.get(key, 0), peak.get(key, 0))
             if steps and steps[-1][0] == at:
                 steps[-1] = now
             elif not steps or steps[-1][1:] != now[1:]:
@@ -34,9 +41,10 @@ class AttemptTrack:
 
     def end(self) -> None:
         """Add the peaks that were reported at the end, where the reservation ends."""
-        for key, steps in self.steps.items():
-            at, reserved, held = steps[-1]
-            steps[-1] = (at, reserved, max(held, self.attempt.peak.get(key, 0)))
+        for key, peak in self.attempt.peak.items():
+            if steps := self.steps.get(on_node(key, self.attempt.node)):
+                at, reserved, held = steps[-1]
+                steps[-1] = (at, reserved, max(held, peak))
 
 
 class MemoryTimeline(RunSummary):

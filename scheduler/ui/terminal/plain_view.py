@@ -10,7 +10,18 @@ from types import MappingProxyType
 from scheduler.core.causes import ResizeCause
 from scheduler.core.control import messages
 from scheduler.core.events import Event, Exited, Learned, Refused, Resized, Started, Submitted
-from scheduler.core.model import HOST, UNFINISHED, EstimateSource, Job, Outcome, Placement, State, gpus_in, shown_in
+from scheduler.core.model import (
+    HOST,
+    UNFINISHED,
+    EstimateSource,
+    Job,
+    Outcome,
+    Placement,
+    State,
+    gpus_in,
+    on_node,
+    shown_in,
+)
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.ports import View
 from scheduler.core.reporting.run_history import RunSummary, labels_on
@@ -99,8 +110,11 @@ class PlainView(View):
             case Exited():
                 return self._exited(event)
             case Resized(cause=ResizeCause.GREW):
+                node = self.history.living[event.task].node
                 raised = ", ".join(
-                    f"{self._labels.get(key, key)} {size(b)}" for key, b in event.reservation.items() if b
+                    f"{self._labels.get(on_node(key, node), key)} {size(b)}"
+                    for key, b in event.reservation.items()
+                    if b
                 )
                 return self._words(
                     "grew", event.task, f"reservation raised to {raised}, because it used more than was reserved"

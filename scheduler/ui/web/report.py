@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from scheduler.core.metrics.curve import Curve
 from scheduler.core.metrics.goal import goal_of, ranked
 from scheduler.core.metrics.record import MetricRecord
-from scheduler.core.model import Purpose, shown_in
+from scheduler.core.model import Purpose
 from scheduler.core.reporting.device_history import DeviceHistory
 from scheduler.core.reporting.memory_timeline import AttemptTrack, lanes
 from scheduler.core.reporting.run_history import RunTotals
@@ -184,7 +184,7 @@ def _devices(reported: ReportedRun, begin: float) -> list[dict[str, Any]]:
     found = []
     for key in keys:
         tracks = [track for track in reported.tracks if key in track.steps]
-        bars = _bars([track for track in tracks if key in shown_in(track.steps)], key, begin, reported.now)
+        bars = _bars([track for track in tracks if key in track.shown], key, begin, reported.now)
         if tracks:
             memory = [_memory(number, track, key, begin, reported.now) for number, track in enumerate(tracks)]
             found.append(

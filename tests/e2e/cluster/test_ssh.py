@@ -400,7 +400,8 @@ def test_a_row_says_on_which_node_and_device_its_task_runs(labs: Callable[..., L
 
 def test_views_in_another_terminal_show_the_nodes_of_a_run(labs: Callable[..., Lab]) -> None:
     lab = labs("n1", "n2", gpus=1)
-    lab.write("jobs.csv", "Command,Memory,Node", ["sleep 60", "2GiB", "n1"], ["sleep 60", "3GiB", "n2"])
+    rows = (["sleep 60", "2GiB", "1GiB", "n1"], ["sleep 60", "3GiB", "1GiB", "n2"])
+    lab.write("jobs.csv", "Command,Memory,HostMemory,Node", *rows)
     with lab.going("run", "jobs.csv", *lab.on, "--plain", code=None) as run:
         wait_until(lambda: lab.root.joinpath("said").read_text().count("GPU 0") >= 2, 20)
         wait_until(lambda: lab.call("status", "--nodes").stdout.count(" up ") == 2, 10)
@@ -413,7 +414,7 @@ def test_views_in_another_terminal_show_the_nodes_of_a_run(labs: Callable[..., L
         assert {bar["label"]: bar["tasks"] for bar in shown["bars"] if "GPU" in bar["label"]} == {
             "n1 GPU 0": 1, "n2 GPU 0": 1,
         }  # fmt: skip
-        assert [one["devices"] for one in shown["living"]] == [["n1 GPU 0"], ["n2 GPU 0"]]
+        assert sorted(one["devices"] for one in shown["living"]) == [["n1 GPU 0"], ["n2 GPU 0"]]
         assert all(bar["reserved"] for bar in shown["bars"] if "host" in bar["label"])
         run.send_signal(signal.SIGTERM)
     assert [row["node"] for row in lab.tasks()] == ["n1", "n2"]

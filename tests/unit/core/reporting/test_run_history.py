@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from scheduler.core.events import Arrived, Event
 from scheduler.core.model import HOST, Outcome, Purpose, State
+from scheduler.core.reporting.memory_timeline import MemoryTimeline
 from scheduler.core.reporting.run_history import MOST_RECENT, RunHistory, RunSummary, totals
 from scheduler.units import GIB
 from tests.support.builders import asked, exited, peaked, placed, refused, resized, run, started
@@ -179,3 +181,17 @@ class TestSummary:
         for event in (placed(1, attempt=2), exited(1, attempt=2, stretch=1.1)):
             summary.take(event, 2.0)
         assert totals(summary, {}, 0).stretched == [(2, 2.0)]
+
+
+def test_memory_over_time_is_kept_for_each_host_of_several_nodes() -> None:
+    timeline = MemoryTimeline()
+    for event, at in (
+        (replace(placed(1, "2GiB"), node="n1"), 1.0), (replace(placed(2, "3GiB"), node="n2"), 2.0),
+        (peaked(1, "1GiB"), 3.0), (replace(placed(3, "4GiB", device="GPU-n1-0"), node="n1"), 4.0),
+        (exited(2, peak="2GiB"), 5.0),
+    ):  # fmt: skip
+        timeline.take(event, at)
+    first, second, _ = timeline.tracks
+    assert first.steps == {"host@n1": [(1.0, 2 * GIB, 0), (3.0, 2 * GIB, GIB)]}
+    assert second.steps == {"host@n2": [(2.0, 3 * GIB, 2 * GIB)]}
+    assert [track.shown for track in timeline.tracks] == [("host@n1",), ("host@n2",), ("GPU-n1-0",)]
