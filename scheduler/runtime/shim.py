@@ -738,10 +738,10 @@ class LogKeeper:
             length = (size - head - self._most // 4) // block * block
             if in_a_hurry or self._fallocate(fd, _COLLAPSE_RANGE, head, length):
                 end, lost = _move(fd, head + length, head)
-                self._missing += lost
                 if lost:
                     note = self._note(lost)
                     os.pwrite(fd, note, end - len(note))
+                self._missing += max(0, os.fstat(fd).st_size - end - length)  # with what came since the last look
                 os.ftruncate(fd, end)
             self._missing += length
             os.pwrite(fd, self._note(self._missing), head)

@@ -126,7 +126,7 @@ class TestLogs:
     def test_a_log_that_grows_faster_than_it_is_copied_is_cut_in_bounded_time(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        path, most, read = tmp_path / "log", 8 << 20, os.pread
+        path, most, read, write = tmp_path / "log", 8 << 20, os.pread, os.pwrite
         path.write_bytes(b"head\n" * (most // 5))
         written = 0
 
@@ -139,8 +139,18 @@ class TestLogs:
                     file.write(b"x" * (2 * length))
             return read(fd, length, offset)
 
+        def write_late(fd: int, data: bytes, offset: int) -> int:
+            """Write as if the task wrote 64 KiB while a note is written."""
+            nonlocal written
+            if data.startswith(b"\n[scheduler: "):
+                written += 64 * KIB
+                with path.open("ab") as file:
+                    file.write(b"x" * (64 * KIB))
+            return write(fd, data, offset)
+
         log = shim.LogKeeper(str(path), most, lambda *said: -1)
         monkeypatch.setattr(os, "pread", read_slowly)
+        monkeypatch.setattr(os, "pwrite", write_late)
         log.look(1.0)
         assert path.stat().st_size <= most // 4 * 3
         assert written <= 2 * most
