@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scheduler.app.doctor import files, gpus, host
 from scheduler.app.doctor.fences import fences
@@ -25,8 +25,11 @@ from scheduler.runtime.users import user_name
 from scheduler.store.machine.lease_directory import find_directory
 from scheduler.store.machine.lease_records import living
 from scheduler.ui.verbs.doctor import DoctorPage, Finding, broken
-from scheduler.units import size
+from scheduler.units import count, size
 from scheduler.values import dataclass
+
+if TYPE_CHECKING:
+    from scheduler.cluster.head import Node
 
 _REPORT = "this is an error in the scheduler: please report it with the output of scheduler doctor --json"
 
@@ -49,6 +52,8 @@ class Patient:
         self.gpus: gpus.ExaminedGpus | None = None
         """The GPUs, once they were examined; None where that failed."""
         self.ram = "the host's RAM"
+        self.nodes: Sequence[Node] = ()
+        """The nodes that the setting `on` names, once they were greeted."""
 
     def examine_gpus(self) -> Sequence[Any]:
         """Return the GPUs, allowed or not."""
@@ -70,6 +75,9 @@ class Patient:
     @property
     def uses(self) -> str:
         """The devices that a run would use if it started now."""
+        if self.settings.on:
+            answered = [node for node in self.nodes if node.facts is not None]
+            return f"a run would use {count(len(answered), 'machine')} of the {len(self.nodes)} that --on names"
         usable = self.gpus.usable if self.gpus is not None else []
         return (
             f"a run would use {gpus.numbers(usable)} and {self.ram}"
@@ -110,7 +118,8 @@ def _nodes(patient: Patient) -> Sequence[Any]:
         return ((),)
     from scheduler.app.cluster.nodes import survey  # most machines are alone
 
-    return (survey(patient.settings, os.environ),)
+    patient.nodes = survey(patient.settings, os.environ)
+    return (patient.nodes,)
 
 
 def _kernel_kills(_: Patient) -> Sequence[Any]:

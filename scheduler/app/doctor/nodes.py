@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from scheduler.cluster.head import Node
+from scheduler.cluster.link import SSH
 from scheduler.ui.verbs.doctor import Finding, absent, broken, ok
 from scheduler.units import count, size
 
@@ -17,7 +18,9 @@ def nodes(found: Sequence[Node]) -> Iterator[Finding]:
     for node in found:
         facts = node.facts
         if facts is None:
-            cure = f"make ssh {node.name} true work without a password, with the same scheduler there as here"
+            cure = "the same scheduler must be installed there as here"
+            if node.named.kind == SSH:
+                cure = f"make ssh {node.name} true work without a password; {cure}"
             yield broken(node.name, node.why_away, cure, stops=len(found) == 1)
             continue
         twin = hosts.setdefault(facts.identity, node.name)
