@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 RANKS, RANK = "SUBMITIT_GSCHED_NTASKS", "SUBMITIT_GSCHED_RANK"
 """The variables with the number of ranks of a job, and with the rank of a process."""
+PATIENCE = 2.0
+"""Seconds after a rank has failed before the others are interrupted: most of them fail as well, and say why."""
 GRACE = 10.0
-"""Seconds that ranks have to end after one has failed or the first one wants another turn."""
+"""Seconds that ranks have to end once they are interrupted."""
 LOOK = 0.05
 TAIL = 8192
 """The bytes of another rank's errors that are copied to the task's own."""
@@ -105,13 +107,15 @@ class Ranks:
                 child.send_signal(number)
 
     def _wait(self) -> int:
-        end = float("inf")
+        end = interrupt = float("inf")
         code = 0
         while any(child.poll() is None for child in self._children) and time.monotonic() < end:
             ended = [child.poll() for child in self._children]
             bad = next((one for one in ended if one), 0)
             if bad and not code:
-                code, end = bad, time.monotonic() + GRACE
+                code, interrupt = bad, time.monotonic() + PATIENCE
+            if time.monotonic() >= interrupt:
+                interrupt, end = float("inf"), time.monotonic() + GRACE
                 self._pass_on(signal.SIGINT)
             time.sleep(LOOK)
         codes = [child.poll() for child in self._children]
