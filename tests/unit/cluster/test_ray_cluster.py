@@ -1,0 +1,47 @@
+"""Which Ray clusters are used, told by a stand-in of the package `ray` that the real bridge imports."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scheduler.cluster.ray_cluster import RayCluster
+from scheduler.errors import UsageError
+
+RAY = """
+import types
+def init(**said): pass
+def nodes(): return [{"NodeManagerHostname": "n1", "NodeID": "1", "Alive": True}]
+def get_runtime_context(): return types.SimpleNamespace(gcs_address=open(__file__ + ".address").read())
+"""
+
+
+@pytest.fixture
+def listening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Yield an address that takes connections, with the stand-in of Ray on the path and without a token."""
+    (tmp_path / "ray.py").write_text(RAY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(("at", "insecure"), [("127.0.0.1:6379", False), ("192.0.2.2:6379", True)])
+def test_a_cluster_without_a_token_is_used_on_loopback_or_where_it_is_said(
+    listening: str, tmp_path: Path, at: str, *, insecure: bool
+) -> None:
+    (tmp_path / "ray.py.address").write_text(at)
+    cluster = RayCluster(listening, insecure=insecure)
+    cluster.connect()
+    assert cluster.names() == ["n1"]
+    cluster.close()
+
+
+def test_a_cluster_without_a_token_is_refused_beyond_loopback(listening: str, tmp_path: Path) -> None:
+    (tmp_path / "ray.py.address").write_text("192.0.2.2:6379")
+    with pytest.raises(UsageError, match="takes orders from anyone who reaches it"):
+        RayCluster(listening, insecure=False).connect()
