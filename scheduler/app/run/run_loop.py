@@ -58,14 +58,14 @@ LAZY = (
 """Modules that a run, or the standard library modules it uses, would otherwise load late."""
 NOT_IN_A_RUN = (
     "scheduler.api", "scheduler.cli", "scheduler.compat", "scheduler.experiment", "scheduler._",
-    "scheduler.ui.terminal.live_view", "scheduler.ui.terminal.screen", "scheduler.ui.live", "scheduler.app.live.tasks",
-    "scheduler.app.live.details", "scheduler.app.live.requests",
-    "scheduler.ui.verbs.doctor",
-    "scheduler.ui.web.report", "scheduler.ui.web.server", "scheduler.ui.verbs.why", "scheduler.app.observe.web",
-    "scheduler.app.doctor", "scheduler.app.observe.why", "scheduler.app.control.retention",
-    "scheduler.app.observe.monitor", "scheduler.app.control.devices", "scheduler.app.control.completion_data",
-    "scheduler.app.agents", "scheduler.app.observe.report", "scheduler.app.observe.wait",
-    "scheduler.app.queue.exec_client", "scheduler.app.cluster", "scheduler.cluster",
+    "scheduler.ui.terminal.live_view", "scheduler.ui.terminal.screen", "scheduler.ui.terminal.top", "scheduler.ui.live",
+    "scheduler.app.live.tasks", "scheduler.app.live.details", "scheduler.app.live.requests",
+    "scheduler.app.live.machine", "scheduler.ui.verbs.doctor", "scheduler.ui.verbs.why", "scheduler.ui.verbs.status",
+    "scheduler.ui.web.report", "scheduler.ui.web.server", "scheduler.ui.web.status_data", "scheduler.app.observe.web",
+    "scheduler.app.observe.machine_status", "scheduler.app.doctor", "scheduler.app.observe.why",
+    "scheduler.app.control.retention", "scheduler.app.observe.monitor", "scheduler.app.control.devices",
+    "scheduler.app.control.completion_data", "scheduler.app.agents", "scheduler.app.observe.report",
+    "scheduler.app.observe.wait", "scheduler.app.queue.exec_client", "scheduler.app.cluster", "scheduler.cluster",
 )  # fmt: skip
 """Entry points and modules of other verbs, which are not loaded because they would slow every start."""
 

@@ -25,9 +25,10 @@ pytestmark = pytest.mark.slow
 PACKAGE = Path(scheduler.__file__).parent
 NEVER_IN_A_RUN = {"cloudpickle", "pandas", "pynvml"}  # cloudpickle: in a program and in the tasks of its calls
 BEFORE_THE_FIRST_LAUNCH = {
-    "scheduler.ui.terminal.live_view", "http.client", "urllib.error", "urllib.request", "scheduler.app.cluster.nodes",
-    "scheduler.app.cluster.content", "scheduler.cluster.devices", "scheduler.cluster.link",
-    "scheduler.cluster.node_requests",
+    "scheduler.ui.terminal.live_view", "scheduler.ui.terminal.screen", "scheduler.ui.terminal.top",
+    "scheduler.ui.live.run_screen", "scheduler.app.live.tasks", "http.client", "urllib.error", "urllib.request",
+    "scheduler.app.cluster.nodes", "scheduler.app.cluster.content", "scheduler.cluster.devices",
+    "scheduler.cluster.link", "scheduler.cluster.node_requests",
 }  # fmt: skip
 """Modules that only a run on a terminal, on several nodes, or one that calls a web hook, loads while it begins."""
 UNTIL_GO = "sh -c 'echo x >>ran; touch here; until [ -e go ]; do sleep 0.01; done'"
@@ -135,3 +136,5 @@ def test_modules_imported_in_functions_are_loaded_before_the_first_launch() -> N
     loaded = set(done.stdout.split())
     assert lazily_imported() - loaded == set()
     assert loaded.isdisjoint(NEVER_IN_A_RUN)
+    packages = {name for name in loaded if (PACKAGE.parent / name.replace(".", "/")).is_dir()}
+    assert {name for name in loaded - packages if name.startswith(NOT_IN_A_RUN)} == set()

@@ -14,8 +14,8 @@ RUNNING = ("cli.run", "cli.resume", "cli.exec", "cli.experiment", "cli.grid", "c
 """The modules of verbs that run a scheduler."""
 ENTRIES = (
     "scheduler.api", "scheduler.cli", "scheduler.compat", "scheduler.ui.terminal.live_view",
-    "scheduler.ui.terminal.screen", "scheduler.experiment", "scheduler.ui.live", "scheduler.app.live",
-    "scheduler.app.queue.exec_client", "scheduler.app.cluster", "scheduler.cluster",
+    "scheduler.ui.terminal.screen", "scheduler.ui.terminal.top", "scheduler.experiment", "scheduler.ui.live",
+    "scheduler.app.live", "scheduler.app.queue.exec_client", "scheduler.app.cluster", "scheduler.cluster",
 )  # fmt: skip
 """Modules that a run loads through these, before there is anything to launch."""
 
