@@ -120,9 +120,11 @@ class RecordDirectory:
                 owner = int(match[1])
                 if counts[owner] >= kind.most:
                     self.crowded[owner] = f"{kind.most:,} {kind.plural}"
-                elif (record := self._look(kind, match, owner, lockers, now)) is not None:
-                    counts[owner] += 1
-                    yield record
+                    continue
+                look = self._look(kind, match, owner, lockers, now)
+                counts[owner] += not look[1]  # also one that is locked and invalid: it is opened again each time
+                if look[0] is not None:
+                    yield look[0]
 
     def names(self) -> list[str]:
         """Return all names that are not known to be invalid, listed once while the mutex is held."""
@@ -156,11 +158,16 @@ class RecordDirectory:
                     raise
         raise AssertionError("unreachable: the last try returns or raises")
 
-    def _look(self, kind: RecordKind[T], match: re.Match[str], owner: int, lockers: LockHolders, now: int) -> T | None:
-        """Read one file; return its record, or None if it is dead, planted or gone."""
-        opened = self._open(match.string, owner)
+    def _look(
+        self, kind: RecordKind[T], match: re.Match[str], owner: int, lockers: LockHolders, now: int
+    ) -> tuple[T | None, bool]:
+        """Read one file; return its record, or None if it does not count, and whether it is dead, planted or gone."""
+        try:
+            opened = self._open(match.string, owner)
+        except OSError:
+            return None, False
         if opened is None:
-            return None
+            return None, True
         fd, status = opened
         try:
             free, unlocked = is_free(fd), kind.lives_unlocked(match)
@@ -168,17 +175,22 @@ class RecordDirectory:
             found = None if record is None else kind.judge(record, RecordFile(status, free, lockers))
             if found is None and free and not (unlocked and record is None):
                 self._bury(match.string, fd)
-            return found
+            return found, found is None and free
         except OSError:
-            return None
+            return None, False
         finally:
             os.close(fd)
 
     def _open(self, name: str, owner: int) -> tuple[int, os.stat_result] | None:
-        """Open a regular file of this owner for reading; return None for any other, which is not opened again."""
+        """Open a regular file of this owner for reading; return None for any other, which is not opened again.
+
+        Raise OSError if its owner keeps it from being opened just now, by a lease of the kernel on it.
+        """
         try:
             fd = os.open(name, _READ, dir_fd=self.fd)
         except OSError as exc:
+            if exc.errno == errno.EWOULDBLOCK:
+                raise
             if exc.errno in _NO_FILE or (exc.errno == errno.EACCES and self._is_exclusive):
                 self._worthless.add(name)
             return None

@@ -17,7 +17,7 @@ from scheduler.store.machine import leases
 from scheduler.store.machine.lease_records import FIRST_NAMESPACE, LeaseKind, living
 from scheduler.store.machine.leases import FileLeaseRegistry
 from scheduler.store.machine.locked_files import is_free
-from scheduler.store.machine.wait_tickets import waiters
+from scheduler.store.machine.wait_tickets import TicketKind, waiters
 from tests.e2e.sharing.test_two_users import SYSTEM_PYTHON, become, common, reachable_python  # noqa: F401 - fixtures
 from tests.support.builders import brain, host, machine, tasks
 from tests.support.faults import fault
@@ -406,6 +406,57 @@ def test_living_leases_of_one_user_beyond_the_bound_do_not_count_and_the_user_is
     (said,) = registry.troubles()
     assert said.endswith(f"(user {BOB}) has more than 5 leases in {town.leases}: the others do not count")
     registry.close()
+
+
+BARRED = """
+import fcntl, os, signal, sys
+from scheduler.runtime.shim import pack_block
+folder, uid, kind = sys.argv[1:]
+os.chdir(folder)
+lying = {"version": 1, "shim": 0, "boot": "", "bytes": {"host": 1}, "load": {}, "locker": 1,
+         "namespace": os.stat("/proc/self/ns/pid").st_ino}
+held = []
+for i in range(8):
+    name = f"ticket.{uid}.9-f.{i:016x}" if kind == "ticket" else f"{uid}.9-f.{i}.1.{i:016x}"
+    fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o644)
+    os.write(fd, pack_block({"version": 999} if kind == "ticket" else lying))
+    if kind == "barred":  # who opens it is told to come again, and its holder gets this signal
+        signal.signal(signal.SIGIO, signal.SIG_IGN)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    else:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    held.append(fd)
+print("planted", flush=True)
+sys.stdin.read()
+"""
+"""A program that keeps files that count for nothing and that no look can find dead."""
+
+
+@fault(102)
+@pytest.mark.parametrize("kind", ["feigned", "ticket", "barred"])
+def test_locked_files_that_count_for_nothing_are_opened_up_to_the_bound_of_their_user(
+    town: Town, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Locked and invalid files were opened in each decision, however many there were."""
+    if kind == "feigned" and Path("/proc/self/ns/pid").stat().st_ino != FIRST_NAMESPACE:
+        pytest.skip("in a container such leases count")
+    monkeypatch.setattr(TicketKind if kind == "ticket" else LeaseKind, "most", 5)
+    town.stays(BOB, BARRED, town.leases, BOB, kind)
+    town.stays(ALICE, TAKE, town.leases)
+    opened, real = [], os.open
+
+    def counted(path: str, flags: int, *rest: int, **how: int) -> int:
+        opened.append(path)
+        return real(path, flags, *rest, **how)
+
+    registry = FileLeaseRegistry(town.leases, "3-cc", "boot")
+    with registry.deciding() as transaction:
+        monkeypatch.setattr(os, "open", counted)
+        assert [lease.uid for lease in transaction.others()] == [ALICE]
+        assert transaction.waiters() == []
+    monkeypatch.undo()
+    registry.close()
+    assert len([path for path in opened if "9-f" in path]) == 5
 
 
 FLAP = """
