@@ -225,10 +225,9 @@ class CallClient:
     def _written(self, places: RunPaths, row: int, new: NewCall) -> tuple[RowForm, list[str]]:
         """Write the arguments of a call, and return its row."""
         said = {
-            **new.call.said, "what": "call", "result": str(places.result_of(row)), "path": sys.path, "file": "",
-            "module": "", "argv": sys.argv,
+            **new.call.said, "what": "call", "path": sys.path, "file": "", "module": "", "argv": sys.argv,
         }  # fmt: skip
-        path = _arguments(places, row)
+        path = places.call(row)
         task_launcher.write_own(str(path), said, new.call.pickled, durable=False)
         _, cells, _, _ = new.rows.row(row, new.call, str(places.launcher), f"{path}@0")
         new.rows.refuse()
@@ -297,13 +296,14 @@ class CallClient:
         call_future.end(future, end)
         try:
             if not future.cancelled():
-                _hand_over(future, end, places.result_of(row))
+                _hand_over(future, end, places.value(end.task, end.attempt))
         except Exception as exc:  # noqa: BLE001  # what a value of the user's raises as it is read back
             call_future.fail(future, exc)
         finally:
             self._finish(row)
-            for path in (_arguments(places, row), places.result_of(row)):
-                path.unlink(missing_ok=True)
+            places.call(row).unlink(missing_ok=True)
+            for attempt in range(1, end.attempt + 1):
+                Path(places.value(end.task, attempt)).unlink(missing_ok=True)
 
     # ---- the end ----
 
@@ -328,10 +328,10 @@ class CallClient:
             call_future.fail(future, _failed(self._trouble, "", future.task_id))
 
 
-def _hand_over(future: CallFuture, end: CallEnd, result: Path) -> None:
+def _hand_over(future: CallFuture, end: CallEnd, result: str) -> None:
     """Give a future its result or its exception, as the task has left it."""
     try:
-        file = task_launcher.open_own(str(result))
+        file = task_launcher.open_own(result)
     except OSError:
         raise _without_result(future, end) from None
     with file:
@@ -403,10 +403,6 @@ def _failed(why: str, state: str, task: int | None) -> CallFailed:
 
 class _Broken(CallFailed):
     """A call that cannot be made because the executor has no scheduler."""
-
-
-def _arguments(places: RunPaths, row: int) -> Path:
-    return places.given / f"{row}.call"
 
 
 # ---- the end of the interpreter, and copies of the process ----

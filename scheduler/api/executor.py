@@ -18,7 +18,7 @@ from scheduler.api import call_future
 from scheduler.api.call_client import CallClient, NewCall
 from scheduler.api.call_future import CallFuture, NotPassed
 from scheduler.api.call_words import describe, describe_chunk
-from scheduler.app.run.options import RunOptions, check_counts, run_name
+from scheduler.app.run.options import RunOptions, check_counts, nodes_of, run_name
 from scheduler.core.tasks.fields import BadCell
 from scheduler.errors import ConfigError, UsageError
 from scheduler.inputs.call_rows import CallRows
@@ -52,6 +52,7 @@ class Executor(futures.Executor):
         env: Mapping[str, str] | None = None,
         preload: Sequence[str] = (),
         devices: str = "auto",
+        on: str | Sequence[str] = "",
         name: str = "",
         state: str | None = None,
     ) -> None:
@@ -59,8 +60,9 @@ class Executor(futures.Executor):
 
         `memory` is what a call needs on each GPU ("8GiB"); None: it is learned. `gpus` is how many GPUs a call gets;
         None: one, where there are GPUs. `env` are variables for the calls. `max_workers` limits how many calls run at
-        once; None: as many as fit. `preload` are names of modules that are imported once for all calls. Raise
-        UsageError for values that no task can have, ConfigError for modules that are not there.
+        once; None: as many as fit. `preload` are names of modules that are imported once for all calls. `on` names
+        the machines that make the calls ("ssh:gpu1,gpu2"); empty: this one, or those of the setting. Raise UsageError
+        for values that no task can have, ConfigError for modules that are not there.
         """
         if max_workers is not None and max_workers <= 0:
             raise ConfigError(f"max_workers must be greater than 0, not {max_workers}; None: as many calls as fit")
@@ -75,7 +77,8 @@ class Executor(futures.Executor):
             preload=_checked_modules(preload),
             path=[os.path.abspath(entry) for entry in sys.path] if preload else (),
         )
-        start = {"what": _what(), "options": options.to_dict(), "settings": {"state": state}}
+        settings = {"state": state, "on": nodes_of(on)}
+        start = {"what": _what(), "options": options.to_dict(), "settings": settings}
         self._client = CallClient(start)
         self._owner = _Owner(self._client)
         said = {"memory": memory, "gpus": gpus, "cpus": cpus, "env": env}

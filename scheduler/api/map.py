@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from scheduler.app.observe import run_reader
 from scheduler.app.run import run_loop, start
-from scheduler.app.run.options import RunOptions, check_counts, run_name
+from scheduler.app.run.options import RunOptions, check_counts, nodes_of, run_name
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.task_list import PythonCalls
 from scheduler.inputs import python_calls
@@ -48,6 +48,7 @@ def map(  # noqa: PLR0913  # each is a column or a flag, by keyword only
     memory: str = "",
     retries: int = 0,
     jobs_at_once: int | None = None,
+    on: str | Sequence[str] = "",
     name: str = "",
     state: str | None = None,
 ) -> list[Any]:
@@ -55,7 +56,8 @@ def map(  # noqa: PLR0913  # each is a column or a flag, by keyword only
 
     A failed call yields a Failure, which is false; no exception is raised for it. The function is found by the file
     that defines it, so it must belong to a module or to the script: ConfigError is raised for any other function, and
-    for values that cannot be pickled. The run is an ordinary one: `scheduler list`, `results` and `resume` work on it.
+    for values that cannot be pickled. `on` names other machines ("ssh:gpu1,gpu2"). The run is an ordinary one:
+    `scheduler list`, `results` and `resume` work on it.
     """
     check_counts(jobs_at_once=jobs_at_once)
     task_launcher.stop_loading()
@@ -65,7 +67,7 @@ def map(  # noqa: PLR0913  # each is a column or a flag, by keyword only
         return []
     varied = dict.fromkeys(name for call in each for name in call.varied)
     made = PythonCalls(target, each, varied, {"what": "function"}, gpus=gpus, memory=memory, retries=retries)
-    settings = read_settings({"num": str(len(each)), "state": state})
+    settings = read_settings({"num": str(len(each)), "state": state, "on": nodes_of(on)})
     choices = RunOptions(devices, jobs=jobs_at_once, name=run_name("name=", name), keep_going=True)
     what = f"{target.name} of {target.file or target.module}"
     session = start.begin(made.listing(what), choices, settings)
@@ -95,7 +97,7 @@ def _results(session: RunSession) -> list[Any]:
 
 def _result(session: RunSession, row: dict[str, Any]) -> Any:
     try:
-        with task_launcher.open_own(str(session.places.result_of(row["row"]))) as file:
+        with task_launcher.open_own(session.places.value(row["id"], row["attempts"])) as file:
             error = task_launcher.said_in(file)["error"]
             if not error and row["state"] == "succeeded":
                 return pickle.load(file)

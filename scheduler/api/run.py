@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler.app.observe import run_facts, run_reader
 from scheduler.app.run import run_loop, start
-from scheduler.app.run.options import RunOptions, check_counts, fence_word, mps_word, run_name, this_python
+from scheduler.app.run.options import RunOptions, check_counts, fence_word, mps_word, nodes_of, run_name, this_python
 from scheduler.app.run.previous_runs import RerunOptions
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.task_list import TaskList, csv_listing
@@ -154,9 +154,8 @@ def _flags(
     num: int | None, on: str | Sequence[str], fence: str, texts: Mapping[str, str], *, launchers: bool
 ) -> dict[str, str | None]:
     """Return keywords as the texts of flags; empty ones are not given."""
-    nodes = on if isinstance(on, str) else " ".join(on)
     given = {"num": "" if num is None else str(num), "launcher_args": "" if launchers else "no"}
-    return {name: text or None for name, text in {**given, "on": nodes, "node_fence": fence, **texts}.items()}
+    return {name: text or None for name, text in {**given, "on": nodes_of(on), "node_fence": fence, **texts}.items()}
 
 
 def _limits(mps: str, mps_fence: bool, fence: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from scheduler.cluster import forms
 from scheduler.cluster.fence import NodeFence
 from scheduler.cluster.frames import BadFrame, Channel, Message
-from scheduler.cluster.mirror import MOST_UNSENT, FileSender
+from scheduler.cluster.mirror import MOST_UNSENT, FileSender, GivenFiles
 from scheduler.core import leases as core_leases
 from scheduler.core.attempts.launch_spec import TaskPaths
 from scheduler.core.events import Exited, Started
@@ -70,9 +70,9 @@ class NodeRun:
     sources: Sequence[EventSource]
     """The samplers, which are waited on as well."""
     places: TaskPaths
-    tasks: str
-    """The directory of its tasks here."""
-    tasks_at_head: str
+    root: str
+    """The directory of the run here."""
+    root_at_head: str
     close: Callable[[], None]
     remove: Callable[[], None]
     """Removes what a run that is over has left."""
@@ -115,6 +115,7 @@ class Agent:
         self._inbox = _Inbox(channel)
         self._world = SystemWorld([self._inbox, guest.engine, *guest.sources])
         self._files = FileSender(guest.places)
+        self._given = GivenFiles(guest.root)
         self._held: dict[Key, _Held] = {}
         self._living: dict[Key, Placement] = {}
         self._shims: dict[Key, int] = {}
@@ -139,7 +140,7 @@ class Agent:
             "take": self._take, "launch": self._launch, "stop": self._stop, "adopt": self._adopt,
             "forget": self._forget, "drop": self._drop, "released": self._released, "rewrite": self._rewrite,
             "watch": self._watch, "ticket": self._ticket, "leave": self._leave, "end": self._end,
-            "echo": self._echo,
+            "echo": self._echo, "given": self._take_given,
         }  # fmt: skip
 
     def run(self) -> bool:
@@ -377,26 +378,38 @@ class Agent:
     def _launch(self, said: Mapping[str, Any]) -> None:
         order = forms.LAUNCH.from_dict(said)
         key = (order.task, order.attempt)
-        held = self._held.pop(key, None)
+        held = self._held.get(key)
         if held is None:
             late = f"its reservation was given back, because no launch came for {KEPT:g} s"
             self._over[key] = Exited(*key, Outcome.UNSTARTED, reason=late)
             return
+        if missing := self._given.missing(key, order.argv, self._guest.root_at_head):
+            self._give_back(key)
+            self._over[key] = Exited(*key, Outcome.UNSTARTED, reason=f"{missing}, its arguments, did not arrive there")
+            return
         env = {name: self._here(text) if name in _PATHS and text else text for name, text in order.env.items()}
+        del self._held[key]
         self._living[key] = held.placement
         self._files.follow(key)
         self._guest.engine.launch(
             replace(
-                order, env=env, lease=held.lease.path, lease_fd=held.lease.fd, kept_fd=-1,
+                order, argv=tuple(map(self._here, order.argv)), env=env,
+                lease=held.lease.path, lease_fd=held.lease.fd, kept_fd=-1,
                 stdout=self._here(order.stdout), stderr=self._here(order.stderr),
                 until=self._guest.fence.path if self._guest.fence is not None else "",
             )
         )  # fmt: skip
 
+    def _take_given(self, said: tuple[str, int, int, str]) -> None:
+        """Write a piece of what a call is given; reservations are kept while launches wait behind it."""
+        for held in self._held.values():
+            held.until = time.monotonic() + KEPT
+        self._given.write(*said)
+
     def _here(self, path: str) -> str:
         """Return the path on this node of a file in the run's directory at the head; others are the same here."""
-        inside = path.startswith(f"{self._guest.tasks_at_head}/")
-        return self._guest.tasks + path.removeprefix(self._guest.tasks_at_head) if inside else path
+        inside = path.startswith(f"{self._guest.root_at_head}/")
+        return self._guest.root + path.removeprefix(self._guest.root_at_head) if inside else path
 
     def _stop(self, said: tuple[int, int, bool]) -> None:
         task, attempt, kill = said
@@ -408,7 +421,7 @@ class Agent:
         assert isinstance(placement, Placement)
         key = (placement.task, placement.attempt)
         self._living[key] = placement
-        claim = shim.read_claim(shim.claim_path(f"{self._guest.tasks}/{key[0]}", key[1]))
+        claim = shim.read_claim(shim.claim_path(self._guest.places.task(key[0]), key[1]))
         if claim is not None and not claim.fence and claim.boot_id != shim.boot_id():
             self._of_earlier_boot.add(key)
         self._files.follow(key, said["sizes"])
@@ -416,6 +429,7 @@ class Agent:
         self._guest.engine.adopt(*key)
 
     def _forget(self, said: tuple[int, int]) -> None:
+        self._given.forget((said[0], said[1]))
         self._guest.engine.forget(*said)
 
     def _drop(self, said: tuple[int, int]) -> None:

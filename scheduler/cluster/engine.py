@@ -25,21 +25,22 @@ PlacementOf = Callable[[int], Placement | None]
 class ClusterEngine:
     """The engine of a run on several nodes; Nodes itself is the source of what happened there."""
 
-    def __init__(self, nodes: Nodes, placement_of: PlacementOf) -> None:
-        self._nodes, self._placement_of = nodes, placement_of
+    def __init__(self, nodes: Nodes, placement_of: PlacementOf, root: str) -> None:
+        """Prepare the engine of the run in the directory `root`."""
+        self._nodes, self._placement_of, self._root = nodes, placement_of, root
         self._lost: list[Started | Exited] = []
 
     def launch(self, order: Launch) -> None:
         """Order the launch where the reservation was taken; if its node is lost meanwhile, it never starts there."""
         node = self._nodes.node_of((order.task, order.attempt))
         assert node is not None
-        node.order({"launch": forms.LAUNCH.to_dict(order)})
+        node.launch(order, self._root)
 
     def stop(self, task: int, attempt: int, *, kill: bool = False) -> None:
         """Pass on the request, as soon as the node is there."""
         node = self._nodes.node_of((task, attempt))
         if node is not None and (task, attempt) in node.living:
-            node.order({"stop": [task, attempt, kill]}, lasting=True)
+            node.stop((task, attempt), kill=kill)
 
     def adopt(self, task: int, attempt: int) -> None:
         """Expect news of an attempt that an earlier scheduler placed."""

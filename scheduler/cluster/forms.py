@@ -9,7 +9,7 @@ from scheduler.core.events import Event, decode, encode
 from scheduler.core.leases import Lease, RoomCall, RoomOffer
 from scheduler.core.model import Device, DeviceBudget, Purpose, UnmanagedUse, Waiter, WaitTicket, Warn
 from scheduler.core.ports import Launch, Sample, Watched
-from scheduler.values import names_of
+from scheduler.values import dataclass, field, names_of
 
 T = TypeVar("T")
 
@@ -90,6 +90,28 @@ def _call(data: Sequence[Any]) -> tuple[str, int, int]:
     return str(run), int(task), int(attempt)
 
 
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """The facts that an agent tells about its node when it is greeted."""
+
+    host: str
+    machine: str
+    boot: str
+    uid: int
+    usual: int
+    driver: str
+    reads: str
+    budgets: tuple[DeviceBudget, ...]
+    """The state of its devices then."""
+    notes: tuple[str, ...] = ()
+    limits: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """The ids that distinguish its machine from others."""
+        return self.machine, self.host
+
+
 _ROWS = _Read(_tuples)
 OFFER = Form(RoomOffer)
 CALL = Form(RoomCall, attempts=Many(_Read(_call)))
@@ -100,6 +122,7 @@ TICKET = Form(WaitTicket, call=CALL)
 WAITER = Form(Waiter, ticket=TICKET)
 SAMPLE = Form(Sample, readings=_ROWS)
 WATCHED = Form(Watched)
+FACTS = Form(NodeFacts, budgets=Many(BUDGET))
 LAUNCH = Form(Launch, purpose=_Read(Purpose), warn=Form(Warn))
 
 

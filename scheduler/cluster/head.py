@@ -17,10 +17,10 @@ from scheduler.core.attempts.launch_spec import TaskPaths
 from scheduler.core.events import Exited, Started
 from scheduler.core.leases import HeldLease, Lease
 from scheduler.core.model import Device, DeviceBudget, Outcome, Placement, Waiter, host_of
-from scheduler.core.ports import Answer, Happening, Key
+from scheduler.core.ports import Answer, Happening, Key, Launch
 from scheduler.errors import DeviceError, describe_os_error
 from scheduler.units import count, duration
-from scheduler.values import dataclass, field, replace
+from scheduler.values import replace
 
 CONNECT = 15.0
 """Seconds within which a node must answer before a run starts without it."""
@@ -38,37 +38,12 @@ REFUSED = 1.0
 """Seconds for which nothing starts on a node that did not take what was decided."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
-    """The facts that an agent tells about its node when it is greeted."""
-
-    host: str
-    machine: str
-    boot: str
-    uid: int
-    usual: int
-    driver: str
-    reads: str
-    budgets: tuple[DeviceBudget, ...]
-    """The state of its devices then."""
-    notes: tuple[str, ...] = ()
-    limits: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        """The ids that distinguish its machine from others."""
-        return self.machine, self.host
-
-
-FACTS = forms.Form(NodeFacts, budgets=forms.Many(forms.BUDGET))
-
-
 class Node:
     """One node of a run."""
 
     def __init__(self, named: NodeName) -> None:
         self.named = named
-        self.facts: NodeFacts | None = None
+        self.facts: forms.NodeFacts | None = None
         """The facts that it told first; None: it has never answered."""
         self.link: NodeLink | None = None
         self.is_there = False
@@ -76,8 +51,8 @@ class Node:
         self.joined = False
         """True if that agent serves this run."""
         self.why_away = "it has not answered yet"
-        self.heard = self.due = 0.0
-        """When it was last heard, and when the next link is due."""
+        self.heard = self.due = self.refused = 0.0
+        """When it was last heard, when the next link is due, and when it last refused what was decided."""
         self.view = 0
         self.reported = time.monotonic()
         """When its last report came; before the first one, when this scheduler began to expect one."""
@@ -86,8 +61,6 @@ class Node:
         self.waiters: tuple[Waiter, ...] = ()
         self.closed: Mapping[str, str] = {}
         """Devices that are kept for other users there, each with the reason."""
-        self.refused = 0.0
-        """When it last refused what was decided."""
         self.took: Message | None = None
         """Its answer to the last request for reservations."""
         self.clock = 0.0
@@ -97,6 +70,7 @@ class Node:
         self.unsent: list[Message] = []
         """Orders that must reach it once it is back: what to forget and to stop."""
         self.watched: list[Any] = []
+        self.carried = mirror.CallSender()
 
     @property
     def name(self) -> str:
@@ -121,6 +95,29 @@ class Node:
             self.link.send(message)
         elif lasting:
             self.unsent.append(message)
+
+    def launch(self, order: Launch, root: str) -> None:
+        """Order a launch, after the files of the run in `root` that its command reads."""
+        message, names = {"launch": forms.LAUNCH.to_dict(order)}, mirror.given_to(order.argv, root)
+        if not names:
+            self.order(message)
+            return
+        self.carried.add((order.task, order.attempt), names, root, message)
+        self.push()
+
+    def stop(self, key: Key, *, kill: bool) -> None:
+        """Order an attempt to end, but not before its launch."""
+        message = {"stop": [*key, kill]}
+        if not self.carried.put_behind(key, message):
+            self.order(message, lasting=True)
+
+    def push(self) -> None:
+        """Send what is carried, as far as the node takes it now."""
+        while self.link is not None and self.joined and not self.link.unsent:
+            message = self.carried.next()
+            if message is None:
+                return
+            self.link.send(message)
 
 
 class Nodes:
@@ -153,7 +150,7 @@ class Nodes:
             "took": self._hear_took,
             "lacks": self._hear_lacks,
             "trouble": lambda node, said: self._sentences.append(f"{node.name}: {said}"),
-            "here": lambda node, said: self._greeted(node, FACTS.from_dict(said)),
+            "here": lambda node, said: self._greeted(node, forms.FACTS.from_dict(said)),
             "refused": lambda node, said: self._lose(node, str(said)),
             "replaced": lambda _, said: self._retire(str(said)),
         }
@@ -244,6 +241,7 @@ class Nodes:
             running = f"; {count(len(node.living), 'task')} there {future}" if node.living else ""
             self._sentences.append(f"{node.name} is away ({why}): nothing starts there until it answers{running}")
         node.link, node.joined, node.is_there, node.why_away = None, False, False, why
+        node.carried.drop()
         node.due = time.monotonic() + AGAIN
         node.took = {"leases": [], "why": why}
 
@@ -321,6 +319,7 @@ class Nodes:
             for message in messages:
                 for name, said in message.items():
                     self._hearers[name](node, said)
+            node.push()
             if link.ended and node.link is link:
                 self._lose(node, link.why_ended())
 
@@ -328,7 +327,7 @@ class Nodes:
         if said["number"] == self._number:
             node.took = said
 
-    def _greeted(self, node: Node, facts: NodeFacts) -> None:
+    def _greeted(self, node: Node, facts: forms.NodeFacts) -> None:
         if node.facts is not None and node.facts.identity != facts.identity:
             was = node.facts.host
             self._lose(node, f"another machine ({facts.host}) answers to this name; the run knows it as {was}")

@@ -147,6 +147,11 @@ class NodeLink:
         """True once nothing more can come."""
         return self._channel.ended
 
+    @property
+    def unsent(self) -> int:
+        """The number of bytes that the other end has not taken yet."""
+        return self._channel.unsent
+
     def send(self, message: Mapping[str, Any]) -> None:
         """Send a message; if the link has ended, it is lost."""
         self._channel.send(message)

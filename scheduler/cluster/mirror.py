@@ -1,6 +1,7 @@
-"""The files that an attempt leaves on its node, copied to the run's directory at the head: log, result, metrics.
+"""The files that travel between head and node: what an attempt leaves, and the arguments of Python calls.
 
-So every view of the head reads the files where it would find those of a task of its own machine.
+Log, result, metrics and what a function returns are copied to the run's directory at the head, so that every view there
+reads them where it would find those of a task of its own machine.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from scheduler.cluster.frames import Message
 from scheduler.core.attempts.launch_spec import TaskPaths
@@ -20,8 +23,10 @@ PIECE = 192 * 1024
 MOST_UNSENT = 4 << 20
 """Bytes that may wait for the link; more is read later."""
 LONGEST_WHOLE = 16 << 20
-"""Bytes of the largest file that is copied as a whole at the end of its attempt."""
-LOG, ERRORS, RESULT, METRICS = "log", "errors", "result", "metrics"
+"""Bytes of the largest result or record of metrics that is copied at the end of its attempt."""
+LOG, ERRORS, RESULT, METRICS, VALUE = "log", "errors", "result", "metrics", "value"
+FOLDER = "given"
+"""The folder of these files in the directory of a run."""
 GROWING = (LOG, ERRORS)
 """Files that are copied while they grow; the others are copied at the end of their attempt."""
 
@@ -33,6 +38,7 @@ def files_of(places: TaskPaths, key: Key) -> dict[str, str]:
         ERRORS: str(places.task_errors(*key)),
         RESULT: places.result(*key),
         METRICS: places.metrics(*key),
+        VALUE: places.value(*key),
     }
 
 
@@ -79,7 +85,7 @@ class FileSender:
         if followed is None:
             return
         for name in followed.files:
-            if name in GROWING or _size(followed.files[name]) <= LONGEST_WHOLE:
+            if name in (*GROWING, VALUE) or _size(followed.files[name]) <= LONGEST_WHOLE:
                 while pieces := [*_next_piece(key, followed, name)]:
                     yield from pieces
 
@@ -118,3 +124,107 @@ def _size(path: str) -> int:
         return os.stat(path, follow_symlinks=False).st_size
     except OSError:
         return -1
+
+
+def given_to(argv: Sequence[str], root: str) -> list[str]:
+    """Return the names of the files of a run that a command reads its call from, as FILE@PLACE."""
+    start = f"{root}/{FOLDER}/"
+    return [word.removeprefix(start).rpartition("@")[0] for word in argv if word.startswith(start)]
+
+
+def is_of_one_call(name: str) -> bool:
+    """Tell whether a file has the arguments of one call only, as those of an executor."""
+    return name.endswith(".call")
+
+
+class CallSender:
+    """The launches of calls for one node, each after the files that it reads, and as fast as the node takes them."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Key, Iterator[Message]]] = deque()
+        self._has: set[str] = set()
+        """The files for several calls that were sent over the present link."""
+
+    def add(self, key: Key, names: Sequence[str], root: str, launch: Message) -> None:
+        """Send files of the run in `root`, and then a launch."""
+        new = [name for name in names if name not in self._has]
+        self._has.update(name for name in new if not _is_of_one_call(name))
+        files = (piece for name in new for piece in _pieces(f"{root}/{FOLDER}/{name}"))
+        self._waiting.append((key, chain(files, [launch])))
+
+    def put_behind(self, key: Key, message: Message) -> bool:
+        """Send a message behind the launch of an attempt; return False if that does not wait."""
+        waits = any(key == other for other, _ in self._waiting)
+        if waits:
+            self._waiting.append((key, iter([message])))
+        return waits
+
+    def next(self) -> Message | None:
+        """Return the next message, or None."""
+        while self._waiting:
+            message = next(self._waiting[0][1], None)
+            if message is not None:
+                return message
+            self._waiting.popleft()
+        return None
+
+    def drop(self) -> None:
+        """Drop what waits: the link is lost, and the node may lack what was carried over it."""
+        self._waiting.clear()
+        self._has.clear()
+
+
+def _is_of_one_call(name: str) -> bool:
+    """Tell whether a file has the arguments of one call only, as those of an executor."""
+    return name.endswith(".call")
+
+
+def _pieces(path: str) -> Iterator[Message]:
+    """Yield a file, piece by piece; one that is gone yields nothing, and its call does not start."""
+    at = 0
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        while data := file.read(PIECE):
+            yield {"given": [os.path.basename(path), at, size, base64.b64encode(data).decode()]}
+            at += len(data)
+
+
+class GivenFiles:
+    """The files of a run on its node."""
+
+    def __init__(self, root: str) -> None:
+        self._folder = f"{root}/{FOLDER}"
+        self._of: dict[Key, list[str]] = {}
+        """The files that are of one attempt alone."""
+
+    def write(self, name: str, at: int, size: int, text: str) -> None:
+        """Write the next piece of a file, which has its name once it is complete. Raise OSError."""
+        part = f"{self._path(name)}.part"
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            if not at:
+                file.truncate(0)
+            if os.fstat(fd).st_size != at:
+                return  # an earlier piece could not be written
+            file.seek(at)
+            data = base64.b64decode(text)
+            file.write(data)
+        if at + len(data) == size:
+            os.replace(part, self._path(name))
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{os.path.basename(name)}"
+
+    def missing(self, key: Key, argv: Sequence[str], root: str) -> str:
+        """Return which file a command needs that is not here; note the others as those of the attempt."""
+        names = given_to(argv, root)
+        self._of[key] = [name for name in names if _is_of_one_call(name)]
+        return next((name for name in names if not os.path.exists(self._path(name))), "")
+
+    def forget(self, key: Key) -> None:
+        """Remove what one attempt was given."""
+        for name in self._of.pop(key, ()):
+            for path in (self._path(name), f"{self._path(name)}.part"):
+                if os.path.exists(path):
+                    os.unlink(path)

@@ -204,7 +204,7 @@ class RunPaths:
 
     @property
     def given(self) -> Path:
-        """The arguments of Python tasks, and the results of functions."""
+        """The arguments of Python tasks."""
         return self.root / "given"
 
     @property
@@ -212,9 +212,9 @@ class RunPaths:
         """The file with the arguments of all Python tasks."""
         return self.given / "calls"
 
-    def result_of(self, row: int) -> Path:
-        """Return the file for the result of a function, by its row."""
-        return self.given / f"{row}.result"
+    def call(self, row: int) -> Path:
+        """Return the file with the function and the arguments of one call of an executor."""
+        return self.given / f"{row}.call"
 
     def task(self, task: int) -> str:
         """Return the task's folder, which contains its logs and the files that it leaves."""
@@ -222,6 +222,10 @@ class RunPaths:
 
     def result(self, task: int, attempt: int) -> str:
         return f"{self._tasks}/{task}/.result.{attempt}"
+
+    def value(self, task: int, attempt: int) -> str:
+        """Return the file for what a function returns or raises; the launcher knows it by that of the result."""
+        return f"{self.result(task, attempt)}.value"
 
     def metrics(self, task: int, attempt: int) -> str:
         """Return the file with the record of an attempt's metrics."""

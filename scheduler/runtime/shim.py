@@ -106,6 +106,8 @@ _BLOCKED = (*_WAITED, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPI
 commands do not expect."""
 _AT_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_", "LC_", "LANG", "TZ")
 """The beginnings of the names of variables that the loader, the C library or Python read when a process starts."""
+_AT_ONCE = "PYTHONUNBUFFERED"
+"""The variable of that kind which every task gets, and which a program that is loaded obeys too."""
 _SHORT = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """Errors of a machine that lacks processes, memory or open files."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -811,7 +813,7 @@ class WarmProgram(NamedTuple):
         """Tell whether a fork of the server can be this task: a variable that is read at the start of a process would
         come too late.
         """
-        changed = (name for name, value in order.env.items() if home.env.get(name) != value)
+        changed = (name for name, value in order.env.items() if home.env.get(name) != value and name != _AT_ONCE)
         return order.argv[:2] == [self.python, self.path] and not any(name.startswith(_AT_START) for name in changed)
 
     def become(self, prctl: Callable[[int, bytes], int], argv: list[str], env: dict[str, str]) -> NoReturn:
@@ -823,6 +825,7 @@ class WarmProgram(NamedTuple):
             os.environ.update(env)
             sys.argv[:] = argv[1:]
             sys.modules["__main__"] = self.module
+            _show_at_once()
             signal.signal(signal.SIGINT, signal.default_int_handler)
             for number in (signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(number, signal.SIG_IGN)
@@ -833,6 +836,15 @@ class WarmProgram(NamedTuple):
             sys.excepthook(*sys.exc_info())
         finally:
             os._exit(code)
+
+
+def _show_at_once() -> None:
+    """Write what is printed to the log at once, as PYTHONUNBUFFERED asks an interpreter that starts."""
+    import io  # the interpreter has loaded it
+
+    old, raw = sys.stdout, io.FileIO(1, "w", closefd=False)
+    new = io.TextIOWrapper(raw, old.encoding, old.errors, write_through=True)  # as -u does
+    sys.stdout = sys.__stdout__ = new  # type: ignore[misc]  # a task may print to either
 
 
 def _finish_interpreter() -> None:

@@ -371,9 +371,14 @@ def execute_again(env: dict[str, str], folder: ResultFolder, log: int) -> None:
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
+def value_path() -> str:
+    """Return the file for what a function returns: the run has named the attempt's result, and this lies beside it."""
+    return f"{os.environ['SCHEDULER_RESULT']}.value"
+
+
 def run_function(call: Call) -> int:
-    """Run a function; its result goes to a file beside its arguments. Return the exit code."""
-    result = call.said["result"]
+    """Run a function; what it returns goes to a file of the attempt. Return the exit code."""
+    result = value_path()
     try:
         module = load(call.said)
         value = find(module, call.said["name"])(call.load())
@@ -386,13 +391,11 @@ def run_function(call: Call) -> int:
 
 
 def run_call(call: Call) -> int:
-    """Run a call of an executor; its value, or its exception, goes to the result file. Return the exit code.
+    """Run a call of an executor; its value, or its exception, goes to a file of the attempt. Return the exit code.
 
     The function and its arguments come by cloudpickle, which the caller's environment has.
     """
-    result = call.said["result"]
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(result)  # that of an earlier attempt
+    result = value_path()
     sys.path[:] = call.said["path"]
     step, kind = "load", ""
     try:

@@ -18,15 +18,16 @@ from typing import Any
 from scheduler.app.cluster.content import differences
 from scheduler.app.observe.run_facts import places
 from scheduler.app.run.devices import find_devices
-from scheduler.app.run.run_loop import load_modules, open_leases
+from scheduler.app.run.run_loop import PRELOADING, load_modules, open_leases
 from scheduler.cluster.agent import Agent, NodeRun
 from scheduler.cluster.fence import NodeFence
+from scheduler.cluster.forms import FACTS, NodeFacts
 from scheduler.cluster.frames import BadFrame, Channel, Message
-from scheduler.cluster.head import FACTS, NodeFacts
 from scheduler.cluster.link import code_digest
 from scheduler.core.queue import quota
 from scheduler.devices.pool import DevicePool, Watchers
 from scheduler.errors import SchedulerError, StateError, describe_os_error
+from scheduler.execution.engine import PATIENCE as START_OF_SERVER
 from scheduler.execution.engine import LocalEngine
 from scheduler.execution.fork_server import ForkServer
 from scheduler.runtime.paths import RUN_CODE, RunPaths, make_private
@@ -235,7 +236,7 @@ def _guest(
 
     load_modules()
     return NodeRun(
-        pool, engine, leases, Watchers([host, *gpus]), [host, *gpus], paths, str(paths.tasks), join["tasks"], close,
+        pool, engine, leases, Watchers([host, *gpus]), [host, *gpus], paths, str(paths.root), join["root"], close,
         remove, fence,
     )  # fmt: skip
 
@@ -246,7 +247,11 @@ def _engine(paths: RunPaths, join: Mapping[str, Any], settings: Settings, enviro
         known.write_text(json.dumps(run_code.copy(paths.code, RUN_CODE)))
     code = RunCode(paths.code, json.loads(known.read_text()))
     server = ForkServer(paths.shim, environ, {"umask": join["umask"]}, paths.server)
-    engine = LocalEngine(paths.tasks, server, join["token"], log_max=settings.log_max)
+    patience = START_OF_SERVER
+    if join["warm"]:
+        server.warm, server.lasting = {**join["warm"], "program": str(paths.launcher)}, False
+        patience = PRELOADING
+    engine = LocalEngine(paths.tasks, server, join["token"], patience=patience, log_max=settings.log_max)
     engine.mend_code(code.mend)
     if settings.cgroup == "never":
         engine.ungroup()
@@ -262,7 +267,8 @@ def _remove(paths: RunPaths) -> None:
                 file.unlink()
         with contextlib.suppress(OSError):
             folder.rmdir()
-    shutil.rmtree(paths.code, ignore_errors=True)
+    for path in (paths.code, paths.given):
+        shutil.rmtree(path, ignore_errors=True)
     for path in (paths.root / "code.json", paths.server, paths.root / "agent", paths.root / FENCE):
         path.unlink(missing_ok=True)
     for folder in (paths.tasks, paths.root, Path(paths.root).parent):

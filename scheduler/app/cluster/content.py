@@ -32,6 +32,13 @@ class ListContent:
         self._nodes, self._programs, self._directory = nodes, programs, directory
         self._directories: dict[str, None] = {}
         self._scripts: dict[str, str] = {}
+        self._programs_used: list[str] = []
+
+    def need_for_calls(self, python: str) -> None:
+        """Ask the nodes for the interpreter and the directory of Python calls. Raise UsageError."""
+        self._directories[self._directory] = None
+        self._programs_used = [python]
+        self._compare()
 
     def screen(self, inner: Screen) -> Screen:
         """Return a screen that also asks the nodes, once all rows were read. It raises UsageError."""
@@ -59,7 +66,7 @@ class ListContent:
                 self._scripts[path] = text
 
     def _compare(self) -> None:
-        said = {"directories": [*self._directories], "scripts": self._scripts}
+        said = {"directories": [*self._directories], "scripts": self._scripts, "programs": self._programs_used}
         for name, found in self._nodes.compare(said).items():
             if found:
                 more = f" (and {count(len(found) - 1, 'other path')})" if len(found) > 1 else ""
@@ -72,6 +79,7 @@ class ListContent:
 def differences(said: Mapping[str, Any]) -> list[str]:
     """Return sentences about what a node lacks of this; for the agent."""
     found = [f"there is no directory {path}" for path in said["directories"] if not os.path.isdir(path)]
+    found += [f"there is no interpreter {path}" for path in said["programs"] if not os.access(path, os.X_OK)]
     for path, wanted in said["scripts"].items():
         here = digest(path)
         if here != wanted:

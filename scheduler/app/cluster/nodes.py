@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scheduler.app.run.options import this_python
 from scheduler.cluster.devices import ClusterDevices, ClusterWatcher
@@ -97,14 +97,20 @@ class ClusterPorts:
     leases: ClusterLeases
 
 
-def join(nodes: Nodes, places: RunPaths, meta: Mapping[str, str], umask: int, brain: Brain) -> ClusterPorts:
-    """Make the agents serve the run with these facts, and return the ports over them."""
-    token, epoch = meta["token"], int(meta.get("epoch", "0"))
-    nodes.join(places, {"token": token, "epoch": epoch, "tasks": os.path.abspath(places.tasks), "umask": umask})
+def join(
+    nodes: Nodes, places: RunPaths, meta: Mapping[str, str], umask: int, warm: Mapping[str, Any], brain: Brain
+) -> ClusterPorts:
+    """Make the agents serve the run with these facts, and return the ports over them.
+
+    `warm` is what the fork servers load before they start calls of an executor; empty: nothing.
+    """
+    token, epoch, root = meta["token"], int(meta.get("epoch", "0")), os.path.abspath(places.root)
+    nodes.join(places, {"token": token, "epoch": epoch, "root": root, "umask": umask, "warm": warm})
 
     def placement_of(task: int) -> Placement | None:
         state = brain.task(task)
         return state.placement if state is not None else None
 
     nodes.grace_of = lambda task: brain.terms_of(task).grace
-    return ClusterPorts(nodes, ClusterEngine(nodes, placement_of), ClusterWatcher(nodes), ClusterLeases(nodes, token))
+    engine = ClusterEngine(nodes, placement_of, root)
+    return ClusterPorts(nodes, engine, ClusterWatcher(nodes), ClusterLeases(nodes, token))

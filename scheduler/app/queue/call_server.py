@@ -19,7 +19,7 @@ from scheduler.core.events import Asked, Depended, Event, Exited, Refused, Skipp
 from scheduler.core.model import UNFINISHED, State
 from scheduler.core.ports import View
 from scheduler.errors import SchedulerError, describe_os_error
-from scheduler.runtime.paths import make_private
+from scheduler.runtime.paths import RunPaths, make_private
 from scheduler.runtime.settings import read_settings
 from scheduler.store.run.catalog import RunCatalog
 from scheduler.ui.terminal.plain_view import ending
@@ -99,9 +99,16 @@ def main() -> int:
     finally:
         session.close()
         if source.abandoned:
-            shutil.rmtree(session.places.given, ignore_errors=True)  # nothing reads these results any more
+            _remove_values(session.places)
     _flush(pipe)
     return 0
+
+
+def _remove_values(run: RunPaths) -> None:
+    """Remove what was passed to the calls, and what they have returned: nothing reads it any more."""
+    shutil.rmtree(run.given, ignore_errors=True)
+    for path in run.tasks.glob("*/.*.value"):
+        path.unlink(missing_ok=True)
 
 
 def _tell_trouble(pipe: LinePipe, exc: SchedulerError | OSError) -> None:
@@ -137,7 +144,7 @@ def _begin(said: Mapping[str, Any], source: CallSource) -> RunSession:
         source=source,
         door=CALLS,
         prepare=lambda run: make_private(run.given),
-        local="calls of an executor",
+        calls_python=True,
     )
     session = start.begin(listing, options, settings)
     assert session is not None  # a list with a source is never empty

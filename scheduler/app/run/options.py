@@ -185,6 +185,11 @@ def _early_stops(settings: Settings) -> dict[str, Any]:
     return {"stop_when": stop_rules(settings.stop_when), "keep_best": keep_best(settings.keep_best)}
 
 
+def nodes_of(on: str | Sequence[str]) -> str | None:
+    """Return a keyword that names machines as the text of the flag; None if it names none."""
+    return (on if isinstance(on, str) else " ".join(on)) or None
+
+
 def this_python(settings: Settings) -> str:
     """Return the path of the interpreter that `-1` stands for."""
     return chosen_python(settings).path

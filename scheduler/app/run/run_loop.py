@@ -210,7 +210,8 @@ def _parts_there(session: RunSession, stack: contextlib.ExitStack) -> _Parts:
     assert isinstance(session.devices, ClusterDevices)
     nodes, shell = session.devices.nodes, session.shell.shell
     stack.callback(lambda: nodes.close(over=session.brain.over))
-    ports = join(nodes, session.places, session.meta, shell.umask, session.brain)
+    warm = _warm(session) if session.meta["door"] == CALLS else {}
+    ports = join(nodes, session.places, session.meta, shell.umask, warm, session.brain)
     load_modules()
     return _Parts(ports.engine, ports.leases, ports.watcher, [ports.nodes], ports.nodes)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from scheduler.app.run.previous_runs import PreviousRuns, RerunOptions
 from scheduler.app.run.run_loop import open_leases
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.shell_context import ShellContext, keep_shell, shell_of_new_run
-from scheduler.app.run.task_list import TaskList, batches
+from scheduler.app.run.task_list import CALLS, TaskList, batches
 from scheduler.core.brain import Brain
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Event
@@ -181,7 +182,10 @@ def _screen(listing: TaskList, pool: RunDevices, budgets: Sequence[DeviceBudget]
         return screen
     from scheduler.app.cluster.content import ListContent
 
-    return ListContent(pool.nodes, shell.programs, os.getcwd()).screen(screen)
+    content = ListContent(pool.nodes, shell.programs, os.getcwd())
+    if listing.calls_python:
+        content.need_for_calls(sys.executable)
+    return screen if listing.door == CALLS else content.screen(screen)
 
 
 def _node_facts(pool: RunDevices) -> dict[str, str]:

@@ -48,6 +48,8 @@ class TaskList:
     """Creates the files that the rows need in the run's directory; called before the first row is read."""
     local: str = ""
     """The name of such tasks, if they can only run on the machine of their scheduler."""
+    calls_python: bool = False
+    """True if the tasks are calls of Python code, by the interpreter of this program."""
 
     @property
     def mark(self) -> str:
@@ -166,7 +168,8 @@ class PythonCalls:
         from scheduler.inputs.call_rows import CallRows
 
         rows = CallRows(self._varied, self._terms, sys.executable)
-        return TaskList(what, rows.form, self._rows(rows), prepare=self._prepare, local="calls of Python functions")
+        local = "" if self._said["what"] == "function" else "Python tasks with a result folder"
+        return TaskList(what, rows.form, self._rows(rows), prepare=self._prepare, local=local, calls_python=True)
 
     def _prepare(self, run: RunPaths) -> None:
         self._run = run
@@ -182,8 +185,7 @@ class PythonCalls:
         complete = False
         try:
             for row, call in enumerate(self._calls, 1):
-                result = {"result": str(run.result_of(row))} if self._said["what"] == "function" else {}
-                given = writer.add({**call.said, **result}, call.pickled)
+                given = writer.add(dict(call.said), call.pickled)
                 yield rows.row(row, call, str(run.launcher), given)
             rows.refuse()
             complete = True

@@ -34,6 +34,9 @@ class TaskPaths(Protocol):
     def result(self, task: int, attempt: int) -> str:
         """Return the path of an attempt's result file."""
 
+    def value(self, task: int, attempt: int) -> str:
+        """Return the path of the file for what a Python function returns."""
+
     def progress(self, task: int, attempt: int) -> str:
         """Return the path of an attempt's progress file."""
 

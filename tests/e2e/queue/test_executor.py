@@ -329,6 +329,23 @@ class TestWarmStart:
         assert "task_launcher.py\0" not in command
         assert name.strip() == os.path.basename(sys.executable)[:15]
 
+    def test_a_loaded_program_makes_the_calls_of_every_shell_and_shows_at_once_what_they_print(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SCHEDULER_LEASES", str(tmp_path / "leases"))
+        monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+
+        def hold() -> str:
+            print("epoch 1", end="")
+            wait_until((tmp_path / "go").exists, 30)
+            return Path("/proc/self/cmdline").read_text()
+
+        with Executor(state=str(tmp_path / "state"), devices="host") as made:
+            future = made.submit(hold)
+            wait_until(lambda: future.log() == "epoch 1", 30)
+            (tmp_path / "go").touch()
+            assert "task_launcher.py\0" not in future.result(60)
+
     def test_a_preloaded_module_is_imported_once_for_all_calls(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -81,7 +81,7 @@ class Bench:
         places: Any = RunPaths(root / "guest", 0)
         parts: Any = node
         guest = NodeRun(
-            parts, parts, self.registry, parts, [], places, str(places.tasks), "/head/tasks", node.close, node.close
+            parts, parts, self.registry, parts, [], places, str(places.root), "/head", node.close, node.close
         )
         self.agent = Agent(channel, guest)
         self.messages: list[Message] = []
@@ -212,3 +212,16 @@ def test_a_device_that_was_closed_since_the_report_takes_nothing(bench: Bench, m
     monkeypatch.setattr(FileLeaseRegistry, "house", lambda _: SitePolicy(closed={HOST: "kept for ben"}))
     assert bench.take(view, WANTED)["why"] == "a device was closed"
     assert bench.hear("report")["closed"] == {HOST: "kept for ben"}
+
+
+def test_a_call_whose_arguments_did_not_arrive_ends_as_one_that_never_started(bench: Bench) -> None:
+    view = bench.hear("report")["view"]
+    bench.take(view, WANTED, replace(WANTED, task=2))
+    bench.head.send({"given": ["2.call", 0, 1, "eA=="]})
+    for task in (1, 2):
+        argv = ("python", "/head/code/l.py", f"/head/given/{task}.call@0")
+        bench.head.send({"launch": forms.LAUNCH.to_dict(Launch(task, 1, Purpose.RUN, argv, "/", {}))})
+    kind, said = bench.hear("event")
+    assert (kind, said["task"], said["outcome"]) == ("exited", 1, "unstarted")
+    root = bench.agent._guest.root
+    assert [order.argv for order in bench.node.launched] == [("python", f"{root}/code/l.py", f"{root}/given/2.call@0")]

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from scheduler.cluster import fence, forms, head
-from scheduler.cluster.head import FACTS, NodeFacts, Nodes
+from scheduler.cluster.forms import FACTS, NodeFacts
+from scheduler.cluster.head import Nodes
 from scheduler.cluster.link import NodeName
 from scheduler.cluster.node_sources import NodeSources
 from scheduler.core.events import Exited

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scheduler.cluster import mirror
-from scheduler.cluster.mirror import PIECE, FileSender
+from scheduler.cluster.mirror import PIECE, CallSender, FileSender, GivenFiles
 from scheduler.runtime.paths import RunPaths
 
 KEY = (3, 1)
@@ -56,3 +56,49 @@ def test_a_log_whose_middle_was_removed_is_copied_anew(tmp_path: Path) -> None:
     copied(sender, head)
     node.task_log(*KEY).write_text("a long\n")
     assert copied(sender, head) == "a long\n"
+
+
+def carried(sender: CallSender) -> list[str]:
+    """Return the names of the messages that are sent."""
+    return [name for message in iter(sender.next, None) for name in message]
+
+
+def test_a_call_is_launched_after_its_files_and_stopped_after_its_launch(tmp_path: Path) -> None:
+    (tmp_path / "given").mkdir()
+    for name in ("1.call", "calls"):
+        (tmp_path / "given" / name).write_bytes(b"x" * (PIECE + 1))
+    root, sender = str(tmp_path), CallSender()
+    assert mirror.given_to(["python", f"{root}/code/l.py", f"{root}/given/1.call@0", "f"], root) == ["1.call"]
+    assert not sender.put_behind(KEY, {"stop": 1})
+    for _ in range(2):
+        sender.add(KEY, ["1.call", "calls"], root, {"launch": 1})
+    assert sender.put_behind(KEY, {"stop": 1})
+    assert carried(sender) == ["given"] * 4 + ["launch"] + ["given"] * 2 + ["launch", "stop"]  # `calls` is sent once
+    sender.drop()
+    sender.add(KEY, ["calls"], root, {"launch": 1})
+    assert carried(sender) == ["given"] * 2 + ["launch"]
+
+
+def test_the_arguments_of_a_call_are_there_once_they_are_complete_and_go_with_its_attempt(tmp_path: Path) -> None:
+    head, node = tmp_path / "head", tmp_path / "node"
+    (head / "given").mkdir(parents=True)
+    (head / "given" / "1.call").write_bytes(b"0" * PIECE + b"1")
+    argv = ["python", "l.py", f"{head}/given/1.call@0"]
+    sender, files = CallSender(), GivenFiles(str(node))
+    sender.add(KEY, ["1.call"], str(head), {})
+    assert files.missing(KEY, argv, str(head)) == "1.call"
+    for message in (sender.next(), sender.next()):
+        assert message is not None
+        assert not (node / "given" / "1.call").exists()
+        files.write(*message["given"])
+    assert not files.missing(KEY, argv, str(head))
+    assert (node / "given" / "1.call").read_bytes() == (head / "given" / "1.call").read_bytes()
+    assert (node / "given" / "1.call").stat().st_mode & 0o777 == 0o600
+    files.forget(KEY)
+    assert not [*(node / "given").iterdir()]
+
+
+def test_a_piece_after_one_that_was_lost_is_not_taken(tmp_path: Path) -> None:
+    files = GivenFiles(str(tmp_path))
+    files.write("1.call", 5, 6, "eA==")
+    assert not (tmp_path / "given" / "1.call").exists()
