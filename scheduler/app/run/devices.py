@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     RunDevices = DevicePool | ClusterDevices
 
 
-def find_devices(said: str, settings: Settings, environ: Mapping[str, str] | None = None) -> DevicePool:
+def find_devices(
+    said: str, settings: Settings, environ: Mapping[str, str] | None = None, *, expect: bool = False
+) -> DevicePool:
     """Return the devices that `--devices` names; raise UsageError, or DeviceError if the GPUs cannot be read.
 
-    `environ` says which GPUs may be used and how tasks start (default: this process's environment).
+    `environ` says which GPUs may be used and how tasks start (default: this process's environment). With `expect` all
+    GPUs of the machine include those that cannot be read now, if others can: they are closed until they answer.
     """
-    pool = _find(said, settings, os.environ if environ is None else environ)
+    pool = _find(said, settings, os.environ if environ is None else environ, expect=expect)
     try:
         _check_buffer(pool, settings.buffer)
     except UsageError:
@@ -49,7 +52,7 @@ def find_run_devices(options: RunOptions, settings: Settings, environ: Mapping[s
     if not settings.on:
         if settings.source.get("node_fence") == "flag":
             raise UsageError("--node-fence is for the machines of --on: this run has none, so leave it out")
-        return find_devices(options.devices, settings, environ)
+        return find_devices(options.devices, settings, environ, expect=options.mps == "off")
     from scheduler.app.cluster.nodes import connect
 
     return connect(options, settings, os.environ if environ is None else environ)
@@ -73,7 +76,7 @@ def _check_buffer(pool: DevicePool, buffer: int) -> None:
         raise UsageError(f"--buffer {size(buffer)}: {said}: lower it")
 
 
-def _find(said: str, settings: Settings, environ: Mapping[str, str]) -> DevicePool:
+def _find(said: str, settings: Settings, environ: Mapping[str, str], *, expect: bool) -> DevicePool:
     from scheduler.devices.gpu.allocation import AllowedGpus
     from scheduler.devices.host.host_memory import HostDevices
     from scheduler.devices.pool import DevicePool
@@ -86,7 +89,7 @@ def _find(said: str, settings: Settings, environ: Mapping[str, str]) -> DevicePo
         chosen = choose(said, AllowedGpus(()), ())
         _check_budgets(said, chosen, settings)
         return DevicePool(HostDevices(chosen.host_cap, environ=environ), environ=environ)
-    return _with_gpus(said, settings, environ)
+    return _with_gpus(said, settings, environ, expect=expect)
 
 
 def check_slots(choices: RunOptions) -> None:
@@ -127,13 +130,13 @@ def _slots(said: str, settings: Settings, environ: Mapping[str, str]) -> DeviceP
         raise
 
 
-def _with_gpus(said: str, settings: Settings, environ: Mapping[str, str]) -> DevicePool:
+def _with_gpus(said: str, settings: Settings, environ: Mapping[str, str], *, expect: bool) -> DevicePool:
     from scheduler.devices.gpu.allocation import allowed, cuda_numbers, within
     from scheduler.devices.gpu.nvml_devices import NvmlDevices
     from scheduler.devices.host.cgroups import device_rules
     from scheduler.devices.host.host_memory import HostDevices
     from scheduler.devices.pool import DevicePool
-    from scheduler.devices.selection import choose
+    from scheduler.devices.selection import ALL, AUTO, choose
 
     gpus = NvmlDevices()
     try:
@@ -152,7 +155,7 @@ def _with_gpus(said: str, settings: Settings, environ: Mapping[str, str]) -> Dev
             return DevicePool(HostDevices(chosen.host_cap, environ=environ), notes=notes, environ=environ)
         return DevicePool(
             HostDevices(chosen.host_cap, environ=environ),
-            _use(gpus, chosen),
+            _use(gpus, chosen, expect=expect and said.strip() in ("", ALL, AUTO) and not may.source),
             ordinals=cuda_numbers(within(seen, rules)),
             visible=settings.visible,
             source=may.source,
@@ -241,9 +244,12 @@ def _check_offered(said: str, seen: Sequence[InstalledGpu], named: set[str]) -> 
         raise UsageError(f"--devices {said}: {labels(beyond)} may not be used here ({may.source})")
 
 
-def _use(gpus: NvmlDevices, chosen: ChosenDevices) -> NvmlDevices:
+def _use(gpus: NvmlDevices, chosen: ChosenDevices, *, expect: bool) -> NvmlDevices:
+    """Use the chosen GPUs; with `expect` also those of the machine that cannot be read now."""
     caps = {share.gpu.uuid: share.cap for share in chosen.shares if share.cap is not None}
     gpus.use([share.gpu.uuid for share in chosen.shares], caps, chosen.divisible)
+    if expect:
+        gpus.expect_unread()
     gpus.discover()
     return gpus
 

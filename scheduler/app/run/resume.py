@@ -101,7 +101,7 @@ def _find_devices(info: RunInfo, options: RunOptions, settings: Settings, shell:
         from scheduler.app.cluster.nodes import connect, known_devices
 
         return connect(options, settings, shell.shell.environ, info.meta["python"], known_devices(info.meta))
-    pool = find_devices(options.devices, settings, shell.for_devices())
+    pool = find_devices(options.devices, settings, shell.for_devices(), expect=options.mps == "off")
     try:
         limit_memory(pool, options)
         use_mps(pool, options, settings)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scheduler.values import dataclass
+from scheduler.values import dataclass, replace
 
 EXCLUSIVE_PROCESS, PROHIBITED = 3, 2
 REBOOT = "see the kernel log (dmesg) for lines with NVRM or Xid; usually a reboot helps"
@@ -114,6 +114,20 @@ class InstalledGpu:
                 f"nvidia-smi -i {self.index} -c DEFAULT as root opens it"
             )
         return ""
+
+
+UNREAD = "GPU-unread-"
+"""The beginning of the key of a GPU whose UUID could not be read yet."""
+
+
+def unread(index: int, like: InstalledGpu) -> InstalledGpu:
+    """Return what is assumed of a GPU that cannot be read: that it is like another one of its node."""
+    return replace(like, index=index, uuid=f"{UNREAD}{index}", bus_id="", minor=-1)
+
+
+def is_unread(uuid: str) -> bool:
+    """Tell whether this is the key of a GPU that could not be read yet."""
+    return uuid.startswith(UNREAD)
 
 
 def instances_of(gpu: InstalledGpu, node: Iterable[InstalledGpu]) -> list[InstalledGpu]:

@@ -30,7 +30,7 @@ def find_gpus(library: Library, skip: set[int]) -> dict[str, Any]:
             continue
         library.board.begin(str(index))
         try:
-            gpus += _facts(library, index)
+            gpus += facts_of(library, index)
         except NvmlFailure as failure:
             errors.append([index, failure.code, library.word(failure.code), failure.call])
     library.board.rest()
@@ -43,7 +43,7 @@ def _versions(library: Library) -> tuple[str, str]:
     return driver, f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else ""
 
 
-def _facts(library: Library, index: int) -> list[dict[str, Any]]:
+def facts_of(library: Library, index: int) -> list[dict[str, Any]]:
     """Return the facts of a GPU, and those of its MIG instances."""
     handle = library.call("nvmlDeviceGetHandleByIndex", index)
     mig = is_divided(library, handle)
@@ -92,7 +92,7 @@ class GpuDivisions:
             self._library.board.begin(str(index))
             with contextlib.suppress(NvmlFailure):  # what is wrong with a GPU is told by its samples
                 if self._parts(index) != known:
-                    changed.append(_facts(self._library, index))
+                    changed.append(facts_of(self._library, index))
         return changed
 
     def _parts(self, index: int) -> list[str]:

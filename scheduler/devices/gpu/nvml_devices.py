@@ -16,7 +16,7 @@ from typing import Any
 from scheduler.core.leases import NO_UNNAMED, Trees, UnnamedShim
 from scheduler.core.model import HOST, Device, DeviceBudget, Placement, UnmanagedUse
 from scheduler.core.ports import Key, Sample, Watched
-from scheduler.devices.gpu.allocation import divided
+from scheduler.devices.gpu.allocation import divided, whole
 from scheduler.devices.gpu.attribution import (
     DeviceAccount,
     DeviceLook,
@@ -27,7 +27,14 @@ from scheduler.devices.gpu.attribution import (
 )
 from scheduler.devices.gpu.child_faults import SamplerLimits
 from scheduler.devices.gpu.discovery import find_node
-from scheduler.devices.gpu.inventory import EXCLUSIVE_PROCESS, GpuInventory, InstalledGpu, find_pynvml
+from scheduler.devices.gpu.inventory import (
+    EXCLUSIVE_PROCESS,
+    UNREAD,
+    GpuInventory,
+    InstalledGpu,
+    find_pynvml,
+    unread,
+)
 from scheduler.devices.gpu.process_owner import ProcessOwners, roots
 from scheduler.devices.gpu.sampler_group import SamplerGroup
 from scheduler.devices.gpu.unattributed import GROWTH
@@ -94,6 +101,7 @@ class NvmlDevices:
         self._chosen: Collection[str] | None = None
         self._caps: dict[str, int] = {}
         self._divisible: dict[str, int | None] = {}
+        self._expects = False
         self._seen: dict[str, GpuState] = {}
         self._attempts: dict[Key, Watched] = {}
         self._others: Trees = {}
@@ -148,6 +156,12 @@ class NvmlDevices:
         self._caps = dict(caps or {})
         self._divisible = dict(divisible or {})
 
+    def expect_unread(self) -> None:
+        """Count GPUs that cannot be read as closed devices, too: they join once they answer. Call it before
+        `discover`.
+        """
+        self._expects = True
+
     def discover(self) -> tuple[Device, ...]:
         """Return the chosen GPUs that can be used, after one sample of each. Raise DeviceError if there is none."""
         if not self._seen:
@@ -167,7 +181,20 @@ class NvmlDevices:
         samplers = self._samplers
         samplers.adopt(self._finder, usable)
         samplers.compare(self._divisions())
+        self._expect(usable)
         self._wait(self._limits.call * (len(usable) + 1), lambda uuid, seen: seen.look or samplers.why_away(uuid))
+
+    def _expect(self, usable: Sequence[InstalledGpu]) -> None:
+        """Wait for the GPUs that cannot be read, which are assumed to be like the largest one that can."""
+        like = max(whole(usable), key=lambda gpu: gpu.total, default=None)
+        if not self._expects or like is None:
+            return
+        gpus = [unread(index, like) for index, _ in self.node().errors]
+        self._enter(gpus)
+        assert self._samplers is not None
+        reasons = [sentence.removeprefix(f"GPU {index} ") for index, sentence in self.node().errors]
+        expected = {gpu.uuid: gpu for gpu in gpus}
+        self._samplers.expect(expected, dict(zip(expected, reasons, strict=True)))
 
     def _enter(self, gpus: Sequence[InstalledGpu]) -> None:
         """Begin an account of each of these GPUs."""
@@ -194,6 +221,8 @@ class NvmlDevices:
         gpus = sorted([*others, *found], key=lambda gpu: (gpu.index, gpu.part))
         self._node = replace(node, gpus=tuple(gpus))
         new = [gpu for gpu in divided([card], found) if gpu.uuid not in self._seen and not gpu.unusable]
+        if self._seen.pop(f"{UNREAD}{card.index}", None):
+            self._divisible[card.uuid] = None
         cap = self._divisible.get(card.uuid)
         self._caps.update({gpu.uuid: cap for gpu in new if cap is not None})
         self._enter(new)

@@ -6,6 +6,7 @@ started from a copy in the run's directory.
 
     begin   {"find": true, "skip": [index]}: answered with {"node": {...}}; else with {"ready": 1}; or {"failed": [...]}
             {"cards": true}: answered with {"cards": [...]}, and that is all
+            {"index": index}, a GPU that could not be read: answered with {"ready": 1, "divided": [[{...}]]}
     order   {"gpus": [[uuid, bus, index, part]], "attempts": {name: [shim, [uuid], settled, guest]},
              "others": [[shim, guest]], "divided": [[index, [uuid]]]}; a guest may be 0
     round   {"looks": {uuid: {...} or {"failed": [...]}}, "pids": {pid: [owner, age, uid]}, "clients": [name],
@@ -25,6 +26,7 @@ from typing import Any
 
 from scheduler.devices.gpu.node_facts import (
     GpuDivisions,
+    facts_of,
     find_gpus,
     instances,
     is_divided,
@@ -319,6 +321,15 @@ class GpuSampler:
         return min(LONGEST, max(period, cost * SHARE))
 
 
+def _first_answer(library: Library, first: dict[str, Any]) -> dict[str, Any]:
+    if first.get("find"):
+        return {"node": find_gpus(library, set(first.get("skip", ())))}
+    if "index" not in first:
+        return {"ready": 1}
+    library.board.begin(str(first["index"]))
+    return {"ready": 1, "divided": [facts_of(library, first["index"])]}
+
+
 def begin(board: Board) -> GpuSampler | None:
     """Initialise the library, and carry out the first order; return None if that was all, or if it is impossible."""
     library, first = Library(sys.argv[3], board), json.loads(sys.argv[4])
@@ -328,7 +339,7 @@ def begin(board: Board) -> GpuSampler | None:
         if first.get("cards"):
             tell(cards=look_at_cards(library))
             return None
-        tell(**({"node": find_gpus(library, set(first.get("skip", ())))} if first.get("find") else {"ready": 1}))
+        tell(**_first_answer(library, first))
     except NvmlFailure as failure:
         tell(failed=[failure.code, library.word(failure.code), failure.call])
         return None

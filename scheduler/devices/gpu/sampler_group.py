@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
+from scheduler.devices.gpu.allocation import divided
 from scheduler.devices.gpu.attribution import DeviceLook, read_look
 from scheduler.devices.gpu.child_faults import DYING, Fault, SamplerLimits, find_crash, find_hang, hung_at_start
-from scheduler.devices.gpu.inventory import XID, InstalledGpu, trouble, why_not
+from scheduler.devices.gpu.inventory import XID, InstalledGpu, is_unread, trouble, why_not
 from scheduler.devices.sampler_child import SamplerChild, bury
 from scheduler.values import dataclass, field
 
@@ -89,9 +90,17 @@ class SamplerGroup:
         self._gpus.update(group.gpus)
         self._add(group)
 
+    def expect(self, gpus: Mapping[str, InstalledGpu], reasons: Mapping[str, str]) -> None:
+        """Try these GPUs, which could not be read, again and again: each is in `changes` once it answers."""
+        self._gpus.update(gpus)
+        again = time.monotonic() + self._limits.retry
+        self._away.update({uuid: QuarantinedGpu(reason, again, False) for uuid, reason in reasons.items()})
+
     def join(self, gpus: Iterable[InstalledGpu]) -> None:
-        """Sample more GPUs, in the child that samples all healthy ones."""
-        new = {gpu.uuid: gpu for gpu in gpus}
+        """Sample more GPUs, in the child that samples all healthy ones, unless a child has them already."""
+        new = {gpu.uuid: gpu for gpu in gpus if not any(gpu.uuid in group.gpus for group in self._groups)}
+        if not new:
+            return
         self._gpus.update(new)
         main = self._main()
         if main is None:
@@ -165,9 +174,12 @@ class SamplerGroup:
             return
         group.ready = True
         if "failed" in answer:
-            code, word, _ = answer["failed"]
-            self._give_up(group, list(group.gpus), f"cannot be read: {why_not(code, word, there=True)[0]}")
+            code, word, call = answer["failed"]
+            of_library = f"cannot be read: {why_not(code, word, there=True)[0]}"
+            self._give_up(group, list(group.gpus), trouble(code, word, call) if _is_unread(group) else of_library)
         self._changes += answer.get("divided", ())
+        if _is_unread(group) and "divided" in answer:
+            self._sample_found(group, [InstalledGpu(**one) for one in answer["divided"][0]])
         for uuid, said in answer.get("looks", {}).items():
             if uuid not in group.gpus:
                 continue
@@ -176,6 +188,17 @@ class SamplerGroup:
                 continue
             looks[uuid] = read_look(said, answer["pids"], answer["clients"])
             self._note_well(group, uuid, looks[uuid].cost)
+
+    def _sample_found(self, group: SampledGroup, found: Sequence[InstalledGpu]) -> None:
+        """Let the child that could read a GPU sample it, or its parts."""
+        for uuid in group.gpus:
+            del self._gpus[uuid], self._away[uuid]
+        group.gpus = {gpu.uuid: gpu for gpu in divided(found[:1], found) if not gpu.unusable}
+        self._gpus.update(group.gpus)
+        if group.gpus:
+            self._order(group)
+        else:
+            self._end(group)
 
     def _note_error(self, group: SampledGroup, uuid: str, code: int, word: str, call: str) -> None:
         group.errors[uuid] = group.errors.get(uuid, 0) + 1
@@ -307,7 +330,8 @@ class SamplerGroup:
         if not gpus:
             return
         try:
-            child = self._start({})
+            expected = [gpu.index for uuid, gpu in gpus.items() if is_unread(uuid)]
+            child = self._start({"index": expected[0]} if expected else {})
         except OSError as exc:
             self._send_away(list(gpus), f"cannot be read: the sampler cannot be started ({exc.strerror})")
             return
@@ -325,7 +349,7 @@ class SamplerGroup:
         self._dying.append(group.child)
 
     def _order(self, group: SampledGroup) -> None:
-        gpus = [[gpu.uuid, gpu.bus_id, gpu.index, gpu.part] for gpu in group.gpus.values()]
+        gpus = [[gpu.uuid, gpu.bus_id, gpu.index, gpu.part] for gpu in group.gpus.values() if not is_unread(gpu.uuid)]
         compared = [one for one in self._divided if not group.apart and one[0] not in self._uncompared]
         group.child.order({"gpus": gpus, "divided": compared, **self._watched})
 
@@ -339,6 +363,11 @@ class SamplerGroup:
         self._open({uuid: gpus[uuid] for uuid in together}, apart=True)
         for uuid in due.keys() - together:
             self._open({uuid: gpus[uuid]}, apart=True)
+
+
+def _is_unread(group: SampledGroup) -> bool:
+    """Tell whether a child tries a GPU that could not be read yet."""
+    return any(is_unread(uuid) for uuid in group.gpus)
 
 
 def _asked(group: SampledGroup, where: str) -> dict[str, InstalledGpu]:

@@ -157,6 +157,20 @@ class TestFaults:
         for said in ("GPU 0 does not answer", "GPU 1 is lost", "GPU 2 crashes the NVIDIA library"):
             assert said in home.log()
 
+    def test_queue_that_begins_while_a_gpu_is_lost_accepts_what_needs_it_and_says_why_it_waits(
+        self, machine: Machine
+    ) -> None:
+        home = machine(gpus=2)
+        home.env["SCHEDULER_QUEUE_IDLE"] = "1s"
+        home.box.set(1, error=GPU_IS_LOST)
+        home.call("submit", "--gpus", "2", "--", "true", code=0)
+        assert "may not start on GPU 1: is lost" in home.call("why", "0", code=0).stdout
+        said = home.call("submit", "--gpus", "3", "--", "true", code=2).stderr
+        assert "needs 3 GPUs; this run has 2 GPUs" in said
+        home.call("submit", "--gpus", "1", "--", "true", code=0)
+        home.call("wait", "1", code=0)
+        home.call("cancel", "0", code=0)
+
     @pytest.mark.parametrize("driver", ["470", "450"])
     def test_run_works_with_an_old_driver(self, machine: Machine, driver: str) -> None:
         home = machine(gpus=2, driver=driver)

@@ -180,8 +180,10 @@ def look_at(stack: ExitStack) -> Iterator[Callable[..., Eyes]]:
     """Yield a function that makes eyes on a box; whatever was wrong with it, nothing may have waited for it."""
     made: list[Eyes] = []
 
-    def make(box: Box, discover: bool = True, **said: Any) -> Eyes:
+    def make(box: Box, discover: bool = True, expect: bool = False, **said: Any) -> Eyes:
         eyes = Eyes(box, **said)
+        if expect:
+            eyes.gpus.expect_unread()
         made.append(eyes)
         stack.callback(eyes.gpus.close)
         if discover:
@@ -712,6 +714,23 @@ class TestFaults:
 
         assert "keeps ending (SIGKILL)" in eyes.until(kill)
         eyes.until(lambda: eyes.is_open(0, 1, 2))
+
+    @pytest.mark.parametrize(
+        "how", [{"error": LOST}, {"hang": 1}, {"crash": signal.SIGSEGV}], ids=lambda how: next(iter(how))
+    )
+    def test_gpu_that_cannot_be_read_at_first_is_closed_and_joins_once_it_answers(
+        self, box: Box, look_at: Any, how: dict[str, int]
+    ) -> None:
+        box.set(1, **how)
+        eyes = look_at(box, expect=True)
+        assert {device.label for device in eyes.gpus.discover()} == {"GPU 0", "GPU 1", "GPU 2"}
+        assert eyes.budget(0).closed == eyes.budget(2).closed == ""
+        assert any(b.closed and b.device.label == "GPU 1" for b in eyes.gpus.snapshot())
+        box.set(1, **dict.fromkeys(how, 0))
+        eyes.until(lambda: {b.device.key for b in eyes.gpus.snapshot()} == set(box.uuids))
+        eyes.until(lambda: eyes.is_open(0, 1, 2))
+        assert "GPU 1 has joined" in "".join(eyes.troubles)
+        eyes.until(lambda: len(eyes.children()) == 1)
 
     @fault(31)
     def test_gpus_that_hang_at_once_come_back(self, eyes: Eyes) -> None:
