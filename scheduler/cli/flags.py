@@ -334,6 +334,17 @@ def positive_number(flag: str, text: str, most: float = 1e6) -> float:
     return number
 
 
+def share(flag: str, text: str) -> float:
+    """Read a share: a number from 0 to below 1."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < 1:
+        raise UsageError(f"{flag} {text}: give a share from 0 to below 1, such as 0.1")
+    return number
+
+
 def listed(flag: str, text: str) -> list[str]:
     """Read values separated by commas, all different."""
     values = [value.strip() for value in text.split(",") if value.strip()]

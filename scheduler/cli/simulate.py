@@ -108,6 +108,11 @@ def _add_behaviour(group: argparse._ArgumentGroup) -> None:
         default=True,
         help="vary the peaks within a task class as measured: half of them differ, one in twenty comes late",
     )
+    group.add_argument(
+        "--loading",
+        metavar="SHARE",
+        help="the share of its time for which a task loads its data before it uses its GPUs, such as 0.1 (default 0)",
+    )
     group.add_argument("--seed", metavar="N", default="1", help="seed of all random numbers (default 1)")
     group.add_argument(
         "--known",
@@ -177,6 +182,7 @@ def _scenes(args: argparse.Namespace, settings: Settings) -> tuple[Scene, Scene 
 
     cores = float(os.cpu_count() or 1) if args.cores is None else flags.positive_number("--cores", args.cores)
     devices = parse_machine(args.devices, cores)
+    loading = 0.0 if args.loading is None else flags.share("--loading", args.loading)
     known, seed = _known(args.known), flags.any_integer("--seed", args.seed)
     tasks = _tasks(args, settings, devices, seed)
     largest = max(device.total for device in devices)
@@ -184,7 +190,7 @@ def _scenes(args: argparse.Namespace, settings: Settings) -> tuple[Scene, Scene 
         raise UsageError(f"--learning compares with known peaks: leave {args.known} out of --known, or --learning")
     found = [
         Scene(
-            workload(tasks, its, seed=seed, deviation=args.deviation, largest=largest),
+            workload(tasks, its, seed=seed, deviation=args.deviation, largest=largest, loading=loading),
             devices,
             MODELS[args.interference],
             rules(RunOptions(), settings),

@@ -41,6 +41,13 @@ class TaskWork:
     cores: float
     beside: int
     """The bytes in RAM, beside its GPUs."""
+    loading: float = 0.0
+    """The seconds for which it does not use its GPUs yet."""
+
+    @property
+    def computing(self) -> float:
+        """The seconds of a GPU's time that it needs on each of its GPUs."""
+        return (self.seconds - self.loading) * self.busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +88,7 @@ def _work(given: GivenTask) -> TaskWork:
     main, beside = peaks_of(given)
     truth = given.truth
     bytes_, beside = (main, beside) if gpus else (beside, 0)
-    return TaskWork(given.arrives, truth.seconds, bytes_, gpus, truth.utilisation, truth.cores, beside)
+    return TaskWork(given.arrives, truth.seconds, bytes_, gpus, truth.utilisation, truth.cores, beside, truth.loading)
 
 
 def lower_bound(works: Sequence[TaskWork], devices: Sequence[Device], model: Interference) -> LowerBound:
@@ -148,7 +155,7 @@ def _of_gpus(
     plain = MemoryModel(lambda work: work.bytes / largest, tuple(device.total / largest for device in gpus))
     found: list[tuple[Area, float, str]] = [(lambda w: counts(w) * w.bytes, total, f"memory of {which}")]
     if model.throughput < inf:
-        found.append((lambda w: counts(w) * w.busy, len(gpus) * model.throughput, f"compute time of {which}"))
+        found.append((lambda w: w.gpus * w.computing, len(gpus) * model.throughput, f"compute time of {which}"))
         found += _mixed(counted, plain, model, f"memory of {which}")
     share = _best_share(counted, largest)
     if share > 0:
@@ -186,7 +193,7 @@ def _mixed(
         return []
     sizes = {(memory.takes(work), work.busy) for work in works}
     seconds = sum(work.seconds * work.gpus * memory.takes(work) for work in works)
-    busy = sum(work.seconds * work.gpus * work.busy for work in works)
+    busy = sum(work.gpus * work.computing for work in works)
 
     def earned(share: float) -> float:
         """Return the most that all GPUs earn in a second: with one task alone, or with several at one of the knees."""
@@ -197,7 +204,7 @@ def _mixed(
     best = max(MIXES, key=lambda share: (share * seconds + (1 - share) * busy) / earned(share))
 
     def worth(work: TaskWork) -> float:
-        return work.seconds * work.gpus * (best * memory.takes(work) + (1 - best) * work.busy)
+        return work.gpus * (best * work.seconds * memory.takes(work) + (1 - best) * work.computing)
 
     return [(worth, earned(best), f"{why} and their compute time together")]
 

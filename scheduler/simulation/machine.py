@@ -18,6 +18,8 @@ TERM, KILL = 15, 9
 FULLY = 0.95
 """The load up to which tasks on one GPU do not slow each other down."""
 MILLION = 1_000_000
+LOADED = ""
+"""In place of a device: the moment from which an attempt uses the time of its GPUs."""
 
 
 def shared(load: float) -> float:
@@ -42,9 +44,11 @@ class RunningAttempt:
     work: float
     began: float
     steps: list[tuple[float, str, int]]
-    """Future changes of its memory: (seconds of work, device, bytes), the next one last."""
+    """Future changes of its memory: (seconds of work, device, bytes), the next one last; and the end of loading."""
     since: float
     """The time for which `done` is valid."""
+    load: float = 0.0
+    """The share of time for which it keeps each of its GPUs busy now, when alone."""
     done: float = 0.0
     slower: float = 1.0
     version: int = 0
@@ -232,7 +236,12 @@ class SimulatedMachine:
             work=truth.work(order.env.get("SCHEDULER_EPOCHS")) - self.saved.get(order.task, 0.0),
             began=self.now,
             since=self.now,
-            steps=[step for step in _steps(truth, devices) if on_node(step[1], order.node) in self._devices],
+            load=0.0 if truth.loading else truth.utilisation,
+            steps=[
+                step
+                for step in _steps(truth, devices)
+                if step[1] == LOADED or on_node(step[1], order.node) in self._devices
+            ],
         )
         self.running[running.key] = running
         self._pids += 2
@@ -329,10 +338,19 @@ class SimulatedMachine:
         elif running.steps and running.steps[-1][0] <= running.work:
             running.done, key, bytes_ = running.steps.pop()
             self._schedule(running)
-            self._hold(running, key, bytes_)
+            if key == LOADED:
+                self._load_gpus(running)
+            else:
+                self._hold(running, key, bytes_)
         else:
             running.done = running.work
             self._finish(running)
+
+    def _load_gpus(self, running: RunningAttempt) -> None:
+        """Let an attempt that has loaded its data keep its GPUs busy from now on."""
+        self._share(running, -1)
+        running.load = running.truth.utilisation
+        self._share(running, 1)
 
     def _hold(self, running: RunningAttempt, key: str, bytes_: int) -> None:
         device = running.device(key)
@@ -429,15 +447,15 @@ class SimulatedMachine:
 
     def busy(self, running: RunningAttempt) -> dict[str, float]:
         """Return an attempt's share of its GPUs' time; on an overloaded GPU each attempt gets less."""
-        utilisation = running.truth.utilisation
-        return {key: utilisation / max(1.0, self._load(key)) for key in running.devices if key != HOST}
+        return {key: running.load / max(1.0, self._load(key)) for key in running.devices if key != HOST}
 
     def busy_as_a_whole(self, running: RunningAttempt) -> dict[str, float]:
         """Return the share of its GPUs' time that all attempts on them use together."""
         return {key: min(1.0, self._load(key)) for key in running.devices if key != HOST}
 
     def _set_pace(self, running: RunningAttempt) -> None:
-        slower = max([1.0, *(self._pace.get(key, 1.0) for key, _ in _loads(running))])
+        paces = (self._pace.get(key, 1.0) for key, load in _loads(running) if load or not running.truth.loading)
+        slower = max([1.0, *paces])
         if slower != running.slower:
             running.work_until(self.now)
             running.slower = slower
@@ -448,7 +466,7 @@ def _loads(running: RunningAttempt) -> Iterator[tuple[str, float]]:
     yield host_of(running.order.node), running.truth.cores
     for key in running.devices:
         if key != HOST:
-            yield key, running.truth.utilisation
+            yield key, running.load
 
 
 def _steps(truth: TaskBehaviour, devices: Sequence[str]) -> list[tuple[float, str, int]]:
@@ -457,4 +475,6 @@ def _steps(truth: TaskBehaviour, devices: Sequence[str]) -> list[tuple[float, st
     if HOST not in devices:
         curves.append((HOST, truth.host_memory))
     steps = [(at, key, bytes_) for key, curve in curves for at, bytes_ in curve]
+    if truth.loading:
+        steps.append((truth.loading, LOADED, 0))
     return sorted(steps, key=lambda step: step[0], reverse=True)

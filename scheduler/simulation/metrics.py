@@ -132,6 +132,7 @@ def _load_use(history: RunHistory, given: Mapping[int, GivenTask], devices: Sequ
         last, truth = task_history.last, given[task].truth
         if last is not None and last.outcome is Outcome.SUCCEEDED:
             gpus = sum(key != HOST for key in last.devices)
-            done += truth.seconds * (truth.utilisation * gpus if devices[0].is_gpu else truth.cores)
+            on_gpus = (truth.seconds - truth.loading) * truth.utilisation * gpus
+            done += on_gpus if devices[0].is_gpu else truth.seconds * truth.cores
     there = sum(device.load_capacity for device in devices)
     return done / (there * makespan) if makespan > 0 else 0.0

@@ -36,6 +36,8 @@ class TaskBehaviour:
     cores: float = 1.0
     utilisation: float = 1.0
     """The share of time for which it keeps each of its GPUs busy."""
+    loading: float = 0.0
+    """The seconds of work for which it keeps no GPU busy yet, because it imports libraries and loads its data."""
     epochs: int | None = None
     """The number of epochs. A task with this does as many epochs as its command says, so a probe is shorter."""
     code: int = 0

@@ -134,14 +134,25 @@ def arriving_over(rows: Sequence[TraceRow], seconds: float, seed: int) -> list[T
 
 
 def workload(
-    rows: Sequence[TraceRow], known: InitialKnowledge, *, seed: int = 1, deviation: bool = True, largest: int = 0
+    rows: Sequence[TraceRow],
+    known: InitialKnowledge,
+    *,
+    seed: int = 1,
+    deviation: bool = True,
+    largest: int = 0,
+    loading: float = 0.0,
 ) -> Workload:
-    """Return rows as tasks; peaks that deviate are cut at `largest` bytes, beyond which no task could ever run."""
+    """Return rows as tasks; peaks that deviate are cut at `largest` bytes, beyond which no task could ever run.
+
+    `loading` is the share of its time for which a task on GPUs loads its data before it keeps them busy.
+    """
     if known.times:
         rows = [_with_epochs(row, epochs) for row, epochs in zip(rows, _told_epochs(rows), strict=True)]
     given = []
     for number, row in enumerate(rows):
         truth = _truth(row, number, seed, deviation, largest)
+        if loading and row.gpus:
+            truth = replace(truth, loading=loading * row.seconds)
         given.append(GivenTask(_with_peak(row.spec, truth) if known.own else row.spec, truth, row.arrives))
     return Workload(given, _profiles(rows, known))
 

@@ -5,21 +5,25 @@ come late: once with nothing known, once with all peaks known, once with one tas
 makespan over the lower bound; over the same with peaks known; how many times faster it is than one task per GPU; the
 mean completion over that with peaks known; the out-of-memories, and the age of the oldest task that one has ended; each
 as the mean over the seeds beside what it is to be, and the verdict. Searches are simulated once more with peaks that do
-not deviate, and under names that hide their arguments: knowing more must not be slower. Then the parts of the policy
-are switched off one by one. `--quick` takes one seed of the small lists and switches nothing off: half a minute; all of
-it takes hours. `--markdown` prints the rows of a table. The exit code is 1 where a bound is missed.
+not deviate, and under names that hide their arguments: knowing more must not be slower. Every list is simulated again
+with tasks that load their data for a tenth of their time before they keep a GPU busy. Then the parts of the policy are
+switched off one by one. `--quick` takes one seed of the small lists and switches nothing off: half a minute; all of it
+takes hours, and may be interrupted: with `--keep FILE` each figure is kept there and not simulated again. `--markdown`
+prints the rows of a table. The exit code is 1 where a bound is missed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import ceil
+from pathlib import Path
 from statistics import mean
 from unittest.mock import patch
 
@@ -120,12 +124,14 @@ class Way:
     hidden: bool = False
     """True if its names hide the arguments."""
     deviation: bool = True
+    loading: float = 0.0
     without: Callable[[], AbstractContextManager[object]] = nullcontext
     """Switches a part off that no setting switches off."""
 
 
 USUAL, STEADY, HIDDEN = Way(), Way("peaks do not deviate", deviation=False), Way("opaque names", hidden=True)
 SEARCHES = (USUAL, STEADY, HIDDEN)
+LOADING = Way("data is loaded first", loading=0.1)
 
 
 def without_function() -> AbstractContextManager[object]:
@@ -136,6 +142,7 @@ def without_function() -> AbstractContextManager[object]:
 def ways(one: List, parts: Sequence[str]) -> Iterator[Way]:
     """Yield each way to simulate a list: as it is, with less to deviate or to know, without each part."""
     yield from SEARCHES if one.has_arguments else (USUAL,)
+    yield LOADING
     for part in parts:
         if part != FUNCTION:
             yield Way(f"without {part}", WITHOUT[part])
@@ -148,7 +155,8 @@ def simulated(
 ) -> tuple[RunMetrics, SimulatedResult]:
     """Simulate rows on so many GPUs."""
     devices = parse_machine(f"{gpus}x{MEMORY}", 1.0)
-    given = workload(rows, known, seed=seed, deviation=way.deviation, largest=max(device.total for device in devices))
+    largest = max(device.total for device in devices)
+    given = workload(rows, known, seed=seed, deviation=way.deviation, largest=largest, loading=way.loading)
     return measured(Scene(given, devices, MODELS["fit"], way.rules, None), policy)
 
 
@@ -178,23 +186,51 @@ class Beside:
     single: RunMetrics
 
 
-def beside(rows: Sequence[TraceRow], gpus: int, seed: int, *, deviation: bool) -> Beside:
+def beside(rows: Sequence[TraceRow], gpus: int, seed: int, *, deviation: bool, loading: float) -> Beside:
     """Simulate rows with their peaks known, and one per GPU."""
-    way = USUAL if deviation else STEADY
+    way = Way(deviation=deviation, loading=loading)
     known, _ = simulated(rows, gpus, PEAKS, seed, way)
     single, _ = simulated(rows, gpus, NOTHING, seed, way, "one-per-gpu")
     return Beside(known, single)
 
 
-def measure(one: List, gpus: int, seeds: Sequence[int], parts: Sequence[str]) -> dict[Way, list[Found]]:
+class Kept:
+    """The figures that earlier calls have kept in a file, and a place for new ones."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._figures: dict[str, Found] = {}
+        for line in path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else ():
+            name, figures = json.loads(line)
+            self._figures[name] = Found(**figures)
+
+    def find(self, name: str) -> Found | None:
+        """Return the figures of this name, if they are known."""
+        return self._figures.get(name)
+
+    def keep(self, name: str, figures: Found) -> Found:
+        """Keep new figures and return them."""
+        self._figures[name] = figures
+        if self._path is not None:
+            with open(self._path, "a", encoding="utf-8") as file:
+                file.write(json.dumps([name, asdict(figures)]) + "\n")
+        return figures
+
+
+def measure(one: List, gpus: int, seeds: Sequence[int], parts: Sequence[str], kept: Kept) -> dict[Way, list[Found]]:
     """Return the figures of a list on a machine, in each way, by each seed."""
     lines: dict[Way, list[Found]] = {way: [] for way in ways(one, parts)}
     for seed in seeds:
         rows = list(one.make(one.tasks, seed))
-        kinds = {way.deviation for way in lines}
-        compared = {deviation: beside(rows, gpus, seed, deviation=deviation) for deviation in kinds}
+        compared: dict[tuple[bool, float], Beside] = {}
         for way, its in lines.items():
-            its.append(found(rows, gpus, seed, way, compared[way.deviation]))
+            name, kind = f"{one.name} {gpus} {seed} {way.name}".rstrip(), (way.deviation, way.loading)
+            if (known := kept.find(name)) is not None:
+                its.append(known)
+                continue
+            if kind not in compared:
+                compared[kind] = beside(rows, gpus, seed, deviation=way.deviation, loading=way.loading)
+            its.append(kept.keep(name, found(rows, gpus, seed, way, compared[kind])))
     return lines
 
 
@@ -202,7 +238,7 @@ def table(one: List, gpus: int, lines: dict[Way, list[Found]], *, markdown: bool
     """Print the figures of a list on a machine; tell whether its bounds are kept."""
     kept = True
     for way, its in lines.items():
-        judged = way in (USUAL, STEADY)
+        judged = way in (USUAL, STEADY, LOADING)
         missed = _missed(one, its, lines.get(HIDDEN, ()) if way == USUAL else ()) if judged else []
         kept = kept and not missed
         verdict = ("MISSED: " + ", ".join(missed) if missed else "holds") if judged else ""
@@ -266,6 +302,7 @@ def main() -> int:
     every = [*WITHOUT, FUNCTION]
     parser.add_argument("--without", metavar="PART,PART", help=f"parts to switch off (default {','.join(every)})")
     parser.add_argument("--quick", action="store_true", help="one seed of the small lists, nothing switched off")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="keep each figure there, and take it from there")
     parser.add_argument("--markdown", action="store_true", help="print the rows of a table")
     args = parser.parse_args()
     quick = [one.name for one in LISTS.values() if one.quick or not args.quick]
@@ -275,11 +312,11 @@ def main() -> int:
             parser.error(f"{word}: there are {', '.join(known)}")
     seeds, gpus = ([int(number) for number in text.split(",") if number] for text in (args.seeds, args.gpus))
     seeds = seeds or ([1] if args.quick else [1, 2, 3, 4, 5])
-    began, kept = time.perf_counter(), []
+    began, kept, figures = time.perf_counter(), [], Kept(args.keep)
     for name in args.lists or quick:
         one = LISTS[name]
         kept += [
-            table(one, number, measure(one, number, seeds, parts), markdown=args.markdown)
+            table(one, number, measure(one, number, seeds, parts, figures), markdown=args.markdown)
             for number in gpus or one.gpus
         ]
     print(f"\n{kept.count(False)} of {len(kept)} missed, {time.perf_counter() - began:.0f} s")

@@ -35,6 +35,8 @@ SECONDS = (20.0, 60.0)
 WAYS = {"packed": (), "one per GPU": ("--slots", "1"), "procedure": ("--profile", "sequential")}
 FASTER, AGREES = 1.6, 0.10
 EPOCHS = 10
+LOADING = 0.1
+"""The share of its time for which a job of the stand-in loads its data before it keeps its GPU busy."""
 JOB = """
 import os, sys
 epochs = int(os.environ.get("SCHEDULER_EPOCHS") or {epochs})
@@ -69,7 +71,7 @@ def write(place: Place, rows: Sequence[TraceRow]) -> None:
 def simulated(rows: Sequence[TraceRow], gpus: int) -> float:
     """Return the simulated makespan of jobs whose memory does not deviate."""
     rules = SchedulingConfig(profile=Profiling.AUTO)
-    given = workload(rows, InitialKnowledge(), deviation=False)
+    given = workload(rows, InitialKnowledge(), deviation=False, loading=LOADING)
     return measured(Scene(given, parse_machine(f"{gpus}x24GiB", 1.0), MODELS["fit"], rules, None), "packed")[0].makespan
 
 

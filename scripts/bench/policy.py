@@ -77,6 +77,8 @@ class Case:
     """The most that it may take over an oracle."""
     drawn: bool = True
     """True if another seed makes other rows."""
+    loading: float = 0.0
+    """The share of its time for which a task loads its data before it keeps a GPU busy."""
 
     @property
     def judged(self) -> bool:
@@ -130,7 +132,14 @@ class Trial:
             rows = arriving_over(rows, self.over, self.seed)
         devices = parse_machine(self.case.machine, 1.0)
         largest = max(device.total for device in devices)
-        given = workload(rows, self.known, seed=self.seed, deviation=self.deviation, largest=largest)
+        given = workload(
+            rows,
+            self.known,
+            seed=self.seed,
+            deviation=self.deviation,
+            largest=largest,
+            loading=self.case.loading,
+        )
         if self.usual:
             given = replace(given, tasks=[_with_margin(one, largest) for one in given.tasks])
         return Scene(given, devices, MODELS["fit"], self.rules, None)
@@ -433,11 +442,13 @@ def main() -> int:
     parser.add_argument("--traces", type=Path, default=Path("traces"), metavar="FOLDER", help="of the measured traces")
     parser.add_argument("--quick", action="store_true", help="without openb")
     parser.add_argument("--seeds", default="1,2,3", help="of the made-up workloads (default 1,2,3)")
+    parser.add_argument("--loading", type=float, default=0.0, metavar="SHARE", help="as of simulate (default 0)")
     parser.add_argument("--only", default="", metavar="NAME", help="only this workload")
     args = parser.parse_args()
     if unknown := [part for part in args.parts if part not in (*PARTS, NODES)]:
         parser.error(f"{', '.join(unknown)}: there are {', '.join(PARTS)}, and {NODES}")
-    chosen = [case for case in cases(args.traces) if not (args.quick and case.long)]
+    found = (replace(case, loading=args.loading) for case in cases(args.traces))
+    chosen = [case for case in found if not (args.quick and case.long)]
     seeds = [int(seed) for seed in args.seeds.split(",")]
     all_ = [(case, seed) for case in chosen if args.only in case.name for seed in (seeds if case.drawn else seeds[:1])]
     began = time.perf_counter()

@@ -320,7 +320,7 @@ Job = GivenTask
 
 def jobs(number: int, seconds: float = 60.0, peak: Size = "1GiB", late: bool = False, **said: Any) -> list[Job]:
     """Make equal jobs; facts of their behaviour go there, all else into the row."""
-    its_own = {"cores", "utilisation", "code", "signal", "lost", "says", "stops_in", "host_memory"}
+    its_own = {"cores", "utilisation", "loading", "code", "signal", "lost", "says", "stops_in", "host_memory"}
     known = {name: said.pop(name) for name in its_own & said.keys()}
     epochs = said.get("epochs")
     memory = (curve(size(peak), seconds, late=late, epochs=epochs),)

@@ -96,6 +96,8 @@ def test_knowledge_and_model_change_the_result(home: Home) -> None:
     assert told(home, *flags, "--known", "times,peaks", "--interference", "none")["makespan"] == 600.0
     assert told(home, *flags, "--known", "times,peaks", "--interference", "prop")["makespan"] == 1200.0
     assert told(home, *flags, "--interference", "none")["makespan"] > 600.0
+    half = ("--known", "times,peaks", "--interference", "prop", "--loading", "0.5")
+    assert told(home, *flags, *half)["makespan"] == 900.0  # they share the GPU for the second half of their work
 
 
 def test_chart_is_written_as_svg(home: Home) -> None:
@@ -198,6 +200,7 @@ class TestLists:
         (("trace.csv", "--devices", "8x24GiB", "--compare", "packed,best"), "there is no policy 'best'"),
         (("trace.csv", "--devices", "8x24GiB", "-o", "chart.png"), "charts are SVG files: give a name that ends"),
         (("trace.csv", "--devices", "8x24GiB", "-o", "no/chart.svg"), "no/chart.svg: no such file or directory"),
+        (("trace.csv", "--devices", "8x24GiB", "--loading", "1"), "--loading 1: give a share from 0 to below 1"),
         (("trace.csv", "--devices", "8x24GiB", "--seed", "x"), "--seed x: give a whole number"),
         (
             ("trace.csv", "--devices", "8x24GiB", "--assume", "4"),

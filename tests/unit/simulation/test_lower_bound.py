@@ -22,9 +22,11 @@ def gpus(*sizes: int) -> list[Device]:
     return [Device(f"GPU-{n}", f"GPU {n}", total * GIB, 1.0, n) for n, total in enumerate(sizes)]
 
 
-def work(seconds: float, memory: int = 1, gpus: int = 1, busy: float = 0.0, arrives: float = 0.0) -> TaskWork:
+def work(
+    seconds: float, memory: int = 1, gpus: int = 1, busy: float = 0.0, arrives: float = 0.0, loading: float = 0.0
+) -> TaskWork:
     """Return a task of this many seconds and GiB."""
-    return TaskWork(arrives, seconds, memory * GIB, gpus, busy, 0.0, 0)
+    return TaskWork(arrives, seconds, memory * GIB, gpus, busy, 0.0, 0, loading)
 
 
 FREE, SHARED, FITTED = MODELS["none"], MODELS["prop"], MODELS["fit"]
@@ -62,6 +64,9 @@ class TestReasons:
 
     def test_bound_counts_computing_where_sharing_gains_nothing(self) -> None:
         assert bound([work(100, busy=0.5)] * 4, gpus(24), SHARED) == pytest.approx(200)
+
+    def test_bound_leaves_out_the_time_for_which_tasks_load_their_data(self) -> None:
+        assert bound([work(100, busy=1.0, loading=25)] * 4, gpus(24), SHARED) == pytest.approx(300)
 
     def test_bound_counts_computing_where_sharing_gains_time(self) -> None:
         assert bound([work(100, busy=0.5)] * 4, gpus(24), TWICE) == pytest.approx(100)

@@ -70,6 +70,10 @@ class TestTime:
         )
         assert [seconds for _, _, seconds in ends(run)] == [100.0, 150.0]
 
+    def test_task_that_loads_its_data_neither_uses_its_gpu_nor_is_slowed_by_it(self) -> None:
+        run = simulate(jobs(2, seconds=100, memory="1GiB", utilisation=1.0, loading=40.0), gpu(0), max_gpu_load=3.0)
+        assert [seconds for _, _, seconds in ends(run)] == [160.0, 160.0]  # 60 seconds of a GPU's time each
+
     def test_overloaded_device_slows_its_tasks_down(self) -> None:
         assert [shared(load) for load in (0.5, 1.0, 3.0)] == [1.0, 1.0, 3.0]
         assert [round(fitted(load), 3) for load in (0.5, 0.95, 1.9, 2.0, 4.0)] == [1.0, 1.0, 1.414, 1.451, 2.902]

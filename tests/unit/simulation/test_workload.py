@@ -34,6 +34,10 @@ class TestTruth:
         (one,) = workload([row(busy=0.7)], InitialKnowledge(), deviation=False).tasks
         assert (one.truth.seconds, one.truth.utilisation, peaks_of(one)) == (600.0, 0.7, (4 * GIB, 0))
 
+    def test_tasks_on_gpus_load_their_data_for_their_share_of_the_time(self) -> None:
+        given = workload([row(), row(gpus=0)], InitialKnowledge(), loading=0.1).tasks
+        assert [one.truth.loading for one in given] == [60.0, 0.0]
+
     def test_half_of_the_peaks_deviate(self) -> None:
         given = workload([row()] * 1000, InitialKnowledge(), seed=3, largest=24 * GIB).tasks
         assert 300 < sum(peaks_of(one)[0] != 4 * GIB for one in given) < 550
