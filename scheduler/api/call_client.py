@@ -17,6 +17,7 @@ from typing import Any
 
 from scheduler.api import call_future
 from scheduler.api.call_future import CallFailed, CallFuture, NotPassed, RemoteError
+from scheduler.api.sent_modules import SentModules
 from scheduler.app.queue.call_source import CallEnd, LinePipe
 from scheduler.core.model import State
 from scheduler.core.tasks.fields import RowForm
@@ -53,8 +54,7 @@ class CallClient:
         self._lock = threading.RLock()  # an executor may be collected, and so closed, at any moment
         self._new: deque[NewCall] = deque()
         self._cancelled: list[CallFuture] = []
-        self._closing = False
-        self._stopping = False
+        self._closing = self._stopping = False
         self._trouble = ""
         """Why no call can be made any more."""
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -75,6 +75,7 @@ class CallClient:
         """True once the scheduler has said that it takes calls."""
         self._over = False
         """True if the run has ended in order, so that it is not resumed."""
+        self._modules: SentModules | None = None  # other machines need them
         self._deaths = 0
         """The number of schedulers that died since the last call ended."""
         _CLIENTS.add(self)
@@ -226,6 +227,7 @@ class CallClient:
         """Write the arguments of a call, and return its row."""
         said = {
             **new.call.said, "what": "call", "path": sys.path, "file": "", "module": "", "argv": sys.argv,
+            "modules": self._modules.archive(places.given) if self._modules is not None else "",
         }  # fmt: skip
         path = places.call(row)
         task_launcher.write_own(str(path), said, new.call.pickled, durable=False)
@@ -246,6 +248,7 @@ class CallClient:
     def _take(self, line: Mapping[str, Any]) -> None:
         if "run" in line:
             self._places, self._ready = RunPaths(Path(line["root"]), line["run"]), True
+            self._modules = self._modules or (SentModules() if line["elsewhere"] else None)
             self._send_again()
         elif "over" in line:
             self._over = True

@@ -16,6 +16,7 @@ from itertools import chain
 from scheduler.cluster.frames import Message
 from scheduler.core.attempts.launch_spec import TaskPaths
 from scheduler.core.ports import Key
+from scheduler.runtime import task_launcher
 from scheduler.values import dataclass, field
 
 PIECE = 192 * 1024
@@ -132,9 +133,15 @@ def given_to(argv: Sequence[str], root: str) -> list[str]:
     return [word.removeprefix(start).rpartition("@")[0] for word in argv if word.startswith(start)]
 
 
-def is_of_one_call(name: str) -> bool:
-    """Tell whether a file has the arguments of one call only, as those of an executor."""
-    return name.endswith(".call")
+def _modules_of(path: str) -> str:
+    """Return the name of the archive with the modules of a call; empty if there is none."""
+    if not _is_of_one_call(path):
+        return ""
+    try:
+        with open(path, "rb") as file:
+            return str(task_launcher.said_in(file)["modules"])
+    except (OSError, ValueError, KeyError):
+        return ""
 
 
 class CallSender:
@@ -147,7 +154,8 @@ class CallSender:
 
     def add(self, key: Key, names: Sequence[str], root: str, launch: Message) -> None:
         """Send files of the run in `root`, and then a launch."""
-        new = [name for name in names if name not in self._has]
+        needed = [*names, *filter(None, (_modules_of(f"{root}/{FOLDER}/{name}") for name in names))]
+        new = [name for name in needed if name not in self._has]
         self._has.update(name for name in new if not _is_of_one_call(name))
         files = (piece for name in new for piece in _pieces(f"{root}/{FOLDER}/{name}"))
         self._waiting.append((key, chain(files, [launch])))
@@ -220,7 +228,8 @@ class GivenFiles:
         """Return which file a command needs that is not here; note the others as those of the attempt."""
         names = given_to(argv, root)
         self._of[key] = [name for name in names if _is_of_one_call(name)]
-        return next((name for name in names if not os.path.exists(self._path(name))), "")
+        needed = [*names, *filter(None, map(_modules_of, map(self._path, names)))]
+        return next((name for name in needed if not os.path.exists(self._path(name))), "")
 
     def forget(self, key: Key) -> None:
         """Remove what one attempt was given."""

@@ -32,6 +32,8 @@ AGAIN = "SCHEDULER_LAUNCHED"
 """The variable that is set while this process executes itself again: the descriptor of the locked marker, or
 nothing."""
 TAIL = 64 * 1024
+MANIFEST = "modules.json"
+"""The name, in an archive of modules, of the digests of its files by their paths."""
 
 
 class SchedulerReached(BaseException):
@@ -118,6 +120,7 @@ class Call:
     def __init__(self, given: str) -> None:
         """Find the call. Raise OSError, PermissionError or ValueError with the reason."""
         path, _, place = given.rpartition("@")
+        self.folder = os.path.dirname(path)
         self._file = open_own(path)
         try:
             common = said_in(self._file)
@@ -371,6 +374,43 @@ def execute_again(env: dict[str, str], folder: ResultFolder, log: int) -> None:
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
+def digest(content: bytes) -> str:
+    """Return the digest of a module."""
+    from hashlib import blake2b  # only calls on other machines need it
+
+    return blake2b(content, digest_size=16).hexdigest()
+
+
+def module_path(archive: str, path: list[str]) -> list[str]:
+    """Return the path of a call's modules: those in the archive that was sent come first, unless all are here too.
+
+    The first call on a machine finds that out, and notes it beside the archive.
+    """
+    noted = f"{archive}.here"
+    if not os.path.exists(noted):
+        with open(f"{noted}.{os.getpid()}", "w", encoding="ascii") as file:
+            file.write("1" if _are_here(archive) else "0")
+        os.replace(file.name, noted)
+    with open(noted, encoding="ascii") as file:
+        return path if file.read() == "1" else [archive, *path]
+
+
+def _are_here(archive: str) -> bool:
+    """Tell whether the files of an archive are on this machine at their paths, with the same content."""
+    import zipimport  # part of every interpreter
+
+    manifest = json.loads(zipimport.zipimporter(archive).get_data(MANIFEST))
+    return all(_digest_of(path) == known for path, known in manifest.items())
+
+
+def _digest_of(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return digest(file.read())
+    except OSError:
+        return ""
+
+
 def value_path() -> str:
     """Return the file for what a function returns: the run has named the attempt's result, and this lies beside it."""
     return f"{os.environ['SCHEDULER_RESULT']}.value"
@@ -397,6 +437,8 @@ def run_call(call: Call) -> int:
     """
     result = value_path()
     sys.path[:] = call.said["path"]
+    if call.said["modules"]:
+        sys.path[:] = module_path(os.path.join(call.folder, call.said["modules"]), sys.path)
     step, kind = "load", ""
     try:
         function, args, kwargs = call.load()

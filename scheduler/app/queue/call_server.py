@@ -91,7 +91,7 @@ def main() -> int:
         return 1
     try:
         run = session.places
-        pipe.send({"run": run.number, "root": str(run.root)})
+        pipe.send({"run": run.number, "root": str(run.root), "elsewhere": "nodes" in session.meta})
         run_loop.run_to_end(session, wrap=lambda view: CallView(view, session, source, pipe))
         pipe.send({"over": True})
     except (SchedulerError, OSError) as exc:

@@ -11,7 +11,8 @@ Both pipes carry lines of JSON. The program sends, all but the first once it was
 
 and is told
 
-    {"run": number, "root": its directory}         or {"trouble": why there is none}
+    {"run": number, "root": its directory, "elsewhere": true if other machines make the calls}
+                                                   or {"trouble": why there is none}
     {"accepted": [[task, row], …]}
     {"refused": row, "why": a sentence}
     {"started": task, "attempt": number}

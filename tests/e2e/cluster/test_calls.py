@@ -36,6 +36,14 @@ def where(x):
     return x, socket.gethostname() in ("n1", "n2")
 print(*scheduler.map(where, range(4), gpus=0, on="ssh:n1,n2"), sep="\\n")
 """
+MODULES = """\
+import scheduler, sizes
+from models import small
+with scheduler.Executor(on="ssh:n1,n2", gpus=0) as ex:
+    calls = [ex.options(node=node).submit(small.build, x) for node, x in (("n1", 2), ("n2", 3))]
+    for call in calls:
+        print(*call.result())
+"""
 
 
 @pytest.fixture
@@ -69,3 +77,17 @@ def test_calls_are_refused_where_a_node_lacks_their_directory(lab: Lab) -> None:
     program = "import scheduler\nprint(scheduler.Executor(on='ssh:n1').submit(abs, 1).exception())"
     said = lab.call("-c", program, code=0, cwd=lab.state / "here").stdout
     assert f"n1: there is no directory {lab.state}/here: bring it to what it is here" in said
+
+
+def test_modules_of_the_program_are_sent_to_a_machine_that_lacks_them_or_has_others(lab: Lab) -> None:
+    (lab.root / "models").mkdir()
+    (lab.root / "sizes.py").write_text("SIZE = 3\n")
+    (lab.root / "models" / "__init__.py").write_text("")
+    (lab.root / "models" / "small.py").write_text(
+        "def build(x):\n    import sizes\n    return __file__, x * sizes.SIZE\n"
+    )
+    (lab.root / "program.py").write_text(MODULES)
+    lab.nodes["n1"].put(lab.root / "models" / "small.py", "def build(x):\n    return 'older', 0\n")
+    there, here = lab.call("program.py", code=0).stdout.splitlines()
+    assert there.endswith("given/modules-1.zip/models/small.py 6")
+    assert here == f"{lab.root}/models/small.py 9"

@@ -1,0 +1,109 @@
+"""The program's own modules, as an archive for machines that do not have its files."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from scheduler.patterns import lazy_pattern
+from scheduler.runtime.paths import PACKAGE, replace_file
+from scheduler.runtime.task_launcher import MANIFEST, digest
+
+MOST_FILES, MOST_BYTES = 2000, 32 << 20
+"""The limits of an archive: what is beyond them must be on the machine already."""
+_ENVIRONMENT = lazy_pattern(r"/(?:site|dist)-packages(?:/|$)")
+OUR_NAMES = "gpu_batch_scheduler"
+"""The beginning of the names of modules that are installed with this package, perhaps from a copy of its source."""
+
+
+class SentModules:
+    """The archives of one program, in the directory of its run: a new one once a module was added or edited."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[str, str, int, int]] = []
+        """The files of the latest archive: name, path, time and size."""
+        self._number = 0
+
+    def archive(self, folder: Path) -> str:
+        """Return the name of the archive of this moment; empty if the program has no modules of its own."""
+        found = sorted({*_files()})
+        if found != self._known:
+            self._known = found
+            self._number += 1
+            if found:
+                replace_file(folder / self._name, _packed(found), durable=False)
+        return self._name if found else ""
+
+    @property
+    def _name(self) -> str:
+        return f"modules-{self._number}.zip"
+
+
+def _packed(files: list[tuple[str, str, int, int]]) -> bytes:
+    import io
+    import zipfile  # only calls on other machines pay for it
+
+    packed, manifest = io.BytesIO(), {}
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path, _, _ in files:
+            try:
+                content = Path(path).read_bytes()
+            except OSError:
+                continue  # it is gone, as the next look will tell
+            manifest[path] = digest(content)
+            archive.writestr(name, content)
+        archive.writestr(MANIFEST, json.dumps(manifest))
+    return packed.getvalue()
+
+
+def _files() -> Iterator[tuple[str, str, int, int]]:
+    """Yield the files of the modules that are loaded and not installed, and of those beside them in their packages."""
+    left = MOST_FILES, MOST_BYTES
+    for name, path in _named():
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        left = left[0] - 1, left[1] - status.st_size
+        if min(left) < 0:
+            return
+        yield name, path, status.st_mtime_ns, status.st_size
+
+
+def _named() -> Iterator[tuple[str, str]]:
+    """Yield the names in the archive and the paths of files."""
+    packages: set[str] = set()
+    installed = _installed()
+    for name, module in [*sys.modules.items()]:
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or not file.endswith(".py") or "." in name or name.startswith("__"):
+            continue
+        path = os.path.abspath(file)
+        folder = os.path.dirname(path)
+        if f"{folder}/".startswith(installed) or name.startswith(OUR_NAMES) or _ENVIRONMENT.search(folder):
+            continue
+        if os.path.basename(path) == "__init__.py":
+            packages.add(folder)
+        else:
+            yield os.path.basename(path), path
+    for package in packages:
+        for path in _modules_in(package):
+            yield os.path.relpath(path, os.path.dirname(package)), path
+
+
+def _modules_in(package: str) -> Iterator[str]:
+    for folder, folders, files in os.walk(package):
+        folders[:] = [each for each in folders if not each.startswith((".", "__"))]
+        yield from (os.path.join(folder, file) for file in files if file.endswith(".py"))
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """Return the beginnings of paths of Python, of its environment and of this package, which every machine has."""
+    places = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return tuple(f"{place}/" for place in {*places, *map(os.path.realpath, places), str(PACKAGE)})
