@@ -29,6 +29,9 @@ from tests.support.standin.box import Box
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = ((80, 24), (120, 40), (200, 50))
+BAD_USAGE = 2
+MAKERS = ("run", "report", "experiment")
+"""The verbs without whose work there is nothing to take a picture of."""
 OPENS = "#tasks tbody tr:last-of-type td"
 """The cell that opens the last task of the table."""
 WIDTHS = (360, 1280, 1920)
@@ -112,6 +115,13 @@ def write_hard(folder: Path) -> None:
         csv.writer(file).writerows([("Name", "Command"), *rows])
 
 
+def write_commands(folder: Path) -> None:
+    """Write the sweep with its command in each row, as an experiment takes it."""
+    header, *rows = (folder / "sweep.csv").read_text(encoding="utf-8").splitlines()
+    lines = [f"Command,{header}", *(f"{TRAINING},{row}" for row in rows)]
+    (folder / "commands.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def capture_terminals(terminals: Terminals, out: Path, chromium: Browser) -> None:
     """Take pictures of the list, of a task's page, of the help, and of the machine."""
     for size in SIZES:
@@ -172,7 +182,7 @@ def capture_reports(verb: Verb, out: Path, chromium: Browser) -> None:
     verb("report", "r1", "-o", str(out / "report.html"))
     capture_page(chromium, (out / "report.html").as_uri(), out, "report")
     simulated = ("--simulate", "2x24GiB", "--assume", "10min,6GiB", "--mps-speed", "1.3")
-    verb("experiment", "mps", "sweep.csv", *simulated, "-o", str(out / "experiment"))
+    verb("experiment", "mps", "commands.csv", *simulated, "-o", str(out / "experiment"))
     capture_page(chromium, (out / "experiment/report.html").as_uri(), out, "experiment")
 
 
@@ -194,6 +204,7 @@ def take(folder: Path, out: Path, seconds: float, chromium: Browser) -> None:
     (folder / "leases").mkdir(mode=0o700)
     write_sweep(folder, VALUES)
     write_hard(folder)
+    write_commands(folder)
     env = {**os.environ, **box.env, "PYTHONPATH": str(ROOT), "TASK_SECONDS": str(seconds)}
     env |= {"SCHEDULER_STATE": str(folder / "state"), "SCHEDULER_LEASES": str(folder / "leases")}
     terminals = Terminals(folder, env)
@@ -235,8 +246,10 @@ class Verb:
         return web, next(line.split()[1] for line in web.stdout if line.startswith("open"))
 
     def __call__(self, *arguments: str) -> None:
-        """Run a verb to its end."""
-        subprocess.run([*self.argv, *arguments], cwd=self._folder, env=self._env, check=False)
+        """Run a verb to its end; a run may have failed tasks, but bad usage would be a picture of nothing."""
+        done = subprocess.run([*self.argv, *arguments], cwd=self._folder, env=self._env, check=False)
+        if done.returncode == BAD_USAGE and arguments[0] in MAKERS:
+            raise SystemExit(f"screens: scheduler {arguments[0]} was refused")
 
 
 if __name__ == "__main__":

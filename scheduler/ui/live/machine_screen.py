@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from scheduler.core.reporting.live_status import LiveStatus
+from scheduler.core.reporting.live_status import LiveStatus, LiveTask
 from scheduler.ui.live import device_lines, task_table
 from scheduler.ui.live.device_trends import DeviceTrends
 from scheduler.ui.live.keys import MACHINE_KEYS, KeyDecoder, Press
@@ -64,7 +64,11 @@ class MachineScreen:
         self._devices = DeviceTrends()
         self._pane: RunPane | None = None
         self._places: Sequence[Place] = ()
+        self._rows: Sequence[Place | None] = ()
+        """The place on each line below the devices; None: the titles of the columns."""
         self._selected: Place | None = None
+        self._filled: set[str] = set()
+        """The columns of the table that have had a value."""
         self._top = 0
         self._visible = 1
         self._first_row = 0
@@ -127,12 +131,12 @@ class MachineScreen:
         self._selected = self._places[max(0, min(at + by, len(self._places) - 1))]
 
     def _click(self, row: int) -> None:
-        at = self._top + row - self._first_row
-        if 0 <= row - self._first_row < self._visible and at < len(self._places):
-            if self._places[at] == self._selected:
-                self._open()
-            else:
-                self._selected = self._places[at]
+        at = row - self._first_row
+        place = self._rows[at] if 0 <= at < len(self._rows) else None
+        if place is not None and place == self._selected:
+            self._open()
+        elif place is not None:
+            self._selected = place
 
     def _open(self) -> None:
         if self._selected is None:
@@ -178,7 +182,7 @@ class MachineScreen:
         self._places = [(status.run, None if one is None else one.task) for status, one in entries]
         if not entries:
             return [((fit("no run of yours goes on: scheduler run FILE starts one", width), ""),)]
-        self._visible, self._first_row = max(1, room - 1), above + 1
+        self._visible, self._first_row = max(1, room - 1), above
         if self._selected not in self._places:
             self._selected = None
         else:
@@ -187,22 +191,35 @@ class MachineScreen:
         self._top = max(0, min(self._top, len(entries) - self._visible))
         shown = entries[self._top : self._top + self._visible]
         rows = [live_row(one) for _, one in shown if one is not None]
-        table = task_table.make(rows, (), width, "", down=False, no_metrics=picture.varies)
+        table = task_table.make(rows, (), width, "", down=False, no_metrics=picture.varies, filled=self._filled)
         beside = bool(rows) and width - table.width - len(RULE) >= LEAST_NEWS
         whole, width = width, table.width if beside else width
-        found: list[Line] = [table.header(width)] if rows else [()]
         name = min(max(12, width // 4), max(columns(_run_name(status)) for status in picture.runs))
-        at = 0
+        found = self._lines_of(shown, table, name, width)
+        if beside:
+            found += [()] * (room - len(found))
+            found = with_news(found, picture.recent(), width, whole)
+        return found
+
+    def _lines_of(
+        self, shown: Sequence[tuple[LiveStatus, LiveTask | None]], table: task_table.Table, name: int, width: int
+    ) -> list[Line]:
+        """Return a line for each run and each task, and the titles of the columns above the first task."""
+        found: list[Line] = []
+        at, places = 0, list[Place | None]()
         for status, one in shown:
             place = (status.run, None if one is None else one.task)
             if one is None:
                 found.append(_run_line(status, name, width, selected=place == self._selected))
-            else:
-                found.append(table.line(at, width, selected=place == self._selected))
-                at += 1
-        if beside:
-            found += [()] * (room - len(found))
-            found = with_news(found, picture.recent(), width, whole)
+                places.append(place)
+                continue
+            if None not in places:
+                found.append(table.header(width))
+                places.append(None)
+            found.append(table.line(at, width, selected=place == self._selected))
+            places.append(place)
+            at += 1
+        self._rows = places
         return found
 
 
@@ -226,7 +243,10 @@ def _filled(lines: Sequence[Line], height: int) -> list[Line]:
 def _run_line(status: LiveStatus, name: int, width: int, *, selected: bool) -> Line:
     """Return a run with its progress and when it will end; `name` is the width of its name."""
     words = fit(_run_name(status), name, pad=True)
-    counts = panels.counts(status, max(0, width - name - 4 - PROGRESS), bad_first=True)
+    room = max(0, width - name - 4 - PROGRESS)
+    counts = panels.counts(status, room)
+    if sum(columns(text) for text, _ in panels.counts(status, width * 2)) > room:
+        counts = panels.counts(status, room, bad_first=True)
     rest = width - name - 4 - sum(columns(text) for text, _ in counts)
     line: Line = ((words + "  ", "bold cyan"), *panels.progress(status, rest), ("  ", ""), *counts)
     if not selected:

@@ -44,6 +44,8 @@ class RunScreen:
         self._devices = DeviceTrends()
         self._table_width = 0
         """The largest width of the table so far: beside a narrow one the last lines of the log have room."""
+        self._filled: set[str] = set()
+        """The columns of the table that have had a value."""
         self.browser = Browser(tasks)
 
     # ---- keys ----
@@ -140,7 +142,7 @@ class RunScreen:
             *(gap if bars else ()),
         ]
         why = panels.queue_lines(status.queue, width, waits)
-        if height < SHORT or (not waits and status.queue.batches < 2):
+        if height < SHORT:
             why = [((fit(f"next    {waits}", width), ""),)] if waits else []
         ids = self._tasks.ids(living, self.browser.wanted)
         beside = self._table_width > 0 and width - self._table_width - len(RULE) >= LEAST_NEWS
@@ -194,7 +196,8 @@ class RunScreen:
             words = f"no task matches {browser.filter!r}: Esc shows all" if browser.filter else "no tasks yet"
             return [((fit(words, width), ""),)]
         rows = [self._tasks.row(task, living.get(task)) for task in shown]
-        table = task_table.make(rows, self._tasks.varies, width, browser.sort, down=browser.down)
+        varies, filled = self._tasks.varies, self._filled
+        table = task_table.make(rows, varies, width, browser.sort, down=browser.down, filled=filled)
         self._table_width = max(self._table_width, table.width)
         browser.sort_columns = [name for name in table.columns if not name.startswith(task_table.SHAPE)]
         found = [table.header(width)]

@@ -191,6 +191,12 @@ def seconds_of(row: TaskRow) -> float | None:
     return row.attempt.seconds if row.attempt is not None else None
 
 
+def exit_of(row: TaskRow) -> int:
+    """Return the exit code of a task that did not succeed, or its signal as a negative number; 0: it has none."""
+    one = row.attempt
+    return 0 if one is None or row.state is State.SUCCEEDED else one.code or -(one.signal or 0)
+
+
 def memory_of(row: TaskRow) -> tuple[int, int] | None:
     """Return the peak and the reservation of a task's last attempt on its main devices."""
     if row.live is not None:
@@ -213,6 +219,8 @@ _VALUES: Mapping[str, Callable[[TaskRow], Any]] = {
     "memory": lambda row: (memory_of(row) or (None,))[0],
     "left": lambda row: row.live.left if row.live is not None else None,
     "device": lambda row: ", ".join(row.live.devices) if row.live is not None else None,
+    "exit": lambda row: exit_of(row) or None,
+    "ended": lambda row: row.attempt.ended if row.attempt is not None else None,
     "epochs": lambda row: row.live.epochs if row.live is not None else None,
 }
 """The values of the columns that every list may have."""

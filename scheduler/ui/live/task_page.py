@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from scheduler.core.metrics.curve import Curve
 from scheduler.core.metrics.goal import Goal, goal_of, ranked
+from scheduler.core.model import State
 from scheduler.core.reporting.memory_timeline import Step
 from scheduler.core.reporting.run_history import AttemptHistory
 from scheduler.runtime.paths import tilde
@@ -28,6 +29,11 @@ AROUND = 2
 """The lines of a chart besides its curve: its title and the ends of x."""
 COLOURS = ("green", "cyan", "magenta")
 GAP = "   "
+TITLES = {
+    State.SUCCEEDED: "bold green", State.FAILED: "bold red", State.OOM: "bold red", State.TIMEOUT: "bold red",
+    State.REFUSED: "bold red",
+}  # fmt: skip
+"""The styles of the states of tasks that have ended."""
 LABEL = 10
 """The width of the words on the left."""
 
@@ -56,7 +62,7 @@ def _title(row: TaskRow, width: int) -> list[Line]:
     elif row.attempt is not None:
         state += _end(row.attempt)
     title = fit(f"task {row.task}  {row.words.name}", width - columns(state) - 2, pad=True)
-    return [((title, "bold"), (f"  {state}", "bold green" if row.live else "bold"))]
+    return [((title, "bold"), (f"  {state}", "bold green" if row.live else TITLES.get(row.state, "bold")))]
 
 
 def _end(attempt: AttemptHistory) -> str:
@@ -79,6 +85,8 @@ def _facts(row: TaskRow, details: TaskDetails, width: int) -> list[Line]:
         words += [f"epoch {epochs_of(live)}"] if epochs_of(live) else []
         words += [f"about {duration(live.left)} left"] if live.left is not None else []
         found += _labelled("running", "   ".join(words), width)
+    elif row.attempt is not None and (used := _used(row.attempt, details)):
+        found += _labelled("memory", used, width)
     if details.why:
         found += _labelled("why", details.why, width, most=3)
     earlier = [_attempt(one) for one in details.attempts if one.outcome is not None]
@@ -89,6 +97,18 @@ def _facts(row: TaskRow, details: TaskDetails, width: int) -> list[Line]:
     if details.trouble:
         found += _labelled("", details.trouble, width, style="red")
     return found
+
+
+def _used(one: AttemptHistory, details: TaskDetails) -> str:
+    """Return what an ended attempt used of what was reserved, by device, and where the reservation came from."""
+    words = [
+        f"peak {short_size(max(step[2] for step in steps))} of {short_size(steps[-1][1])} reserved on {label}"
+        for label, steps in details.memory.items()
+        if steps
+    ]
+    words += [f"source {one.source}"] if words and one.source else []
+    words += [f"attempt {one.number}"] if words and one.number > 1 else []
+    return "   ".join(words)
 
 
 def _attempt(one: AttemptHistory) -> str:

@@ -7,9 +7,9 @@ from functools import partial
 
 from scheduler.core.metrics.goal import ranked
 from scheduler.core.model import State
-from scheduler.ui.live.task_list import METRIC, PARAMETER, TaskRow, memory_of, seconds_of
+from scheduler.ui.live.task_list import METRIC, PARAMETER, TaskRow, exit_of, memory_of, seconds_of
 from scheduler.ui.terminal.panels import Line, Piece, epochs_of, short_size, sparkline
-from scheduler.ui.text import columns, fit, fit_middle
+from scheduler.ui.text import clock, columns, fit, fit_middle
 from scheduler.units import duration
 from scheduler.values import dataclass
 
@@ -21,7 +21,7 @@ OPTIONAL = 13
 """The rank from which on columns are left out rather than that a name is cut."""
 SHAPE = "shape "
 """The beginning of the names of columns with the course of a metric."""
-_STYLES = {
+STATE_STYLES = {
     State.RUNNING: "green", State.PROBING: "cyan", State.HELD: "yellow", State.SUCCEEDED: "dim",
     State.FAILED: "bold red", State.OOM: "bold red", State.TIMEOUT: "bold red", State.REFUSED: "bold red",
     State.CANCELLED: "dim", State.SKIPPED: "dim",
@@ -45,6 +45,8 @@ class Column:
     """The width to which it shrinks before another column is left out; 0: it does not."""
     stretch: int = 0
     """The width to which it grows if there is room."""
+    sparse: bool = False
+    """True if it is left out while no row has had a value in it."""
 
 
 def make(
@@ -55,11 +57,18 @@ def make(
     *,
     down: bool,
     no_metrics: Sequence[str] = (),
+    filled: set[str] | None = None,
 ) -> Table:
-    """Return the table of these rows for a width; `no_metrics` are names that the tasks print, but do not measure."""
+    """Return the table of these rows for a width; `no_metrics` are names that the tasks print, but do not measure.
+
+    Columns without a value are left out. `filled` has those that had one before, which stay; it is extended.
+    """
     metrics = _metrics(rows, (*varies, *no_metrics))
     found = [*_fixed(rows, varies), *_parameters(rows, varies), *_measured(rows), *metrics]
     cells = {column.name: [column.cell(row) for row in rows] for column in found}
+    filled = set() if filled is None else filled
+    filled.update(column.name for column in found if any(text for text, _ in cells[column.name]))
+    found = [column for column in found if not column.sparse or column.name in filled]
     needed = {column.name: _width(column, (text for text, _ in cells[column.name])) for column in found}
     wide = {column.name: min(needed[column.name], column.shrinks or width) for column in found}
     shown = _chosen(_chosen(found, needed, width, OPTIONAL), wide, width)
@@ -195,16 +204,16 @@ def _parameters(rows: Sequence[TaskRow], varies: Sequence[str]) -> list[Column]:
 
 def _measured(rows: Sequence[TaskRow]) -> list[Column]:
     found = [
-        Column("device", "device", _device, 12, most=WIDEST_DEVICE),
+        Column("exit", "exit", _exit, 7, right=True, sparse=True),
+        Column("device", "device", _device, 12, most=WIDEST_DEVICE, sparse=True),
         Column("time", "time", _time, 4, right=True, least=6),
-        Column("epochs", "epochs", _epochs, 8, right=True),
+        Column("epochs", "epochs", _epochs, 8, right=True, sparse=True),
         Column("memory", "peak/reserved", _memory, 9, right=True),
-        Column("left", "left", _left, 6, right=True, least=6),
+        Column("left", "left", _left, 6, right=True, least=6, sparse=True),
+        Column("ended", "ended", _ended, 17, right=True, sparse=True),
     ]
     if any(row.priority for row in rows):
         found.append(Column("prio", "prio", lambda row: (str(row.priority), ""), 16, right=True))
-    if not any(text for text, _ in map(_epochs, rows)):
-        found = [column for column in found if column.name != "epochs"]
     return found
 
 
@@ -263,7 +272,16 @@ def _title(row: TaskRow) -> str:
 def _state(row: TaskRow) -> Piece:
     if row.live is not None and row.live.asked:
         return "ending", "bold yellow"
-    return str(row.state), _STYLES.get(row.state, "")
+    return str(row.state), STATE_STYLES.get(row.state, "")
+
+
+def _exit(row: TaskRow) -> Piece:
+    found = exit_of(row)
+    return (str(found) if found else ""), "red"
+
+
+def _ended(row: TaskRow) -> Piece:
+    return (clock(row.attempt.ended) if row.attempt is not None and row.attempt.ended else ""), ""
 
 
 def _device(row: TaskRow) -> Piece:

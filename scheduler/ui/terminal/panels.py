@@ -18,6 +18,8 @@ Line = tuple[Piece, ...]
 
 NARROW, WIDE = 80, 100
 _BLOCKS = "▁▂▃▄▅▆▇█"
+LEAST_PARTS = 3
+"""The number of parts of a log line from which on the rest is left out rather than cut: what happened, task, name."""
 RECENT = 5
 """The number of last lines that are shown if there is room."""
 _PARTS = (("ours", "█", "green"), ("reserved", "▒", "cyan"), ("others", "▓", "magenta"), ("buffer", "░", "dim"))
@@ -112,7 +114,7 @@ def ascii_only(line: Line) -> Line:
 
 def title(status: LiveStatus, width: int) -> list[Line]:
     """Return the line with the name of the run and its time."""
-    end = duration(status.seconds)
+    end = f"{duration(status.seconds)} since its start"
     words = fit(f"run {status.run}  {status.what}", width - len(end) - 2, pad=True)
     return [((words, "bold"), (f"  {end}", ""))]
 
@@ -221,16 +223,15 @@ def short_size(bytes_: int) -> str:
 
 
 def queue_lines(queue: QueueSummary, width: int, waits: str = "") -> list[Line]:
-    """Return the waiting tasks by batch after a blank line, and why the next one waits."""
-    if not queue.tasks:
-        return []
-    why: list[Line] = [((fit(f"next    {waits}", width), ""),)] if waits else []
+    """Return the waiting tasks by batch after a blank line, if their priorities differ, and why the next one waits."""
+    why: list[Line] = [((fit(f"next    {waits}", width), ""),)] if waits and queue.tasks else []
+    if not any(priority for batch in queue.first for priority in batch.priorities):
+        return [(), *why] if why else []  # all wait in the order of the list
     result: list[Piece] = [(f"waiting {queue.tasks:,}", "bold")]
-    ranked_by = any(priority for batch in queue.first for priority in batch.priorities)
     for batch in queue.first:
         of = ", ".join(f"prio {priority}: {number:,}" for priority, number in [*batch.priorities.items()][:3])
         more = ", …" if len(batch.priorities) > 3 else ""
-        result.append((f"batch {batch.batch}: {batch.tasks:,}{f' ({of}{more})' if ranked_by else ''}", ""))
+        result.append((f"batch {batch.batch}: {batch.tasks:,} ({of}{more})", ""))
     rest = queue.tasks - sum(batch.tasks for batch in queue.first)
     if rest > 0:
         result.append((f"{count(queue.batches - len(queue.first), 'later batch')}: {rest:,}", ""))
@@ -240,7 +241,18 @@ def queue_lines(queue: QueueSummary, width: int, waits: str = "") -> list[Line]:
 def recent_lines(recent: Sequence[str], width: int, most: int) -> list[Line]:
     """Return the last lines of the run's log after a blank line."""
     last = [line for line in recent if line.strip()][-most:] if most > 0 else []
-    return [(), *(((fit(_BLANKS.sub("  ", line), width), _style(line)),) for line in last)] if last else []
+    return [(), *(((_whole_parts(line, width), _style(line)),) for line in last)] if last else []
+
+
+def _whole_parts(line: str, width: int) -> str:
+    """Return as many parts of a log line as fit, without the priority that all tasks have by default."""
+    parts = [part for part in _BLANKS.sub("  ", line).split("  ") if part != "prio 0"]
+    kept = parts[0]
+    for at, part in enumerate(parts[1:], 1):
+        if columns(kept) + 2 + columns(part) > width:
+            return kept if at >= LEAST_PARTS else fit("  ".join(parts), width)
+        kept += f"  {part}"
+    return fit(kept, width)
 
 
 def _style(line: str) -> str:

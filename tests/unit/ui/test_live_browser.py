@@ -155,10 +155,18 @@ class TestList:
 
     def test_column_that_still_fits_is_shown_beside_wider_ones_that_do_not(self) -> None:
         header = next(row for row in Watched().rows(width=54) if row.startswith("task"))
-        assert header.split() == ["task", "state", "lr", "device", "time", "left", "loss"]
+        assert header.split() == ["task", "state", "lr", "exit", "device", "time", "loss"]
 
 
 class TestPage:
+    def test_columns_that_had_a_value_once_stay_and_others_are_left_out(self) -> None:
+        watched = Watched()
+        assert next(row for row in watched.rows() if "failed" in row and row.lstrip().startswith("2")).split()[3] == "3"
+        watched.type(b"/", *(bytes([letter]) for letter in b"waiting"), ENTER)
+        header = next(row for row in watched.rows() if row.startswith("task")).split()
+        assert "exit" in header
+        assert "epochs" not in header
+
     def test_page_of_an_ended_task_says_how_it_ended(self) -> None:
         run = Watched()
         run.type(b"/2 failed", ENTER, DOWN, ENTER)

@@ -71,7 +71,7 @@ def test_names_of_parameters_are_cut_before_their_values(width: int, shown: str)
 def test_course_that_is_too_wide_is_thinned_to_its_whole_length() -> None:
     values = [0.0, 1, 2, 3, 4, 5, 6, 7, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0]
     row = TaskRow(1, State.RUNNING, TaskWords("fit", "fit", {}), 0, None, None, {"loss": values})
-    for width, course in ((90, "▁▂▃▄▅▆▇██▇▆▅▄▃▂▁▁▁"), (74, "▃▆█▅▂▁")):
+    for width, course in ((90, "▁▂▃▄▅▆▇██▇▆▅▄▃▂▁▁▁"), (58, "▃▆█▅▂▁")):
         line = task_table.make([row], (), width, "", down=False).line(0, width, selected=False)
         assert course in [text.strip() for text, _ in line]
 

@@ -266,9 +266,18 @@ def test_machine_view_shows_devices_leases_and_waiting_tasks() -> None:
 
 def test_batches_show_priorities_only_where_they_differ() -> None:
     equal = QueueSummary([WaitingBatch(1, 3, {0: 3}), WaitingBatch(2, 2, {0: 2})], 2, 5)
-    assert "waiting 5  batch 1: 3  batch 2: 2" in text(panels.queue_lines(equal, 100))
+    assert panels.queue_lines(equal, 100) == []
+    assert "next    task 3 waits" in text(panels.queue_lines(equal, 100, "task 3 waits"))
     ranked = QueueSummary([WaitingBatch(1, 3, {0: 2, 7: 1}), WaitingBatch(2, 2, {0: 2})], 2, 5)
     assert "batch 1: 3 (prio 0: 2, prio 7: 1)  batch 2: 2 (prio 0: 2)" in text(panels.queue_lines(ranked, 100))
+
+
+def test_last_lines_lose_whole_parts_where_they_do_not_fit() -> None:
+    line = "12:00:01 start      127  train lr=0.1 bs=64  prio 0  GPU 2  reserved 3.9GiB (similar)"
+    shown = {width: text(panels.recent_lines([line], width, 1)).strip() for width in (100, 60, 30)}
+    assert shown[100] == "12:00:01 start  127  train lr=0.1 bs=64  GPU 2  reserved 3.9GiB (similar)"
+    assert shown[60] == "12:00:01 start  127  train lr=0.1 bs=64  GPU 2"
+    assert shown[30] == "12:00:01 start  127  train lr…"
 
 
 def test_memory_of_a_task_that_has_ended_since_the_measurement_is_not_used_by_others() -> None:

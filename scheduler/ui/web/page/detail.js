@@ -26,11 +26,12 @@ function taskDetail(d, more = []) {
 }
 const tracker = address => /wandb/.test(address) ? "Weights & Biases ↗" : /#\/experiments\//.test(address) ? "MLflow ↗" : "tracker ↗";
 function attempts(found) {
-  const table = el("table"), head = el("tr"), thead = el("thead"), body = el("tbody"), box = el("div", undefined, "scroll"); box.tabIndex = 0; box.setAttribute("role", "region"); box.setAttribute("aria-label", "Attempts");
+  const table = el("table", undefined, "stacks"), head = el("tr"), thead = el("thead"), body = el("tbody"), box = el("div", undefined, "scroll"); box.tabIndex = 0; box.setAttribute("role", "region"); box.setAttribute("aria-label", "Attempts");
   for (const [name, n] of [["attempt", 1], ["outcome"], ["device"], ["began"], ["ended"], ["ran", 1], ["peak / reserved", 1], ["source"], ["exit", 1]]) { const th = el("th", name, n ? "n" : ""); th.scope = "col"; head.append(th); }
   for (const a of found) {
     const tr = el("tr"), state = el("td", undefined, "state"), memory = el("td", undefined, "n mem"); stateCell(state, a.outcome); memoryCell(memory, a.peak, a.reserved);
-    tr.append(el("td", a.attempt + (a.purpose === "probe" ? " (probe)" : ""), "n"), state, el("td", a.device), el("td", clock(a.began)), el("td", clock(a.ended)), el("td", time(a.seconds), "n"), memory, el("td", a.source || ""), el("td", a.exit == null ? "" : String(a.exit), "n")); body.append(tr);
+    tr.append(el("td", a.attempt + (a.purpose === "probe" ? " (probe)" : ""), "n"), state, el("td", a.device), el("td", clock(a.began)), el("td", clock(a.ended)), el("td", time(a.seconds), "n"), memory, el("td", a.source || ""), el("td", a.exit == null ? "" : String(a.exit), "n"));
+    [...tr.cells].forEach((td, i) => { if (i !== 1) td.dataset.label = head.cells[i].textContent; }); body.append(tr);
   }
   thead.append(head); table.append(thead, body); box.append(table); return box;
 }
@@ -40,7 +41,7 @@ function metricCard(d) {
   const show = () => {
     const m = d.metrics[select.value];
     says.textContent = `best ${short(m.best)} at step ${short(m.step)}, last ${short(m.last)}`;
-    if (m.steps.length) plot(box, { x: m.steps, series: [{ values: m.values, stroke: () => COLOURS.accent }], kinds: ["number", "number"], tall: 150, label: `Curve of ${m.name} of task ${d.task}: ${says.textContent}` });
+    if (m.steps.length) plot(box, { x: m.steps, series: [{ values: m.values, stroke: () => COLOURS.accent }], kinds: [stepKind(m.steps), "number"], tall: 150, label: `Curve of ${m.name} of task ${d.task}: ${says.textContent}` });
     else { forget(box); box.replaceChildren(); }
   };
   select.addEventListener("input", show); requestAnimationFrame(show);

@@ -74,7 +74,7 @@ class Grid {
   // Columns with a number in `out` give way where the table is too wide, the lowest first, unless they were chosen.
   draw() {
     const box = this.table.closest(".table"), wide = box?.clientWidth || 0, now = wide + JSON.stringify(this.columns.map(c => [c.id, c.off]));
-    if (this.fitted !== now) { this.fitted = now; this.gone.clear(); }
+    if (this.fitted !== now) { this.fitted = now; this.gone = new Set(innerWidth <= 640 ? this.columns.filter(c => c.out).map(c => c.id) : []); }  // a phone shows what matters
     this.paint();
     while (wide && this.table.offsetWidth > wide + 1) {
       const next = this.shown.filter(c => c.out && this.choice[c.id] === undefined).sort((a, b) => a.out - b.out)[0]; if (!next) return;

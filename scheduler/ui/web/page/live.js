@@ -63,10 +63,17 @@ function show() {
   const isRun = f.kind === "run", name = isRun ? `run ${f.run}${f.name ? " " + f.name : ""}` : f.hostname;
   put($("title"), name); document.title = (isRun ? `${f.over}/${f.tasks} ` : "") + name;
   for (const id of ["progress", "tasks", "history"]) $(id).hidden = !isRun;
+  inOrderOf(isRun && !f.goes_on);
   $("machine").hidden = isRun;
   choices(f); devices(f);
   if (isRun) { progress(f); usualGroup(f); groups(f); } else { $("metrics").hidden = true; machine(f); }
   runs(f);
+}
+// What is over is looked at for its results: they come first, and what the devices do now comes last.
+function inOrderOf(over) {
+  const main = $("tasks").parentNode; if (main.dataset.over === String(over)) return;
+  main.dataset.over = over; main.insertBefore($("metrics"), over ? $("tasks") : $("history")); main.insertBefore($("now"), over ? $("mine") : main.querySelector("#tasks, #metrics"));
+  put($("h-devices"), over ? "Devices now" : "Devices");
 }
 function choices(f) {
   const wanted = [["all", "the whole machine"], ...f.runs.map(r => [String(r.number), `run ${r.number} ${r.name || r.file}`])];
@@ -127,12 +134,12 @@ function fill(table, columns, rows, key) {
   if (!table.tHead) {
     const tr = el("tr"), thead = el("thead");
     for (const c of columns) { const th = el("th", c.label, c.num ? "n" : ""); th.scope = "col"; tr.append(th); }
-    thead.append(tr); table.replaceChildren(thead, el("tbody"));
+    table.classList.add("stacks"); thead.append(tr); table.replaceChildren(thead, el("tbody"));
   }
   const body = table.tBodies[0], old = new Map([...body.rows].map(tr => [tr.dataset.key, tr])), made = [];
   rows.forEach((row, i) => {
     const id = String(key(row, i)); let tr = old.get(id); old.delete(id);
-    if (!tr) { tr = el("tr"); tr.dataset.key = id; tr.append(...columns.map(c => el("td", undefined, [c.num ? "n" : "", c.cls || ""].join(" ").trim()))); }
+    if (!tr) { tr = el("tr"); tr.dataset.key = id; tr.append(...columns.map(c => { const td = el("td", undefined, [c.num ? "n" : "", c.cls || ""].join(" ").trim()); if (!c.plain) td.dataset.label = c.label; return td; })); }
     columns.forEach((c, k) => c.draw(tr.cells[k], row));
     made.push(tr);
   });
@@ -334,6 +341,13 @@ const colourBy = () => $("colour").value;
 const chosen = (_, id) => { $("find").value = "#" + id; choose("all"); whenListed(id, () => { GRID.toggle(id, true); GRID.focus(id); }); $("h-tasks").scrollIntoView({ block: "start" }); };
 function whenListed(id, act, goes = 40) { if (GRID.rows.length === 1 && GRID.rows[0].id === id || !goes) act(); else setTimeout(() => whenListed(id, act, goes - 1), 100); }
 const METRICS = new Metrics([], chosen);
+// The answer stands at the top as well; there it leads to the charts.
+METRICS.told = best => {
+  const box = $("best-so-far"); box.hidden = !best; if (!best) return;
+  const text = `${METRICS.low ? "lowest" : "highest"} ${METRICS.metric.name} ${short(best.best)}`, now = text + best.task; if (box.dataset.now === now) return;
+  const b = action("", () => { $("h-metrics").scrollIntoView({ block: "start" }); $("h-metrics").focus({ preventScroll: true }); }, "plain"); b.append(el("b", text), ` task ${best.task}: ${best.name}`);
+  box.dataset.now = now; box.replaceChildren(b);
+};
 const showsHistory = () => $("show-history").getAttribute("aria-expanded") === "true";
 // Read the data of the charts if there are metrics or the history is shown; again while the run goes on.
 async function report() {
@@ -374,16 +388,16 @@ function machine(f) {
 }
 const date = s => s == null ? "" : new Date(s * 1000).toLocaleString("sv").slice(0, 16);
 const RUNS = [
-  { label: "run", draw: (td, r) => { if (td.firstChild) return; const b = el("button", "run " + r.number); b.type = "button"; b.addEventListener("click", () => turnTo(String(r.number))); td.append(b); } },
-  words("list", r => r.trouble || [r.name, r.file].filter(Boolean).join(" "), { cls: "wide" }),
-  words("status", r => r.trouble ? "" : r.over ? "ended" : r.alive ? "running" : "no scheduler: can be resumed"),
-  words("tasks", r => Object.entries(r.states || {}).map(([s, n]) => `${whole(n)} ${s}`).join(", "), { cls: "wide" }),
+  { label: "run", plain: true, draw: (td, r) => { if (td.firstChild) return; const b = el("button", "run " + r.number); b.type = "button"; b.addEventListener("click", () => turnTo(String(r.number))); td.append(b); } },
+  words("list", r => r.trouble || [r.name, r.file].filter(Boolean).join(" "), { cls: "wide", plain: true }),
+  words("status", r => r.trouble ? "" : r.over ? "ended" : r.alive ? "running" : "no scheduler: can be resumed", { plain: true }),
+  words("tasks", r => Object.entries(r.states || {}).map(([s, n]) => `${whole(n)} ${s}`).join(", "), { cls: "wide", plain: true }),
   words("accepted", r => date(r.accepted)), words("last event", r => date(r.ended)),
 ];
 function runs(f) { fill($("runs"), RUNS, f.runs, r => r.number); }
 function turnTo(run, keep) {
   if (run === state.run) return;
-  closeLog(); hideCharts(); GRID.closeAll(); put($("said"), ""); $("find").value = ""; $("metrics").hidden = true; clearTimeout(state.report);
+  closeLog(); hideCharts(); GRID.closeAll(); put($("said"), ""); $("find").value = ""; $("metrics").hidden = $("best-so-far").hidden = true; clearTimeout(state.report);
   Object.assign(state, { run, version: "", facts: null, group: "", picked: false, page: 0, parameters: [], metrics: new Map() }); Object.assign(GRID, { by: "", down: false }); SEEN.clear(); sorts();
   if (!keep) history.pushState(null, "", query({ run }));
   $("run").value = run; link("", "connecting"); waiting.abort(); report();

@@ -79,6 +79,7 @@ class Metrics {
     const colour = this.colouring(all), best = found[0], word = this.low ? "lowest" : "highest", without = this.metric.curves.length - all.length;
     const part = this.only.size ? ` of the ${many(found.length, "chosen task")}` : "";
     $("answer").textContent = best ? `The ${word} ${this.metric.name}${part} is ${short(best.best)}, at step ${short(best.step)} of task ${best.task}: ${best.name}.` + (without ? ` ${many(without, "task")} without a finite value.` : "") : this.only.size ? "No task has all that is chosen." : "No task has a value yet.";
+    this.told?.(best && !this.only.size ? best : null);
     $("clear").hidden = !this.only.size;
     const several = this.run.parameters.length > 0; for (const id of ["scatter-box", "parallel-box"]) $(id).hidden = !several;
     $("heat-box").hidden = this.run.parameters.length < 2; $("of-parameter").hidden = !several;
@@ -126,7 +127,7 @@ class Metrics {
     const least = logarithmic ? sample.reduce((m, v) => Math.min(m, v), Infinity) * .95 : low; $("log-scale").disabled = !all.every(one => one.values.every(v => v > 0));
     this.curveSet = { all, found, colour };
     const u = plot(box, {
-      x: [first, final], series: [{ values: [null, null], stroke: () => COLOURS.ink }], kinds: ["number", "number"], tall: 300, logarithmic, least, most: high,
+      x: [first, final], series: [{ values: [null, null], stroke: () => COLOURS.ink }], kinds: [all.every(one => stepKind(one.steps) === "count") ? "count" : "number", "number"], tall: 300, logarithmic, least, most: high,
       label: `Curves of ${this.metric.name}: ${many(all.length, "task")}, one colour for each value of ${$("parameter").selectedOptions[0].textContent}; the table of the best has the same values`,
       hooks: { draw: [u => this.paintCurves(u)] },
     });

@@ -40,6 +40,8 @@ const AXES = {
   time: { incrs: STEPS, space: 70, values: (u, all) => all.map(mark) },
   bytes: { incrs: [...Array(48).keys()].map(n => 2 ** n), values: (u, all) => all.map(bytes) },
 };
+// The kind of the axis of steps: epochs have no halves.
+const stepKind = steps => steps.every(Number.isInteger) ? "count" : "number";
 // Draw a chart in a box: series have { stroke(), fill(), values, stepped, dots }, over `x`; `dots` marks each value and
 // draws over values that are missing; `x` and `y` name a kind of axis.
 function plot(box, { x, series, kinds, label, tall = 170, most, least, scales = {}, hooks = {}, drag = true, logarithmic }) {

@@ -12,15 +12,15 @@ const NUMBERS = [
   ["States", r => Object.entries(r.states).map(([s, n]) => whole(n) + " " + (STATE_WORDS[s] || s)).join(", "), null, 0, "Tasks by state"],
   ["Tasks", r => whole(r.summary.tasks), r => r.summary.tasks, 0, "All tasks of the run"],
   ["Makespan", r => time(r.summary.makespan_s), r => r.summary.makespan_s, -1, "From the first start to the last end"],
-  ["Sum of task times", r => time(r.summary.tasks_ran_s), r => r.summary.tasks_ran_s, 0, "The running times of all attempts, added"],
-  ["Tasks at once", r => r.summary.at_once.toFixed(2), r => r.summary.at_once, 0, "The sum of task times, divided by the makespan"],
+  ["Task time", r => time(r.summary.tasks_ran_s), r => r.summary.tasks_ran_s, 0, "The running times of all attempts, added"],
+  ["Tasks at once", r => r.summary.at_once.toFixed(1), r => r.summary.at_once, 0, "On average: the task time, divided by the makespan"],
   ["Time in probes", r => r.summary.profiling_share ? share(r.summary.profiling_share) : "", null, 0, "The part of the task times that only measured memory"],
   ["Out of memory", r => r.summary.ooms ? whole(r.summary.ooms) : "", null, 0, "Attempts that ended for lack of memory"],
   ["Retries", r => r.summary.retries ? whole(r.summary.retries) : "", null, 0, "Attempts beyond the first one of each task"],
   ["Memory use", r => share(r.summary.memory_use), r => r.summary.memory_use, 1, "The part of the devices' memory that tasks used, over the makespan"],
   ["GPU energy", r => r.summary.energy_wh ? r.summary.energy_wh.toPrecision(3) + " Wh" : "", r => r.summary.energy_wh, -1, "The energy of all GPUs of the run, idle time between tasks included"],
-  ["Reserved / peak", r => r.summary.reserved_for_peaks ? r.summary.reserved_for_peaks.toFixed(2) : "–", r => r.summary.reserved_for_peaks, -1, "The reservations at the end, divided by the peaks of the tasks"],
-  ["Slowed 1.5 times", r => r.summary.stretched ? whole(r.summary.stretched) : "", null, 0, "Tasks whose epochs took at least 1.5 times as long beside other tasks"],
+  ["Reserved", r => r.summary.reserved_for_peaks ? r.summary.reserved_for_peaks.toFixed(2) + " × peak" : "–", r => r.summary.reserved_for_peaks, -1, "The reservations at the end, divided by the peaks of the tasks"],
+  ["Slowed by others", r => r.summary.stretched ? many(r.summary.stretched, "task") : "", null, 0, "Tasks whose epochs took at least 1.5 times as long beside other tasks"],
 ];
 function compared(r, of, better) {
   const a = of(RUNS[0]), b = of(r); if (!a || !b) return el("td", "–", "n");
