@@ -163,15 +163,17 @@ def submit(
     defaults: Mapping[str, str] | None = None,
     state: str | None = None,
     launcher_args: bool = True,
+    on: str = "",
 ) -> SubmittedTasks:
     """Add tasks to a standing queue, as `scheduler submit` does, and return once they are on the disk.
 
     They start with the directory and environment that this process has now, and go on when it ends. The first
     submission starts the queue. `defaults` holds texts by column for tasks that leave them empty. Without
-    `launcher_args`, commands of accelerate and deepspeed stay as they are. Raise InputError, with nothing accepted, if
+    `launcher_args`, commands of accelerate and deepspeed stay as they are. `on` names the machines of a queue that this
+    submission starts ("ssh:a,b", as `scheduler submit --on`). Raise InputError, with nothing accepted, if
     a task is invalid.
     """
-    settings = read_settings({"state": state, "launcher_args": None if launcher_args else "no"})
+    settings = read_settings({"state": state, "launcher_args": None if launcher_args else "no", "on": on or None})
     python = chosen_python(settings)
     chosen = [tasks] if isinstance(tasks, Task) else task_list(tasks)
     form, rows = python_tasks.rows(chosen, defaults_by_column(defaults or {}), python.path)

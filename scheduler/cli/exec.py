@@ -17,7 +17,7 @@ from scheduler.runtime.settings import Settings
 from scheduler.store.queue.queue_link import USUAL
 
 LEARNING_SETTINGS = ("profile", "settle", "margin")
-SETTINGS = ("python", "launcher_args", "log_max", *flags.DEVICE_SETTINGS, *LEARNING_SETTINGS)
+SETTINGS = ("python", "launcher_args", "on", "log_max", *flags.DEVICE_SETTINGS, *LEARNING_SETTINGS)
 """Settings that are flags of `exec`."""
 
 
@@ -42,6 +42,7 @@ def parser() -> Parser:
     fields = made.add_argument_group("task fields")
     flags.add_task_fields(fields, leave_out=("ThreadPercentage",))  # it has an effect only under MPS, never used here
     flags.add_launcher_args(made)
+    flags.add_on(made)
     devices = made.add_argument_group("devices (with these, or with CUDA_VISIBLE_DEVICES set, it is a run of its own)")
     flags.add_devices(devices)
     flags.add_settings(devices, *flags.DEVICE_SETTINGS)
@@ -69,7 +70,7 @@ def main(argv: list[str]) -> int:
 
     if "Stderr" not in fields and exec.streams_differ():
         fields = {**fields, "Stderr": APART}
-    if own or os.environ.get("CUDA_VISIBLE_DEVICES"):
+    if own or (os.environ.get("CUDA_VISIBLE_DEVICES") and not settings.on):
         return _run_alone(command, fields, settings, args.devices)
     return _submit(command, fields, settings)
 
@@ -106,7 +107,7 @@ def _run_alone(command: Sequence[str], fields: Mapping[str, str], settings: Sett
 def _settings_of_a_run(args: argparse.Namespace) -> list[str]:
     """Return the given flags that apply to a run and not to one task of the queue."""
     given = ["--devices"] if args.devices != "auto" else []
-    names = [name for name in SETTINGS if name not in ("python", "launcher_args")]
+    names = [name for name in SETTINGS if name not in ("python", "launcher_args", "on")]
     return given + [f"--{name.replace('_', '-')}" for name in names if getattr(args, name) is not None]
 
 

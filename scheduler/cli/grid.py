@@ -19,7 +19,7 @@ from scheduler.units import count
 MODES = ("shuffled_grid", "grid")
 _OWN = ("command", "run", "submit", "out", "json", "sampling_mode", "n_samples", "seed", "parameter", "help", "state")
 """Arguments with an effect whatever is done with the commands, as `argparse` names them."""
-_OF_SUBMIT = ("queue", "python")
+_OF_SUBMIT = ("queue", "python", "on")
 """Arguments with an effect beside --submit, in addition to the task fields."""
 
 
@@ -173,7 +173,7 @@ def _submit(args: argparse.Namespace, values: Mapping[str, Sequence[str]], chose
     from scheduler.cli import flags, submit
     from scheduler.cli.parsing import settings_from
 
-    settings = settings_from(args, "python")
+    settings = settings_from(args, "python", "on")
     form = grid_form(flags.checked_fields(flags.task_fields(args)), values)
     rows = (form, grid_rows(form, chosen), ())
     queue = checked_name(args.queue or USUAL)

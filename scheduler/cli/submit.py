@@ -21,7 +21,7 @@ from scheduler.units import ranges
 if TYPE_CHECKING:
     from scheduler.core.tasks.row_source import InputRow
 
-SETTINGS = ("python", "my_columns", "launcher_args")
+SETTINGS = ("python", "my_columns", "launcher_args", "on")
 LISTS = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson")
 """The ends of the names of files that are lists of tasks."""
 NAMES = {"stdin": "standard input", "": "the grid"}
@@ -49,6 +49,7 @@ def parser() -> Parser:
     made.add_argument("--queue", default=USUAL, metavar="NAME", help=f"name of the queue (default {USUAL})")
     flags.add_settings(made, *SETTINGS[:2])
     flags.add_launcher_args(made)
+    flags.add_on(made)
     made.json()
     fields = made.add_argument_group("task fields (for a list: defaults for rows without a value of their own)")
     flags.add_task_fields(fields, leave_out=("ThreadPercentage",))  # it has an effect only under MPS

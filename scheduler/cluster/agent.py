@@ -76,6 +76,8 @@ class NodeRun:
     close: Callable[[], None]
     remove: Callable[[], None]
     """Removes what a run that is over has left."""
+    differences: Callable[[Mapping[str, Any]], list[str]]
+    """Returns sentences about what this node lacks of what tasks need."""
     fence: NodeFence | None = None
     """Ends the attempts here once the head has not been heard for some time; None: they live on."""
 
@@ -140,7 +142,7 @@ class Agent:
             "take": self._take, "launch": self._launch, "stop": self._stop, "adopt": self._adopt,
             "forget": self._forget, "drop": self._drop, "released": self._released, "rewrite": self._rewrite,
             "watch": self._watch, "ticket": self._ticket, "leave": self._leave, "end": self._end,
-            "echo": self._echo, "given": self._take_given,
+            "echo": self._echo, "given": self._take_given, "compare": self._compare,
         }  # fmt: skip
 
     def run(self) -> bool:
@@ -443,6 +445,10 @@ class Agent:
     def _released(self, said: tuple[int, int]) -> None:
         self._guest.leases.forget(*said)
         self._stale.pop((said[0], said[1]), None)
+
+    def _compare(self, said: Mapping[str, Any]) -> None:
+        """Tell what this node lacks of what new tasks need."""
+        self._channel.send({"lacks": self._guest.differences(said)})
 
     def _end(self, _: object) -> None:
         self._finished = True

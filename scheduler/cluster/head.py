@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import select
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,13 +10,14 @@ from typing import Any
 
 from scheduler.cluster import fence, forms, mirror
 from scheduler.cluster.frames import Message
-from scheduler.cluster.link import LOCAL, NodeLink, NodeName
+from scheduler.cluster.link import NodeLink
+from scheduler.cluster.node import Node, named_budgets, take_report
 from scheduler.cluster.node_sources import NodeSources
 from scheduler.core.attempts.launch_spec import TaskPaths
 from scheduler.core.events import Exited, Started
-from scheduler.core.leases import HeldLease, Lease
-from scheduler.core.model import Device, DeviceBudget, Outcome, Placement, Waiter, host_of
-from scheduler.core.ports import Answer, Happening, Key, Launch
+from scheduler.core.leases import HeldLease
+from scheduler.core.model import Outcome, Placement
+from scheduler.core.ports import Answer, Happening, Key
 from scheduler.errors import DeviceError, describe_os_error
 from scheduler.units import count, duration
 from scheduler.values import replace
@@ -26,98 +26,20 @@ CONNECT = 15.0
 """Seconds within which a node must answer before a run starts without it."""
 SILENCE = 3.0
 """Seconds without news after which nothing starts on a node."""
+COMPARE = 5.0
+"""Seconds within which a node that serves a run must have compared what new tasks need."""
 ANSWER = 2.0
 """Seconds within which a node must answer whether it took reservations."""
 AGAIN = 1.0
 """Seconds between two attempts to reach a node."""
 ECHO = 1.0
 """Seconds between two signs of life to a node."""
+FIRST_REPORTS = 1.0
+"""Seconds for which a run waits for the first report of each node."""
 GOODBYE = 3.0
 """Seconds for the agents to end when their run is over."""
 REFUSED = 1.0
 """Seconds for which nothing starts on a node that did not take what was decided."""
-
-
-class Node:
-    """One node of a run."""
-
-    def __init__(self, named: NodeName) -> None:
-        self.named = named
-        self.facts: forms.NodeFacts | None = None
-        """The facts that it told first; None: it has never answered."""
-        self.link: NodeLink | None = None
-        self.is_there = False
-        """True if an agent has answered over the present link."""
-        self.joined = False
-        """True if that agent serves this run."""
-        self.why_away = "it has not answered yet"
-        self.heard = self.due = self.refused = 0.0
-        """When it was last heard, when the next link is due, and when it last refused what was decided."""
-        self.view = 0
-        self.reported = time.monotonic()
-        """When its last report came; before the first one, when this scheduler began to expect one."""
-        self.budgets: tuple[DeviceBudget, ...] = ()
-        self.leases: tuple[Lease, ...] = ()
-        self.waiters: tuple[Waiter, ...] = ()
-        self.closed: Mapping[str, str] = {}
-        """Devices that are kept for other users there, each with the reason."""
-        self.took: Message | None = None
-        """Its answer to the last request for reservations."""
-        self.clock = 0.0
-        """Its own clock in its last report; 0: it has not served this run yet."""
-        self.living: dict[Key, Placement] = {}
-        self.started: set[Key] = set()
-        self.unsent: list[Message] = []
-        """Orders that must reach it once it is back: what to forget and to stop."""
-        self.watched: list[Any] = []
-        self.carried = mirror.CallSender()
-
-    @property
-    def name(self) -> str:
-        """Its name for users."""
-        return self.named.name
-
-    @property
-    def echo(self) -> float:
-        """Its own clock in its last report over the present link, 0 without one: another boot has another clock."""
-        return self.clock if self.view else 0.0
-
-    @property
-    def away(self) -> str:
-        """Why nothing can start there now; empty if something can."""
-        if not self.is_there:
-            return self.why_away
-        return "" if self.view or not self.joined else "its agent has just begun"
-
-    def order(self, message: Message, *, lasting: bool = False) -> None:
-        """Send an order; a `lasting` one waits until the node is there."""
-        if self.link is not None and self.joined:
-            self.link.send(message)
-        elif lasting:
-            self.unsent.append(message)
-
-    def launch(self, order: Launch, root: str) -> None:
-        """Order a launch, after the files of the run in `root` that its command reads."""
-        message, names = {"launch": forms.LAUNCH.to_dict(order)}, mirror.given_to(order.argv, root)
-        if not names:
-            self.order(message)
-            return
-        self.carried.add((order.task, order.attempt), names, root, message)
-        self.push()
-
-    def stop(self, key: Key, *, kill: bool) -> None:
-        """Order an attempt to end, but not before its launch."""
-        message = {"stop": [*key, kill]}
-        if not self.carried.put_behind(key, message):
-            self.order(message, lasting=True)
-
-    def push(self) -> None:
-        """Send what is carried, as far as the node takes it now."""
-        while self.link is not None and self.joined and not self.link.unsent:
-            message = self.carried.next()
-            if message is None:
-                return
-            self.link.send(message)
 
 
 class Nodes:
@@ -134,8 +56,10 @@ class Nodes:
         self.environments: dict[Key, tuple[Mapping[str, str | None], Mapping[str, str | None], Sequence[int]]] = {}
         """The variables that the nodes gave to what they took, plain and for programs that read numbers."""
         self._where: dict[Key, Node] = {}
-        self._compare: dict[str, Any] = {}
-        """The directories and scripts that every node must have."""
+        self.needs: Callable[[], Mapping[str, Any]] | None = None
+        """Returns what a node must have that answers for the first time during the run; None: nothing."""
+        self._compared: set[str] = set()
+        """The nodes that have compared what the tasks need with what they have."""
         self._places: TaskPaths | None = None
         self._epoll = select.epoll()
         self._news: list[Happening] = []
@@ -143,7 +67,7 @@ class Nodes:
         self._number = 0
         self._echoed = 0.0
         self._hearers: Mapping[str, Callable[[Node, Any], None]] = {
-            "report": _take_report,
+            "report": take_report,
             "event": lambda node, said: self._hear_event(node, forms.event_from_dict(said)),
             "sample": lambda node, said: self._news.append(forms.SAMPLE.from_dict(said)),
             "file": self._write,
@@ -203,21 +127,34 @@ class Nodes:
 
     def compare(self, said: Mapping[str, Any]) -> dict[str, list[str]]:
         """Ask the nodes what they lack of what a list needs; a node that does not answer is away."""
-        self._compare = dict(said)
-        asked = [node for node in self.nodes.values() if node.is_there and node.link is not None]
+        before = self._join is None
+        asked = [node for node in self.nodes.values() if (node.is_there if before else node.joined)]
         for node in asked:
             assert node.link is not None
             node.took = None
-            node.link.send({"compare": self._compare})
-        self._wait_for(asked, CONNECT)
-        return {node.name: node.took["lacks"] for node in asked if node.took is not None and "lacks" in node.took}
+            node.link.send({"compare": dict(said)})
+        self._wait_for(asked, CONNECT if before else COMPARE)
+        answered = {node.name: node.took["lacks"] for node in asked if node.took is not None and "lacks" in node.took}
+        self._compared.update(answered)
+        return answered
 
     def join(self, places: TaskPaths, said: Mapping[str, Any]) -> None:
         """Make the agents serve a run from now on; `said` is what they need for it."""
         self._places, self._join = places, dict(said)
         for node in self.present():
-            if node.link is not None:
+            if node.link is None:
+                continue
+            if self._compared and node.name not in self._compared and self.needs is not None:
+                node.link.send({"compare": dict(self.needs())})  # it answered after the others
+            else:
                 self._enter(node)
+
+    def await_reports(self) -> None:
+        """Wait a moment for the first report of each node, so that the first tasks are spread over all of them."""
+        end = time.monotonic() + FIRST_REPORTS
+        while any(node.joined and not node.view for node in self.nodes.values()) and time.monotonic() < end:
+            self._epoll.poll(0.05)
+            self._read_all()
 
     # ---- links ----
 
@@ -336,17 +273,17 @@ class Nodes:
         node.is_there = True
         if new:
             node.facts, node.reported = facts, time.monotonic()
-            node.budgets = _named_budgets(facts.budgets, node.name)
+            node.budgets = named_budgets(facts.budgets, node.name)
         if self._join is None:
             return
-        if new and self._compare and node.link is not None:
-            node.link.send({"compare": self._compare})
+        if new and self.needs is not None and node.link is not None:
+            node.link.send({"compare": dict(self.needs())})
             return
         self._welcome(node)
 
     def _hear_lacks(self, node: Node, lacks: list[str]) -> None:
-        """Take the answer of a node that was asked before the run began, or of one that answers for the first time."""
-        if self._join is None:
+        """Take the answer of a node that was asked before tasks were accepted, or that answers for the first time."""
+        if self._join is None or node.joined:
             node.took = {"lacks": lacks}
         elif lacks:
             node.facts = None
@@ -478,38 +415,3 @@ class Nodes:
         self._sources.close()
         if not self._epoll.closed:
             self._epoll.close()
-
-
-def _take_report(node: Node, said: Mapping[str, Any]) -> None:
-    """Note what a node reported, with its name on everything."""
-    name, uid = node.name, os.getuid()
-    is_first = not node.view
-    node.view, node.clock, node.reported = said["view"], said["clock"], time.monotonic()
-    if is_first:
-        node.order({"echo": node.echo})  # before anything is launched by this report
-    node.budgets = _named_budgets([forms.BUDGET.from_dict(one) for one in said["budgets"]], name)
-    theirs = node.facts.uid if node.facts is not None else uid
-    leases = [forms.LEASE.from_dict(one) for one in said["leases"]]
-    node.leases = tuple(
-        replace(one, name=f"{name}/{one.name}", node=name, uid=uid if one.uid == theirs else one.uid) for one in leases
-    )
-    waiters = [forms.WAITER.from_dict(one) for one in said["waiters"]]
-    node.waiters = tuple(
-        replace(one, name=f"{name}/{one.name}", node=name, uid=uid if one.uid == theirs else one.uid) for one in waiters
-    )
-    node.closed = said["closed"]
-
-
-def _named_budgets(budgets: Sequence[DeviceBudget], node: str) -> tuple[DeviceBudget, ...]:
-    return tuple(replace(budget, device=named(budget.device, node)) for budget in budgets)
-
-
-def named(device: Device, node: str) -> Device:
-    """Return a device of a node as one of the run's."""
-    key = host_of(node) if device.is_host else device.key
-    return replace(device, key=key, label=f"{node} {device.label}", node=node)
-
-
-def is_local(node: Node) -> bool:
-    """Tell whether a node is the head's own machine."""
-    return node.named.kind == LOCAL

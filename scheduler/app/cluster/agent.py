@@ -38,18 +38,13 @@ from scheduler.store.machine import site_config
 from scheduler.store.run import run_code
 from scheduler.store.run.removal import claims
 from scheduler.store.run.run_code import RunCode
+from scheduler.store.run.shell_state import is_of_one_machine
 from scheduler.values import replace
 
 FIRST_WORD = 30.0
 """Seconds for the head to say what it wants."""
 NODES_OWN = ("state", "leases", "notify")
 """Settings that a node has of its own."""
-BOUND = (
-    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HOSTNAME", "HOST", "DISPLAY", "SSH_AUTH_SOCK", "SSH_CLIENT",
-    "SSH_CONNECTION", "SSH_TTY", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "DBUS_SESSION_BUS_ADDRESS", "TMPDIR", "HOME",
-    "SCHEDULER_STATE", "SCHEDULER_LEASES", "XDG_STATE_HOME", "LD_LIBRARY_PATH",
-)  # fmt: skip
-"""Variables that mean something on one machine only: tasks have those of their node."""
 PATIENCE = 8.0
 """Seconds for an earlier agent of the run to let go when it is asked to; halfway it is killed."""
 BREATH = 0.5
@@ -160,8 +155,8 @@ def _settings(said: Mapping[str, Any]) -> Settings:
 
 def _environment(said: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the run's tasks here."""
-    ours = {name: os.environ[name] for name in BOUND if name in os.environ}
-    theirs = {name: text for name, text in said.items() if name not in BOUND}
+    ours = {name: text for name, text in os.environ.items() if is_of_one_machine(name)}
+    theirs = {name: text for name, text in said.items() if not is_of_one_machine(name)}
     return {**os.environ, **theirs, **ours}
 
 
@@ -237,7 +232,7 @@ def _guest(
     load_modules()
     return NodeRun(
         pool, engine, leases, Watchers([host, *gpus]), [host, *gpus], paths, str(paths.root), join["root"], close,
-        remove, fence,
+        remove, differences, fence,
     )  # fmt: skip
 
 

@@ -12,8 +12,9 @@ from scheduler.app.run.options import this_python
 from scheduler.cluster.devices import ClusterDevices, ClusterWatcher
 from scheduler.cluster.engine import ClusterEngine, ClusterLeases
 from scheduler.cluster.forms import DEVICE
-from scheduler.cluster.head import Node, Nodes
+from scheduler.cluster.head import Nodes
 from scheduler.cluster.link import code_digest
+from scheduler.cluster.node import Node
 from scheduler.cluster.node_sources import NodeSources
 from scheduler.core.model import Device, Placement
 from scheduler.errors import DeviceError, UsageError

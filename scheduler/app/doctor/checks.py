@@ -29,7 +29,7 @@ from scheduler.units import count, size
 from scheduler.values import dataclass
 
 if TYPE_CHECKING:
-    from scheduler.cluster.head import Node
+    from scheduler.cluster.node import Node
 
 _REPORT = "this is an error in the scheduler: please report it with the output of scheduler doctor --json"
 

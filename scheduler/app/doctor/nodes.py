@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from scheduler.cluster.head import Node
 from scheduler.cluster.link import SSH
+from scheduler.cluster.node import Node
 from scheduler.ui.verbs.doctor import Finding, absent, broken, ok
 from scheduler.units import count, size
 

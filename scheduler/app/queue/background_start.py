@@ -28,7 +28,7 @@ def start_apart(home: StatePaths, name: str, settings: Settings) -> Sequence[str
 
     Raise SchedulerError where it cannot be started.
     """
-    words = [sys.executable, "-c", _CODE, str(_SITE), name, settings.state]
+    words = [sys.executable, "-c", _CODE, str(_SITE), name, settings.state, settings.on]
     try:
         code, text = answer(words, patience=PATIENCE, cwd=_directory())
     except OSError as exc:
@@ -47,13 +47,14 @@ def start_apart(home: StatePaths, name: str, settings: Settings) -> Sequence[str
     return hints
 
 
-def main(name: str, state: str) -> None:
+def main(name: str, state: str, on: str) -> None:
     """Start the queue's scheduler in the background, and print as JSON what there is to say about it."""
     from scheduler.app.queue.standing_queue import ensure_started
 
     trouble, hints, code = "", list[str](), 0
     try:
-        hints += ensure_started(find_places(state or None), name, read_settings({"state": state or None}))
+        settings = read_settings({"state": state or None, "on": on or None})
+        hints += ensure_started(find_places(state or None), name, settings)
     except SchedulerError as exc:
         trouble, code = str(exc), exc.exit_code
     sys.stdout.write(json.dumps({"trouble": trouble, "hints": hints}) + "\n")

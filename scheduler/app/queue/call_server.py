@@ -144,7 +144,6 @@ def _begin(said: Mapping[str, Any], source: CallSource) -> RunSession:
         source=source,
         door=CALLS,
         prepare=lambda run: make_private(run.given),
-        calls_python=True,
     )
     session = start.begin(listing, options, settings)
     assert session is not None  # a list with a source is never empty

@@ -58,7 +58,7 @@ def _begin(name: str, settings: Settings, lock: int) -> DetachedStart:
     def begin() -> tuple[RunSession | None, Sequence[str]]:
         _become_background(lock, settings)
         source = QueueSource(settings.queue_idle)
-        listing = TaskList(name, source.form, iter(()), source=source, door=QUEUE, local="the tasks of a queue")
+        listing = TaskList(name, source.form, iter(()), source=source, door=QUEUE)
         options = RunOptions(devices="auto", keep_going=True, name=name)
         session = start.begin(listing, options, settings)
         return session, ()

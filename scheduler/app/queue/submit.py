@@ -69,10 +69,25 @@ def submit(
             digest = keep_shell(queue.shells, shell, python)
             own = RowForm(form.columns, form.defaults, form.append, form.template, digest, form.now)
             own.adapts = settings.launcher_args == YES
-            answer = _ask(queue, Request(RunRequest.SUBMIT, (), Submission(token, own, sent, secrets).to_dict()), name)
+            said = Submission(token, own, sent, secrets, _nodes_asked_for(settings))
+            answer = _ask(queue, Request(RunRequest.SUBMIT, (), said.to_dict()), name)
             if answer is not None:
-                return AcceptedSubmission(queue.number, _accepted(answer), tuple(hints))
+                tasks = _accepted(answer)
+                return AcceptedSubmission(queue.number, tasks, (*hints, *_elsewhere(answer, name, settings)))
     raise StateError(f"the scheduler of the queue {name} ended {TRIES} times before it had answered: see {home.runs}")
+
+
+def _nodes_asked_for(settings: Settings) -> str:
+    """Return the nodes that this submission names itself; a setting is for the queues that begin with it."""
+    return settings.on if settings.source.get("on") == "flag" else ""
+
+
+def _elsewhere(answer: Answer, name: str, settings: Settings) -> list[str]:
+    """Return a hint if the queue does not run where the settings say."""
+    there = str(answer.facts.get("on", settings.on))
+    if not settings.on or {*there.split()} == {*settings.on.split()}:
+        return []
+    return [f"the queue {name} runs on {there or 'its own machine'} until it has ended, and not on {settings.on}"]
 
 
 def _rooted(form: RowForm, rows: Iterable[InputRow], directory: str) -> tuple[RowForm, list[InputRow]]:

@@ -19,6 +19,7 @@ from scheduler.core.tasks.launchers import CHOOSING, LauncherCalls
 from scheduler.core.tasks.row_source import InputRow
 from scheduler.errors import InputError, UsageError
 from scheduler.runtime.settings import Settings
+from scheduler.runtime.shim import hostname
 from scheduler.store.machine import site_config
 from scheduler.units import count, size
 
@@ -37,6 +38,9 @@ def checker(what: str, budgets: Sequence[DeviceBudget], rules: SchedulingConfig,
 
     def check(terms: Terms, row: int | None) -> None:
         try:
+            if far and terms.guest:
+                said = f"holds devices for a process of {hostname()}, and this queue runs on nodes: use another --queue"
+                raise InputError(what, said, row, "LeaseFor")
             _check_places(what, terms, row, budgets, rules)
             _check_epochs(what, terms, row, rules)
             _check_caps(what, terms, row, some, caps)

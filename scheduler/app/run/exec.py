@@ -17,7 +17,7 @@ from scheduler.core.placement.refusal import Refusal
 from scheduler.errors import SchedulerError
 from scheduler.runtime.paths import RunPaths
 from scheduler.runtime.settings import Settings
-from scheduler.values import dataclass, replace
+from scheduler.values import dataclass
 
 if TYPE_CHECKING:
     from scheduler.app.run.options import RunOptions
@@ -72,7 +72,7 @@ def run(
     """Accept a task and run it to its end; remove the run if the task never started."""
     from scheduler.app.run import run_loop, start  # a client of the queue does not need all of it
 
-    session = start.begin(replace(listing, local="the task of exec"), options, settings)
+    session = start.begin(listing, options, settings)
     assert session is not None, "a list of one command has one task"
     (task,) = session.brain.task_table
     from scheduler.ui.terminal.sink import hint

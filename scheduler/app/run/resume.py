@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from scheduler.app.observe.run_facts import places
 from scheduler.app.queue.parent_runs import ParentRuns
-from scheduler.app.run.admission import checker, launcher_screen
+from scheduler.app.run.admission import checker
 from scheduler.app.run.devices import cap_power, find_devices, limit_memory
 from scheduler.app.run.options import ResumeOptions, RunOptions, rules
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.shell_context import ShellContext, keep_shell, shell_of_resumed_run
-from scheduler.app.run.start import counter, machine_facts, make_brain, try_leases, use_mps
+from scheduler.app.run.start import counter, machine_facts, make_brain, screen_for, try_leases, use_mps
 from scheduler.app.run.task_list import resumed
 from scheduler.core.causes import Action
 from scheduler.core.events import Asked, Event, Exited
@@ -65,7 +65,7 @@ def take_over(info: RunInfo, settings: Settings, how: ResumeOptions) -> RunSessi
         options = replace(options, mps=how.mps, mps_exclusive=options.mps_exclusive and how.mps == "on")
     shell = shell_of_resumed_run(info.places, info.meta, settings, from_now=how.env_from_now)
     store.programs = shell.programs
-    store.shells = SubmittedShells(store.places.shells, shell.shell.environ)
+    store.shells = SubmittedShells(store.places.shells, shell.shell.environ, on_nodes=bool(settings.on))
     pool = _find_devices(info, options, settings, shell)
     brain = make_brain(store, options, settings, shell, pool)
     session = RunSession(store, brain, pool, options, settings, _facts(info, shell), shell)
@@ -92,7 +92,9 @@ def _check_more_rows(session: RunSession) -> None:
     store.what = session.meta["file"]
     budgets = session.devices.snapshot()
     store.check = checker(store.what, budgets, session.brain.rules)
-    store.screen = launcher_screen(store.what, session.devices.usual, budgets)
+    store.screen = screen_for(
+        store, store.what, session.meta["door"], session.devices, budgets, session.meta["directory"]
+    )
 
 
 def _find_devices(info: RunInfo, options: RunOptions, settings: Settings, shell: ShellContext) -> RunDevices:

@@ -198,21 +198,24 @@ def _parts_here(session: RunSession, devices: DevicePool, stack: contextlib.Exit
 
 def _node_requests(nodes: Nodes, inbox: RequestInbox) -> EventSource:
     """Return the inbox, without what concerns the nodes themselves."""
-    from scheduler.cluster.node_requests import NodeRequests
+    from scheduler.app.cluster.node_requests import NodeRequests
 
     return NodeRequests(nodes, inbox, inbox.answer)
 
 
 def _parts_there(session: RunSession, stack: contextlib.ExitStack) -> _Parts:
+    from scheduler.app.cluster.content import needs_of_waiting
     from scheduler.app.cluster.nodes import join
     from scheduler.cluster.devices import ClusterDevices
 
     assert isinstance(session.devices, ClusterDevices)
     nodes, shell = session.devices.nodes, session.shell.shell
     stack.callback(lambda: nodes.close(over=session.brain.over))
+    nodes.needs = lambda: needs_of_waiting(session.store, session.brain, session.meta["directory"])
     warm = _warm(session) if session.meta["door"] == CALLS else {}
     ports = join(nodes, session.places, session.meta, shell.umask, warm, session.brain)
     load_modules()
+    nodes.await_reports()
     return _Parts(ports.engine, ports.leases, ports.watcher, [ports.nodes], ports.nodes)
 
 
@@ -230,7 +233,7 @@ def _receiver(session: RunSession) -> Callable[[Request], SubmissionResult]:
 
     if session.meta["door"] != QUEUE:
         return refuse_submission
-    return SubmissionReceiver(session.store, session.meta.get("mark", "")).accept
+    return SubmissionReceiver(session.store, session.meta.get("mark", ""), session.settings.on).accept
 
 
 def open_leases(settings: Settings, token: str) -> FileLeaseRegistry:

@@ -115,7 +115,7 @@ def _accept(
     }
     previous.look_back()
     check = checker(listing.what, budgets, rules(options, settings, mps=mps), listing.form)
-    store.check, store.screen = check, _screen(listing, pool, budgets, shell)
+    store.check, store.screen = check, screen_for(store, listing.what, listing.door, pool, budgets, os.getcwd())
 
     def final_facts(tasks: int) -> dict[str, str]:  # the session has the same facts as the journal
         facts.update(mark=listing.mark, accepted=str(clock.now()), tasks=str(tasks))
@@ -152,7 +152,7 @@ def _check_lines(listing: TaskList, budgets: Sequence[DeviceBudget], config: Sch
 def _new_store(settings: Settings, shell: ShellContext) -> SqliteRunStore:
     store = SqliteRunStore.create(places(settings), counter(places(settings)), RUN_CODE)
     store.programs, store.num = shell.programs, settings.num
-    store.shells = SubmittedShells(store.places.shells, shell.shell.environ)
+    store.shells = SubmittedShells(store.places.shells, shell.shell.environ, on_nodes=bool(settings.on))
     store.earlier.others = ParentRuns(settings, store.places.number)
     return store
 
@@ -173,19 +173,24 @@ def _apply(brain: Brain, events: Iterable[Event]) -> None:
         brain.apply(event, now)
 
 
-def _screen(listing: TaskList, pool: RunDevices, budgets: Sequence[DeviceBudget], shell: ShellContext) -> Screen:
-    """Return the screen of a list; on nodes it also compares their directories and scripts with those here."""
+def screen_for(
+    store: SqliteRunStore, what: str, door: str, pool: RunDevices, budgets: Sequence[DeviceBudget], directory: str
+) -> Screen:
+    """Return the screen of a run's rows; on nodes it also compares what they need with what is there.
+
+    Calls of an executor need their interpreter, which is compared now, and nothing of a disk.
+    """
     from scheduler.devices.pool import DevicePool
 
-    screen = launcher_screen(listing.what, pool.usual, budgets)
+    screen = launcher_screen(what, pool.usual, budgets)
     if isinstance(pool, DevicePool):
         return screen
-    from scheduler.app.cluster.content import ListContent
+    from scheduler.app.cluster.content import compared, need_for_calls
 
-    content = ListContent(pool.nodes, shell.programs, os.getcwd())
-    if listing.calls_python:
-        content.need_for_calls(sys.executable)
-    return screen if listing.door == CALLS else content.screen(screen)
+    if door == CALLS:
+        need_for_calls(pool.nodes, directory, sys.executable)
+        return screen
+    return compared(pool.nodes, store, directory, screen)
 
 
 def _node_facts(pool: RunDevices) -> dict[str, str]:

@@ -48,8 +48,6 @@ class TaskList:
     """Creates the files that the rows need in the run's directory; called before the first row is read."""
     local: str = ""
     """The name of such tasks, if they can only run on the machine of their scheduler."""
-    calls_python: bool = False
-    """True if the tasks are calls of Python code, by the interpreter of this program."""
 
     @property
     def mark(self) -> str:
@@ -169,7 +167,7 @@ class PythonCalls:
 
         rows = CallRows(self._varied, self._terms, sys.executable)
         local = "" if self._said["what"] == "function" else "Python tasks with a result folder"
-        return TaskList(what, rows.form, self._rows(rows), prepare=self._prepare, local=local, calls_python=True)
+        return TaskList(what, rows.form, self._rows(rows), prepare=self._prepare, local=local)
 
     def _prepare(self, run: RunPaths) -> None:
         self._run = run

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from scheduler.core.ports import Answer, Request, SubmissionResult
 from scheduler.core.tasks.fields import BadCell, RowForm, pack_cells, unpack_cells
-from scheduler.errors import InputError, StateError
+from scheduler.errors import InputError, StateError, UsageError
 from scheduler.values import dataclass
 
 if TYPE_CHECKING:
@@ -25,6 +25,11 @@ OTHER_VERSION = (
     "running tasks end, the next submit starts it anew"
 )
 
+OTHER_NODES = (
+    "the queue runs on {}, and keeps its nodes until it has ended: leave --on out, or start another queue with --queue "
+    "NAME"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:
@@ -36,6 +41,8 @@ class Submission:
     rows: Sequence[InputRow]
     secrets: str = ""
     """The path of a file in memory with the variables that no disk may hold; it exists while the client waits."""
+    on: str = ""
+    """The nodes on which the queue must run; empty: wherever it does."""
 
     def to_dict(self) -> dict[str, str]:
         """Return it as the texts of a request."""
@@ -46,6 +53,7 @@ class Submission:
             "form": self.form.pack(),
             "rows": json.dumps(rows),
             "secrets": self.secrets,
+            "on": self.on,
         }
 
     @classmethod
@@ -58,15 +66,16 @@ class Submission:
         for row, nth, text in json.loads(data["rows"]):
             cells = unpack_cells(text)
             rows.append((int(row), cells, form.terms(cells), int(nth)))
-        return cls(data["token"], form, rows, data["secrets"])
+        return cls(data["token"], form, rows, data["secrets"], data.get("on", ""))
 
 
 class SubmissionReceiver:
     """The receiver of submissions in the scheduler of a queue."""
 
-    def __init__(self, store: SqliteRunStore, mark: str) -> None:
-        """Prepare to accept into a run; `mark` is the fact of its journal in which tokens are kept."""
+    def __init__(self, store: SqliteRunStore, mark: str, on: str = "") -> None:
+        """Prepare to accept into a run; `mark` is the fact of its journal in which tokens are kept, `on` its nodes."""
         self._store = store
+        self._on = on
         self._batches: dict[str, int] = dict(json.loads(mark)) if mark else {}
         """The batches of the latest accepted submissions by their tokens."""
 
@@ -82,18 +91,25 @@ class SubmissionReceiver:
         tokens = {**self._batches, submission.token: self._store.next_batch}
         tokens = dict(list(tokens.items())[-MOST_TOKENS:])
         try:
+            self._refuse_other_nodes(submission.on)
             self._store.shells.of(submission.form.shell)
             batches = self._store.accept_more(submission.form, [submission.rows], {"mark": json.dumps(tokens)})
         except InputError as exc:
             facts = {"message": exc.message, "row": exc.row, "column": exc.column}
             return SubmissionResult(Answer((), False, str(exc), facts))
+        except UsageError as exc:  # of the nodes
+            return SubmissionResult(Answer((), False, str(exc)))
         except StateError as exc:
             return SubmissionResult(Answer((), False, str(exc), {"state": True}))
         self._batches = tokens
         if self._store.source is not None:
             self._store.source.accepted()
         tasks = [task for batch in batches for task in range(batch.first, batch.first + len(batch.terms))]
-        return SubmissionResult(Answer(tuple(tasks), True, ""), batches)
+        return SubmissionResult(Answer(tuple(tasks), True, "", {"on": self._on}), batches)
+
+    def _refuse_other_nodes(self, on: str) -> None:
+        if on and {*on.split()} != {*self._on.split()}:
+            raise UsageError(OTHER_NODES.format(self._on or "its own machine"))
 
     def _tasks(self, batch: int) -> tuple[int, ...]:
         """Return the tasks of a batch that was accepted before."""

@@ -11,7 +11,7 @@ from scheduler.core.model import TaskShell
 from scheduler.errors import StateError
 from scheduler.runtime.paths import make_private
 from scheduler.runtime.python_envs import Programs, Python
-from scheduler.store.run.shell_state import ShellState, keep, this_shell, with_secrets
+from scheduler.store.run.shell_state import ShellState, is_of_one_machine, keep, this_shell, with_secrets
 from scheduler.values import dataclass
 
 MOST_KEPT = 256
@@ -51,8 +51,12 @@ def keep_shell(folder: Path, shell: ShellState, python: Python) -> str:
 class SubmittedShells:
     """The shells of one queue, read when a task needs them."""
 
-    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
-        """Prepare to read from a folder; `environ` is the run's own environment."""
+    def __init__(self, folder: Path, environ: Mapping[str, str], *, on_nodes: bool = False) -> None:
+        """Prepare to read from a folder; `environ` is the run's own environment.
+
+        With `on_nodes`, variables that mean one machine only are left out.
+        """
+        self._on_nodes = on_nodes
         self._folder = folder
         self._environ = environ
         self._known: dict[str, SubmittedShell] = {}
@@ -81,8 +85,11 @@ class SubmittedShells:
         except (OSError, ValueError, KeyError, TypeError) as exc:
             raise StateError(f"{path}, the environment that tasks were submitted with, cannot be read ({exc})") from exc
         shell = with_secrets(first, {**os.environ, **self._secrets.get(digest, {})})
+        changes = _changes(self._environ, shell.environ)
+        if self._on_nodes:
+            changes = {name: text for name, text in changes.items() if not is_of_one_machine(name)}
         return SubmittedShell(
-            TaskShell(_changes(self._environ, shell.environ), python.path, shell.beyond(this_shell())),
+            TaskShell(changes, python.path, shell.beyond(this_shell())),
             Programs(shell.environ, "/", python),
         )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scheduler.core.events import Arrived, Changed, Event, Exited, Submitted
-from scheduler.core.model import Job, Terms
+from scheduler.core.model import Job, Spec, Terms
 from scheduler.core.ports import Arrivals
 from scheduler.core.profiling.class_profile import Observation
 from scheduler.core.profiling.task_class import TaskClass
@@ -27,7 +27,7 @@ from scheduler.core.tasks.fields import (
 from scheduler.core.tasks.list_dependencies import ListDependencies
 from scheduler.core.tasks.parameters import ParameterSample, varying
 from scheduler.core.tasks.row_source import InputRow, RowSource
-from scheduler.errors import InputError, StateError
+from scheduler.errors import StateError, UsageError
 from scheduler.runtime import clock
 from scheduler.runtime.paths import RunPaths, StatePaths, make_private
 from scheduler.runtime.python_envs import Programs
@@ -38,6 +38,7 @@ from scheduler.store.run import run_code
 from scheduler.store.run.catalog import RunCatalog, RunInfo
 from scheduler.store.run.counter import PATIENCE, Counter, HeldCounter
 from scheduler.store.run.journal import Journal
+from scheduler.store.run.journal_reader import Row
 from scheduler.store.run.launch_command import launched
 from scheduler.store.run.removal import clear_up, finish
 from scheduler.store.run.run_lock import Hold
@@ -372,14 +373,26 @@ class SqliteRunStore:
             self._jobs[task], _ = self._job(task)
         return self._jobs[task]
 
+    def said(self, task: int) -> tuple[Spec, Programs]:
+        """Return the row of a task as it was given, and the programs that its shell finds."""
+        row, said = self._row(task)
+        return said, self.programs_of(self._forms[row.form])
+
+    def _row(self, task: int) -> tuple[Row, Spec]:
+        row = self.journal.row(task)
+        said = self._texts.spec(row)
+        return row, replace(said, terms=self.terms[self._changed[task]]) if task in self._changed else said
+
+    def programs_of(self, form: RowForm) -> Programs:
+        """Return the programs that the shell finds from which rows of this form come."""
+        return self.shells.of(form.shell).programs if form.shell else self.programs
+
     def _job(self, task: int) -> tuple[Job, Programs]:
         """Return the text of a task, and the programs that its shell finds."""
-        row = self.journal.row(task)
-        form, said = self._forms[row.form], self._texts.spec(row)
-        if task in self._changed:
-            said = replace(said, terms=self.terms[self._changed[task]])
-        submitted = self.shells.of(form.shell) if form.shell else None
-        programs, shell = (submitted.programs, submitted.task_shell) if submitted is not None else (self.programs, None)
+        row, said = self._row(task)
+        form = self._forms[row.form]
+        programs = self.programs_of(form)
+        shell = self.shells.of(form.shell).task_shell if form.shell else None
         spec, variables = launched(said, programs)
         return Job(
             spec, command.name(said, varies=form.varies), command.key(said, row.nth), form.append, variables, shell,
@@ -448,7 +461,7 @@ class SqliteRunStore:
         batches = [sorted(rows[i : i + num], key=lambda r: r[2].priority) for i in range(0, len(rows), num)]
         try:
             submitted = self.accept_more(self.source.form, batches, {"mark": mark})
-        except InputError as exc:
+        except UsageError as exc:  # an invalid row, or one that needs what a node lacks
             return Arrivals(sentence=f"{exc}; no appended row is accepted before this is corrected")
         self.source.accepted()
         return Arrivals(submitted, sentence, more=self.source.more)
@@ -473,7 +486,7 @@ class SqliteRunStore:
         try:
             for row, _, terms, _ in rows:
                 self.check(terms, row)
-        except InputError as exc:
+        except UsageError as exc:
             sentence = str(exc)
         onward = f"correct it, then scheduler resume r{self.places.number} runs them"
         return f"{sentence}; this row and the rows after it were not accepted: {onward}" if sentence else ""

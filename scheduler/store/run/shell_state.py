@@ -17,11 +17,21 @@ FORMAT = 1
 _LIMITS = tuple(sorted(name for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"))
 _OURS = ("_", "SCHEDULER_NOTIFY")
 """Variables that tasks do not get: the path of this command, and the address of notifications, which may be secret."""
+_OF_ONE_MACHINE = frozenset({
+    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HOSTNAME", "HOST", "DISPLAY", "SSH_AUTH_SOCK", "SSH_CLIENT",
+    "SSH_CONNECTION", "SSH_TTY", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "DBUS_SESSION_BUS_ADDRESS", "TMPDIR", "HOME",
+    "SCHEDULER_STATE", "SCHEDULER_LEASES", "XDG_STATE_HOME", "LD_LIBRARY_PATH",
+})  # fmt: skip
 _COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
 """Values to which Python sets LC_CTYPE in a C locale."""
 
 Limit = tuple[int, int]
 """The soft and the hard limit; -1 is no limit."""
+
+
+def is_of_one_machine(name: str) -> bool:
+    """Tell whether a variable means something on one machine only: tasks on a node have that of the node."""
+    return name in _OF_ONE_MACHINE or name.startswith("SLURM")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ BEFORE_THE_FIRST_LAUNCH = {
     "scheduler.ui.terminal.live_view", "scheduler.ui.terminal.screen", "scheduler.ui.terminal.top",
     "scheduler.ui.live.run_screen", "scheduler.app.live.tasks", "http.client", "urllib.error", "urllib.request",
     "scheduler.app.cluster.nodes", "scheduler.app.cluster.content", "scheduler.cluster.devices",
-    "scheduler.cluster.link", "scheduler.cluster.node_requests",
+    "scheduler.cluster.link", "scheduler.app.cluster.node_requests",
 }  # fmt: skip
 """Modules that only a run on a terminal, on several nodes, or one that calls a web hook, loads while it begins."""
 UNTIL_GO = "sh -c 'echo x >>ran; touch here; until [ -e go ]; do sleep 0.01; done'"

@@ -81,7 +81,17 @@ class Bench:
         places: Any = RunPaths(root / "guest", 0)
         parts: Any = node
         guest = NodeRun(
-            parts, parts, self.registry, parts, [], places, str(places.root), "/head", node.close, node.close
+            parts,
+            parts,
+            self.registry,
+            parts,
+            [],
+            places,
+            str(places.root),
+            "/head",
+            node.close,
+            node.close,
+            lambda said: [str(said)],
         )
         self.agent = Agent(channel, guest)
         self.messages: list[Message] = []

@@ -31,13 +31,17 @@ REPORT = {
 }  # fmt: skip
 
 
-def program(*, machine: str = "m1", after_join: list[Any], silent: bool = False) -> list[str]:
-    """Return an agent that greets, and tells some messages once the run begins."""
+def program(
+    *, machine: str = "m1", after_join: list[Any], silent: bool = False, lacks: list[str] | None = None
+) -> list[str]:
+    """Return an agent that greets, says what it lacks when asked, and tells some messages once the run begins."""
     facts = FACTS.to_dict(NodeFacts("h", machine, "b", 0, 1, "", "process", (BUDGET,)))
     script = f"""
 import json, sys, time
 print({json.dumps(json.dumps({"here": facts}))}, flush=True)
 for line in sys.stdin:
+    if "compare" in json.loads(line):
+        print({json.dumps(json.dumps({"lacks": lacks or []}))}, flush=True)
     if "join" in json.loads(line):
         for message in {json.dumps([json.dumps(one) for one in after_join])}:
             print(message, flush=True)
@@ -110,6 +114,35 @@ def test_attempts_behind_a_fence_are_lost_after_the_fence_their_grace_and_a_marg
     assert (lost.outcome, lost.node_lost) == (Outcome.LOST, True)
     assert not node.living
     assert "1 task of it" in made.sentences()[-1]
+
+
+def test_nodes_that_serve_a_run_say_what_they_lack_for_new_tasks(nodes: Callable[..., Nodes], tmp_path: Path) -> None:
+    made = nodes(n1=program(after_join=[{"report": REPORT}], lacks=["there is no file x"]))
+    made.connect()
+    assert made.compare({}) == {"n1": ["there is no file x"]}
+    made.join(RunPaths(tmp_path, 1), {})
+    made.await_reports()
+    assert made.nodes["n1"].view
+    assert made.compare({"directories": ["/x"]}) == {"n1": ["there is no file x"]}
+    assert not made.nodes["n1"].away
+
+
+@pytest.mark.parametrize("lacks", [[], ["there is no file x"]])
+def test_a_node_that_answers_first_during_a_run_joins_it_if_it_has_what_waiting_tasks_need(
+    nodes: Callable[..., Nodes], tmp_path: Path, lacks: list[str]
+) -> None:
+    here = program(after_join=[{"report": REPORT}])
+    made = nodes(n1=here, n2=["false"])
+    made.connect()
+    made.needs = lambda: {"scripts": {"x": "1"}}
+    made.join(RunPaths(tmp_path, 1), {})
+    node = made.nodes["n2"]
+    node.named = made.nodes["n1"].named  # it can be reached from now on, as another machine
+    node.due = 0.0
+    asked = program(machine="m2", after_join=[{"report": REPORT}], lacks=lacks)
+    here[:] = asked
+    wait_until(lambda: made.collect() or node.view or "no file" in node.why_away, 10)
+    assert node.joined == (not lacks)
 
 
 def test_two_names_of_one_machine_are_refused(nodes: Callable[..., Nodes]) -> None:

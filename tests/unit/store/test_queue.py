@@ -106,6 +106,24 @@ class TestSubmissions:
         store.trouble = None
         assert receiver(store).accept(request("a")).answer.tasks == (0,)
 
+    @pytest.mark.parametrize(
+        ("here", "wanted", "sentence"),
+        [
+            ("", "ssh:a", "the queue runs on its own machine, and keeps its nodes until it has ended"),
+            ("ssh:a", "ssh:a local", "the queue runs on ssh:a, and keeps its nodes"),
+            ("ssh:a local", "local ssh:a", ""),
+            ("ssh:a", "", ""),
+        ],
+    )
+    def test_a_queue_keeps_its_nodes_and_refuses_submissions_that_name_others(
+        self, store: StoreStub, here: str, wanted: str, sentence: str
+    ) -> None:
+        said = {**request("a").said, "on": wanted}
+        answer = SubmissionReceiver(cast(SqliteRunStore, store), "", here).accept(Request("submit", (), said)).answer
+        assert answer.done == (not sentence)
+        assert sentence in answer.says
+        assert answer.done == (answer.facts.get("on") == here)
+
     @pytest.mark.parametrize("said", [{}, {"format": "2"}, {**request("a").said, "rows": "no json"}])
     def test_a_submission_of_another_version_is_refused(self, store: StoreStub, said: dict[str, str]) -> None:
         assert "of another version" in receiver(store).accept(Request("submit", (), said)).answer.says
@@ -141,6 +159,12 @@ class TestShells:
         shells.learn_secrets(digest, {"API_KEY": "k"})
         assert shells.of(digest).task_shell.environ == {"B": "new", "C": None, "API_KEY": "k"}
         assert shells.of(digest).programs.python == PYTHON
+
+    def test_a_task_on_a_node_gets_no_variable_that_means_the_machine_of_its_shell(self, tmp_path: Path) -> None:
+        environ = {"A": "2", "HOME": "/home/me", "SSH_TTY": "/dev/pts/1", "SLURM_JOB_ID": "7"}
+        digest = keep_shell(tmp_path, ShellState(environ, 0o22, {}), PYTHON)
+        shells = SubmittedShells(tmp_path, {"A": "1", "CUDA_VISIBLE_DEVICES": "0"}, on_nodes=True)
+        assert shells.of(digest).task_shell.environ == {"A": "2"}
 
     def test_a_damaged_file_of_a_shell_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "abc").write_text("{")
