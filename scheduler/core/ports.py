@@ -64,6 +64,8 @@ class Launch:
     """The lines of `dmem.max` of its control group: limits on GPU memory that the kernel keeps."""
     until: str = ""
     """The file on its node that says until when it may live without news of its scheduler; empty: for ever."""
+    saves: bool = False
+    """True if it gets the stop signal before the `ending`: it is Resumable, and saves when it is asked to stop."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -301,6 +301,7 @@ def order_values(
         "bounds": order.bounds,
         "limits": list(order.limits),
         "until": order.until,
+        "saves": order.saves,
     }
 
 

@@ -28,7 +28,8 @@ A shim answers over its channel, in JSON:
 The server takes no more words after end-of-file. It ends when it has no more children: the kernel makes it the parent
 of what a killed shim leaves behind, and so the processes of such an attempt are found (`orphans`). A shim ends at the
 end of its channel too, but never before its attempt is over. SIGTERM asks a shim to stop its attempt (stop signal,
-grace, then the whole tree) and SIGUSR1 to kill it. Before the first signal the shim runs the `ending` of its order.
+grace, then the whole tree) and SIGUSR1 to kill it. Before the first signal the shim runs the `ending` of its order; a
+task that saves when it is asked to stop gets its stop signal before that.
 
 An attempt's files lie in its task's folder: a claim and a log. The shim holds a flock on the claim for as long as it
 lives; a claim without a lock belongs to an attempt that is over. Its first block says who runs the attempt, its second
@@ -166,6 +167,8 @@ class AttemptOrder(NamedTuple):
     until: str = ""
     """A file with the time, in seconds since boot, until which the attempt may live; empty: for ever. The agent
     that hears from the attempt's scheduler writes a later one."""
+    saves: bool = False
+    """True if the task gets its stop signal before the `ending`, so that it can still save."""
 
 
 class Claim(NamedTuple):
@@ -620,6 +623,8 @@ class Watch:
             _signal([self._main], self._order.warn[0])
         if self._now >= self._limit:
             self._stop("timeout")
+        if self._order.saves and self._now >= self._stop_at:
+            self._ask_to_stop()
         if self._now >= min(self._stop_at, self._term_at, self._kill_at) and self._may_signal():
             self._signal()
 
@@ -646,10 +651,7 @@ class Watch:
     def _signal(self) -> None:
         """Send the signals that are due."""
         if self._now >= self._stop_at:
-            self._stop_at = math.inf
-            self._kill_at = min(self._kill_at, self._now + self._order.grace)
-            if self.status is None:
-                _signal([self._main], self._order.stop_signal, signal.SIGCONT)
+            self._ask_to_stop()
         if self._now >= self._term_at:
             self._term_at = math.inf
             self.leftovers = _signal(_own_tree(), signal.SIGTERM, signal.SIGCONT)
@@ -658,6 +660,13 @@ class Watch:
                 kill_group(self._group)
                 self.group_killed = True
             _signal(_own_tree(), signal.SIGSTOP, signal.SIGKILL)
+
+    def _ask_to_stop(self) -> None:
+        """Send the stop signal; its tree is killed after the grace time."""
+        self._stop_at = math.inf
+        self._kill_at = min(self._kill_at, self._now + self._order.grace)
+        if self.status is None:
+            _signal([self._main], self._order.stop_signal, signal.SIGCONT)
 
     def _stop(self, why: str) -> None:
         self.why = why

@@ -57,7 +57,7 @@ PAUSE = 0.5
 """Seconds between kills, on average."""
 DAEMON = 15.0
 """Seconds after the kill of a daemon of MPS in which tasks may fail to become clients."""
-LEGITIMATE = "has not answered|ended before it had accepted|ended without success"
+LEGITIMATE = "has not answered|ended before it had accepted|ended without success|was skipped"
 """Refusals: the scheduler was killed meanwhile, or what the task waits for has failed."""
 FIELDS = ("GPUs", "Memory", "HostMemory", "After", "Priority", "Resumable", "Preempt", "Grace")
 
@@ -320,8 +320,9 @@ class Judge:
         self.order(job, row)
         for attempt in begun[:-1]:
             why = self.why_again(row, [line for line in told if line.attempt == attempt])
-            self.seen.explained[f"again after {why}"] += bool(why)
-            if not why:
+            if why:
+                self.seen.explained[f"again after {why}"] += 1
+            else:
                 self.find(f"was started again after attempt {attempt} without a reason", job)
         self.growth(job, row)
         self.end(job, row, begun)
@@ -346,7 +347,8 @@ class Judge:
             return "an out-of-memory"
         if "saved" in words and self.was_urgent(words["saved"]):
             return "making room"
-        if "fault" in words and any(words["begin"] - DAEMON < at < words["fault"] for at in self.seen.daemons):
+        fault = next((at for word, at in words.items() if word.startswith("fault")), 0.0)
+        if fault and any(words["begin"] - DAEMON < at < fault for at in self.seen.daemons):
             return "the kill of a daemon of MPS"
         return ""
 
@@ -383,7 +385,7 @@ class Judge:
         if "task" in (hits[-1] if hits else ()) and state == "failed" and code in (137, -9, None):
             self.seen.explained["another code after the kill of its main process"] += 1
             self.words(row)
-        elif state == "failed" and len(hits) >= 3 and all("shim" in one for one in hits[-3:]):
+        elif state == "failed" and len(begun) >= 3 and all("shim" in self.hit(row, one) for one in begun[-3:]):
             self.seen.explained["given up after three kills of its shims"] += 1
         elif state == "oom" and "oom" in last:
             self.seen.explained["given up after an out-of-memory"] += 1

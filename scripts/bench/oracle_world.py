@@ -79,7 +79,7 @@ except client.OutOfMemory:
     tell("oom")
     sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate %d MiB" % gpu)
 except client.Fault as fault:
-    tell("fault")
+    tell("fault%d" % fault.code)
     sys.exit("torch.AcceleratorError: %s" % fault)
 if kind == "saves":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -293,9 +293,9 @@ class Killer:
             self._kill_shim(uid)
             return
         mine = [one for one in processes(self.world.tag) if one.uid == uid]
-        if kind == "server":  # it looks like the shims, which are its children
-            shims = {one.pid for one in mine if kind_of(one) == "shim"}
-            every = [one for one in mine if one.pid in shims and one.parent not in shims and not one.attempt]
+        if kind == "server":  # it looks like a shim, and is a child of the scheduler, as a shim never is
+            schedulers = {one.pid for one in mine if kind_of(one) == "scheduler"}
+            every = [one for one in mine if kind_of(one) == "shim" and one.parent in schedulers]
         else:
             every = [one for one in mine if kind_of(one) == kind]
         if not every:

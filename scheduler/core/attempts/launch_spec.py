@@ -129,6 +129,7 @@ class LaunchBuilder:
             bool(placement.sees),
             placement.node,
             fenced.limits,
+            saves=terms.resumable,
         )
 
     def _limit(self, placement: Placement, argv: Sequence[str], environ: Mapping[str, str | None]) -> FenceLaunch:

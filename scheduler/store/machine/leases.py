@@ -151,11 +151,12 @@ class FileLeaseRegistry:
             return
         self._looked_at = now
         self._site = self._site_reader.now()
-        for _ in self._records.read(LEASES, self._is_other):
-            pass
-        self._tickets.others(self._records)
         may = partial(self._site_reader.allows, patience=threads.PATIENCE)
-        device_reservations.standing(self._records, may, time.time())  # group membership may take long
+        with self._records.listed_once():
+            for _ in self._records.read(LEASES, self._is_other):
+                pass
+            self._tickets.others(self._records)
+            device_reservations.standing(self._records, may, time.time())  # group membership may take long
 
     def _is_other(self, name: re.Match[str]) -> bool:
         return not name.string.startswith(self._stem)

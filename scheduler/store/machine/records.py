@@ -106,6 +106,15 @@ class RecordDirectory:
         """Note whether the directory's mutex is held: while it is, no other scheduler creates a file."""
         self._is_exclusive, self._listed = exclusive, None
 
+    @contextmanager
+    def listed_once(self) -> Iterator[None]:
+        """Use one list of names for all reads of the block: another user may have put many files here."""
+        self._listed = self.names()
+        try:
+            yield
+        finally:
+            self._listed = None
+
     def read(self, kind: RecordKind[T], wanted: Callable[[re.Match[str]], object] = bool) -> Iterator[T]:
         """Yield the valid records of a kind whose names are `wanted`; remove dead ones of this user."""
         names = [name for name in self.names() if name.startswith(kind.prefix)]

@@ -15,6 +15,7 @@ from scheduler.core.model import Outcome
 from scheduler.runtime import shim
 from tests.e2e import conftest
 from tests.e2e.conftest import Driver
+from tests.support.faults import fault
 
 
 def ending(root: Path, script: str) -> tuple[str, ...]:
@@ -33,6 +34,22 @@ def test_task_is_signalled_only_after_the_ending_command(driver: Driver, kill: b
     driver.engine.stop(task, 1, kill=kill)
     assert driver.exited(task).outcome is Outcome.INTERRUPTED
     assert (driver.root / "ended").read_text().split() == said
+
+
+@fault(40)
+def test_task_that_saves_is_asked_to_stop_before_the_ending_command(driver: Driver) -> None:
+    """Under MPS a task that was asked to make room had lost its GPU before it could save."""
+    saves = "trap 'echo TERM >>ended; until grep -q alive ended; do sleep 0.01; done; exit 75' TERM"
+    task = driver.sh(
+        TASK.replace("trap 'echo TERM >>ended; exit 0' TERM", saves),
+        ending=ending(driver.root, LOOK),
+        saves=True,
+        grace=0.3,
+    )
+    driver.wait_for_line("up", task)
+    driver.engine.stop(task, 1)
+    assert driver.exited(task).outcome is Outcome.INTERRUPTED
+    assert (driver.root / "ended").read_text().split()[:2] == ["TERM", "alive"]
 
 
 def test_time_limit_waits_for_the_ending_command(driver: Driver) -> None:

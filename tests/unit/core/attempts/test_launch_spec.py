@@ -214,6 +214,11 @@ def test_a_launch_has_everything_that_its_row_says() -> None:
     )
 
 
+@pytest.mark.parametrize("resumable", [False, True])
+def test_only_a_resumable_task_is_asked_to_stop_before_mps_ends_its_work(resumable: bool) -> None:
+    assert builder().launch(PLACEMENT, job(resumable=resumable), LEASE).saves == resumable
+
+
 def test_standard_error_goes_where_the_row_says_and_else_to_the_log() -> None:
     assert builder().launch(PLACEMENT, job(stderr="e.txt"), LEASE).stderr == "e.txt"
     assert builder().launch(PLACEMENT, job(), LEASE).stderr == ""
