@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import shlex
 import sys
 from collections.abc import Callable
+from inspect import CO_COROUTINE
+from types import CodeType
 from typing import Any, TypeVar
 
 from scheduler.api.lease import ProcessLease, lease
@@ -51,17 +54,23 @@ class GpuMagic:
 
     def cell(self, line: str, cell: str) -> Any:
         """Carry out `%%gpu …`: run the cell within a lease, and return the value of its last expression."""
+        __tracebackhide__ = True  # an error of the cell is shown without these frames
+        body, value = self._guarded(lambda: self._compiled(cell))
         made = self._guarded(lambda: _asked(line.strip()).acquire())
         with made.held():
-            return self._run(cell)
+            exec(body, self._shell.user_ns)
+            return eval(value, self._shell.user_ns)
 
-    def _run(self, cell: str) -> Any:
+    def _compiled(self, cell: str) -> tuple[CodeType, CodeType]:
+        """Return the statements of a cell, and the value of its last expression, before anything is waited for."""
         text = self._shell.transform_cell(cell)
-        tree, names = ast.parse(text), self._shell.user_ns
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         file = self._shell.compile.cache(text)
-        exec(compile(tree, file, "exec"), names)
-        return eval(compile(ast.Expression(last.value), file, "eval"), names) if last is not None else None
+        if compile(text, file, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT).co_flags & CO_COROUTINE:
+            raise UsageError("%%gpu: await at the top of a cell: write %gpu before this cell and %gpu release after it")
+        tree = ast.parse(text)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else ast.Expr(ast.Constant(None))
+        value = ast.fix_missing_locations(ast.Expression(last.value))
+        return compile(tree, file, "exec"), compile(value, file, "eval")
 
     def _guarded(self, work: Callable[[], _T]) -> _T:
         """Do some work; an error of this project is one line and no traceback."""
@@ -101,5 +110,9 @@ def _asked(said: str) -> ProcessLease:
 def load_ipython_extension(shell: Any) -> None:
     """Add the magics to a shell of IPython; `%load_ext scheduler` calls it."""
     magic = GpuMagic(shell)
+    with contextlib.suppress(ImportError):  # versions before 8.8 always show the value
+        from IPython.core.magic import output_can_be_silenced
+
+        output_can_be_silenced(GpuMagic.cell)
     shell.register_magic_function(magic.line, "line", "gpu")
     shell.register_magic_function(magic.cell, "cell", "gpu")

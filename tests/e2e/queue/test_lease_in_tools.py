@@ -6,9 +6,11 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+import threading
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,6 +148,12 @@ class TestIPython:
         assert said.endswith("[True, False, True]\n")
         wait_until(lambda: home.states("queue") == ["failed"], 10)
 
+    def test_a_cell_that_cannot_run_waits_for_nothing(self, home: Home) -> None:
+        said = self.cells(home, "%%gpu 50MiB\nawait later()", "%%gpu 50MiB\n1 +")
+        assert "write %gpu before this cell and %gpu release after it" in said
+        assert "SyntaxError: invalid syntax" in said
+        assert not home.state.exists()
+
     @pytest.mark.parametrize(
         ("line", "says"),
         [
@@ -161,3 +169,65 @@ class TestIPython:
         assert says in said
         assert "Traceback" not in said
         assert "[True, False]\n" in said
+
+
+class Kernel:
+    """The kernel of a notebook, as a notebook's page uses it."""
+
+    def __init__(self, home: Home) -> None:
+        from jupyter_client.manager import start_new_kernel  # type: ignore[import-not-found]  # ipykernel has it
+
+        own = {name: str(home.root / name.lower()) for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR")}
+        self.manager, self._client = start_new_kernel(env={**home.env, **own}, cwd=str(home.root))
+        self._stopped = False
+
+    def run(self, cell: str) -> str:
+        """Run a cell, and return what the notebook shows below it."""
+        shown: list[str] = []
+
+        def show(message: dict[str, Any]) -> None:
+            content = message["content"]
+            shown.append(content.get("text") or content.get("data", {}).get("text/plain") or "")
+            shown.extend(content.get("traceback", ()))
+
+        self._client.execute_interactive(cell, output_hook=show, timeout=60)
+        return "".join(shown)
+
+    def end(self) -> None:
+        self._client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ipykernel") is None, reason="ipykernel is not installed")
+def test_a_kernel_leases_for_cells_shows_only_the_cells_own_errors_and_ends_its_lease_with_itself(home: Home) -> None:
+    kernel = Kernel(home)
+    try:
+        kernel.run("%load_ext scheduler\n%config InteractiveShell.colors = 'NoColor'")
+        assert kernel.run("%%gpu 50MiB gpus=0\nx = 3\nprint('within')\nx * 2") == "within\n6"
+        assert kernel.run("%%gpu 50MiB gpus=0\nx * 2;") == ""
+        said = kernel.run("%%gpu 50MiB gpus=0\nraise ValueError('no such data')")
+        assert "ValueError: no such data" in said
+        assert "notebook.py" not in said
+        assert kernel.run("%gpu 60MiB gpus=0") == "task 3 holds host RAM\n"
+    finally:
+        kernel.end()
+    wait_until(lambda: "running" not in home.states("queue"), 10)
+    assert {task["name"] for task in home.tasks("queue")} == {"lease of a notebook"}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ipykernel") is None, reason="ipykernel is not installed")
+def test_an_interrupted_cell_that_waits_withdraws_its_request(home: Home) -> None:
+    home.call("submit", "--memory", "50MiB", "--gpus", "0", "--", "sleep", "60", code=0)
+    home.call("pause", "queue", code=0)
+    kernel = Kernel(home)
+    try:
+        kernel.run("%load_ext scheduler")
+        interrupt = threading.Thread(
+            target=lambda: (wait_until(lambda: len(home.tasks("queue")) == 2, 30), kernel.manager.interrupt_kernel())
+        )
+        interrupt.start()
+        assert "KeyboardInterrupt" in kernel.run("%gpu 50MiB gpus=0")
+        interrupt.join()
+        assert home.states("queue")[1] == "cancelled"
+    finally:
+        kernel.end()
