@@ -393,6 +393,9 @@ class RunStore(Protocol):
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
         """Return the JSON object that an ended attempt left; empty if there is no valid one."""
 
+    def ignored_result(self, task: int, attempt: int) -> str:
+        """Return why what an ended attempt left is no result, as a sentence; empty if it left nothing."""
+
     def number_of(self, terms: Terms) -> int:
         """Return the number by which events refer to these terms; it is durable on return. Raise StateError."""
 

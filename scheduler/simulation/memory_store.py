@@ -268,6 +268,10 @@ class MemoryRunStore:
         """Return the result that an attempt left."""
         return self.results.get((task, attempt), {})
 
+    def ignored_result(self, task: int, attempt: int) -> str:
+        """Return nothing, since results are given as values."""
+        return ""
+
     def kind(self, task: int) -> TaskClass:
         """Return the task class that its row names."""
         job = self.job(task)

@@ -11,6 +11,8 @@ from scheduler.core.metrics.readings import clean_name
 from scheduler.runtime.paths import open_plain
 
 LARGEST_RESULT = 64 * 1024
+EMPTY = 16
+"""Bytes of the longest file that says nothing: blanks, or an object without values."""
 LARGEST_KEPT = 16 << 20
 """Bytes of the largest file of JSON lines that stays after the end of its attempt."""
 
@@ -28,6 +30,21 @@ def read_result(path: str) -> Mapping[str, Any]:
     except OSError:
         return {}
     return flat_object(text) or _last_object(text)
+
+
+def ignored(path: str) -> str:
+    """Return why nothing was read from a result file, as a sentence; empty if there is none, or nothing in it."""
+    try:
+        with open_plain(path) as file:
+            length, text = os.fstat(file.fileno()).st_size, file.read(EMPTY + 1)
+    except OSError:
+        return ""
+    if length > LARGEST_RESULT:
+        most = f"one JSON object may have {LARGEST_RESULT >> 10}KiB"
+        return f"its result file was ignored: it has {length / 1024:,.0f}KiB, and {most}"
+    if len(text) <= EMPTY and text.strip() in (b"", b"{}"):
+        return ""
+    return "its result file was ignored: it is neither a JSON object with numbers or texts nor JSON lines"
 
 
 def _last_object(text: bytes) -> dict[str, Any]:

@@ -166,14 +166,17 @@ class AttemptTracker:
         held = task is not None and bool(self._brain.terms_of(exited.task).guest)
         watched = 0.5 if key in self.adopted or (held and not sampled) else 1.0  # the shim does not measure a guest
         judged = self._compared(self._judged(self._under_mps(exited, task.placement if task is not None else None)))
+        result, reason = self._book.result(*key), judged.reason
+        if not result and judged.outcome is Outcome.SUCCEEDED:
+            reason = reason or self._book.ignored_result(*key)
         return replace(
-            self._at_edge(replace(judged, peak=peak)),
+            self._at_edge(replace(judged, peak=peak, reason=reason)),
             epoch_seconds=pace.seconds,
             stretch=None if pace.stretch is None else round(pace.stretch, 3),
             solo=None if pace.solo_share is None else round(pace.solo_share * exited.seconds, 3),
             busy=0.0 if busy is None else round(busy.value or 0.0, 3),
             watched=watched,
-            result=self._book.result(exited.task, exited.attempt),
+            result=result,
         )
 
     def _at_edge(self, exited: Exited) -> Exited:

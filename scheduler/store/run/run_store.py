@@ -33,7 +33,7 @@ from scheduler.runtime.paths import RunPaths, StatePaths, make_private
 from scheduler.runtime.python_envs import Programs
 from scheduler.store.earlier_tasks import EarlierTasks
 from scheduler.store.queue.submitted_shells import SubmittedShells
-from scheduler.store.result_file import has_lines, read_result
+from scheduler.store.result_file import has_lines, ignored, read_result
 from scheduler.store.run import run_code
 from scheduler.store.run.catalog import RunCatalog, RunInfo
 from scheduler.store.run.counter import PATIENCE, Counter, HeldCounter
@@ -439,6 +439,10 @@ class SqliteRunStore:
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
         """Return the flat JSON object that an attempt left; the file stays until the end is recorded."""
         return read_result(self.places.result(task, attempt))
+
+    def ignored_result(self, task: int, attempt: int) -> str:
+        """Return why the result file of an ended attempt says nothing; empty if it left none."""
+        return ignored(self.places.result(task, attempt))
 
     def clear(self, task: int, attempt: int) -> None:
         """Remove the result and progress files of an attempt whose end is recorded; keep JSON lines, whose curve

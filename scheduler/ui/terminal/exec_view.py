@@ -63,7 +63,7 @@ class ExecView(View):
         if again:
             self.tell(f"task {event.task}: {ending(event)}; it will be tried again")
         elif event.reason or event.outcome is not Outcome.FAILED:
-            self.tell(f"task {event.task}: {event.outcome}, {ending(event)}")
+            self.tell(f"task {event.task}: {event.outcome}, {ending(event) or event.reason}")
 
     def _lost(self) -> None:
         """Print once that nothing reads the output any more."""

@@ -187,6 +187,8 @@ class PlainView(View):
         words = [f"{ending(event)}{',' if pruned else ''} {how}".strip(), memory, self._progress()]
         if event.outcome in (Outcome.FAILED, Outcome.OOM, Outcome.TIMEOUT):
             words.append(f"log {tilde(self._log_path(event.task, event.attempt))}")
+        elif event.outcome is Outcome.SUCCEEDED and event.reason:
+            words.append(event.reason)
         word = PRUNED if pruned else _WORDS[event.outcome]
         line = self._words(word, event.task, "  ".join(words))
         self._names.pop(event.task, None)

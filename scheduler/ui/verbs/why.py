@@ -179,7 +179,8 @@ def _succeeded(one: TaskReport) -> str:
     if attempt is None:
         return "succeeded"
     took = f"on {_where(one, attempt)} after {duration(attempt.seconds)}"
-    return f"succeeded{_at(attempt)} {took}, {_attempt_number(one)}; {_memory(attempt)}{_earlier_attempts(one)}"
+    note = f"; {attempt.reason}" if attempt.reason else ""
+    return f"succeeded{_at(attempt)} {took}, {_attempt_number(one)}; {_memory(attempt)}{note}{_earlier_attempts(one)}"
 
 
 def _failed(one: TaskReport) -> str:

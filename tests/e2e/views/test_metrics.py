@@ -76,6 +76,17 @@ def test_lines_of_a_result_file_are_a_curve_of_which_the_last_one_is_the_result(
     assert (first["id"], first["result.id"], first["result.x"], first["result.note"]) == (0, 5, None, "<b>")
 
 
+def test_result_that_is_too_large_is_named_in_its_row_in_why_and_in_the_log(home: Home) -> None:
+    write = "import json, os; json.dump({'text': 'x' * 99_000}, open(os.environ['SCHEDULER_RESULT'], 'w'))"
+    (home.root / "large.py").write_text(write)
+    home.write("jobs.csv", "Command", [f"{sys.executable} large.py"])
+    log = home.call("run", "jobs.csv", code=0).stdout
+    said = "its result file was ignored: it has 97KiB, and one JSON object may have 64KiB"
+    assert rows(home)[0]["reason"] == said
+    assert said in home.call("why", "0", code=0).stdout
+    assert said in log
+
+
 def test_names_that_a_task_reports_are_bounded_and_without_control_characters(home: Home) -> None:
     (home.root / "hard.py").write_text(
         "import json, os\n"
