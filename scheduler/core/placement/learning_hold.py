@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.core.model import Placement, Profiling, Purpose
+from scheduler.core.model import EstimateSource, Placement, Profiling, Purpose
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.waiting_task import WaitingTask
 from scheduler.core.profiling.estimator import is_watched
@@ -23,6 +23,8 @@ class LearningHold:
         """The number of living attempts of each such class that have shown nothing yet."""
         self._watched: dict[int, int] = {}
         """Task classes that are being learned from a real run on GPUs."""
+        self._sizes_differ = brain.capacity.largest > brain.capacity.smallest
+        """True if one GPU has more capacity than another: what a class needs decides on which ones its tasks fit."""
         self.held: list[WaitingTask] = []
         """Tasks that were held back because another one of their class is being measured; they may start on GPUs that
         would stay empty."""
@@ -75,9 +77,14 @@ class LearningHold:
     def _taught_by(self, task: WaitingTask) -> int | None:
         """Return the living task that shows what this one needs; this one would show nothing new, and occupy a GPU."""
         by = self._checked.get(task.kind)
-        if by is None and self._watched and task.need.unknown:
+        if by is None and self._watched and (task.need.unknown or self._may_be_too_large(task)):
             by = self._watched.get(task.kind)
         return by
+
+    def _may_be_too_large(self, task: WaitingTask) -> bool:
+        """Tell whether the class of a task has shown nothing yet, and may not fit on every GPU."""
+        is_measured = task.need.source is EstimateSource.MEASURED
+        return self._sizes_differ and is_measured and not any(ask.shown for ask in task.need.gpus)
 
     def _is_patient(self, task: WaitingTask) -> bool:
         return self._brain.wait_queue.bypassed(task.number, task.rank) < self._brain.rules.bypass_limit

@@ -677,3 +677,16 @@ class TestGpusOfDifferentSizes:
         b = kinds(brain(tasks(2, epochs=5), profile="live"), 1, 2)
         assert by_device(*decide(b, self.SMALL, self.LARGE, HOST_RAM).placements) == {1: ("GPU-1",)}
         assert len(decide(b, gpu(0), gpu(1), HOST_RAM).placements) == 2
+
+    @pytest.mark.parametrize(("sizes", "started_"), [(("5GiB", "40GiB"), [1, 3]), (("40GiB", "40GiB"), [1, 2, 3])])
+    def test_a_second_task_of_an_unknown_class_waits_for_the_first_where_gpus_differ_in_size(
+        self, sizes: tuple[str, str], started_: list[int]
+    ) -> None:
+        known = ProfileIndex()
+        known.learn(known.number(TaskClass("k", "a.py", False)), Observation({"0": GIB}))
+        b = brain(tasks(3), knowledge=known, profile="live")
+        for number, key in ((1, "new"), (2, "new"), (3, "other")):
+            b.assign(number, TaskClass(key, "b.py", probes=False))
+        devices = [gpu(number, size) for number, size in enumerate(sizes)]
+        assert b.need(1, 1).gpus[0].bytes is not None, "an expectation of one class is there"
+        assert sorted(starts(b, *devices, HOST_RAM)) == started_
