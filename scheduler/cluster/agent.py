@@ -78,6 +78,8 @@ class NodeRun:
     """Removes what a run that is over has left."""
     differences: Callable[[Mapping[str, Any]], list[str]]
     """Returns sentences about what this node lacks of what tasks need."""
+    has_lines: Callable[[str], bool]
+    """Tells whether a result consists of JSON lines."""
     fence: NodeFence | None = None
     """Ends the attempts here once the head has not been heard for some time; None: they live on."""
 
@@ -116,7 +118,7 @@ class Agent:
         self._channel, self._guest = channel, guest
         self._inbox = _Inbox(channel)
         self._world = SystemWorld([self._inbox, guest.engine, *guest.sources])
-        self._files = FileSender(guest.places)
+        self._files = FileSender(guest.places, guest.has_lines)
         self._given = GivenFiles(guest.root)
         self._held: dict[Key, _Held] = {}
         self._living: dict[Key, Placement] = {}

@@ -10,7 +10,7 @@ import base64
 import contextlib
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from scheduler.cluster.frames import Message
@@ -29,7 +29,7 @@ LOG, ERRORS, RESULT, METRICS, VALUE = "log", "errors", "result", "metrics", "val
 FOLDER = "given"
 """The folder of these files in the directory of a run."""
 GROWING = (LOG, ERRORS)
-"""Files that are copied while they grow; the others are copied at the end of their attempt."""
+"""Files that are copied while they grow, as JSON lines of a result; the others are copied at the end of the attempt."""
 
 
 def files_of(places: TaskPaths, key: Key) -> dict[str, str]:
@@ -57,13 +57,16 @@ class _Followed:
     read: dict[str, int] = field(default_factory=dict)
     longest: dict[str, int] = field(default_factory=dict)
     """The size of each file at the last look: one that shrank has lost its middle, and is read anew."""
+    has_live_result: bool = False
+    """True if JSON lines of its result were copied before its end."""
 
 
 class FileSender:
     """The node's end: it reads what is new."""
 
-    def __init__(self, places: TaskPaths) -> None:
-        self._places = places
+    def __init__(self, places: TaskPaths, has_lines: Callable[[str], bool]) -> None:
+        """Prepare to read; `has_lines` tells whether a result consists of JSON lines, which are copied as they come."""
+        self._places, self._has_lines = places, has_lines
         self._followed: dict[Key, _Followed] = {}
 
     def follow(self, key: Key, known: Mapping[str, int] | None = None) -> None:
@@ -79,12 +82,17 @@ class FileSender:
         for key, followed in self._followed.items():
             for name in GROWING:
                 yield from _next_piece(key, followed, name)
+            if _size(followed.files[RESULT]) > followed.read.get(RESULT, 0) and self._has_lines(followed.files[RESULT]):
+                followed.has_live_result = True
+                yield from _next_piece(key, followed, RESULT)
 
     def rest(self, key: Key) -> Iterator[Message]:
         """Yield everything that is left of an ended attempt, piece by piece."""
         followed = self._followed.get(key)
         if followed is None:
             return
+        if followed.has_live_result:  # it may have been written anew since
+            followed.read[RESULT], followed.has_live_result = 0, False
         for name in followed.files:
             if name in (*GROWING, VALUE) or _size(followed.files[name]) <= LONGEST_WHOLE:
                 while pieces := [*_next_piece(key, followed, name)]:

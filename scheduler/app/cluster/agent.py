@@ -35,6 +35,7 @@ from scheduler.runtime.processes import signal_one
 from scheduler.runtime.settings import READERS, Settings, read_settings
 from scheduler.runtime.shim import boot_id, hostname, machine_id, start_time
 from scheduler.store.machine import site_config
+from scheduler.store.result_file import has_lines
 from scheduler.store.run import run_code
 from scheduler.store.run.removal import claims
 from scheduler.store.run.run_code import RunCode
@@ -232,7 +233,7 @@ def _guest(
     load_modules()
     return NodeRun(
         pool, engine, leases, Watchers([host, *gpus]), [host, *gpus], paths, str(paths.root), join["root"], close,
-        remove, differences, fence,
+        remove, differences, has_lines, fence,
     )  # fmt: skip
 
 

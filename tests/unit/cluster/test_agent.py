@@ -92,6 +92,7 @@ class Bench:
             node.close,
             node.close,
             lambda said: [str(said)],
+            lambda path: False,
         )
         self.agent = Agent(channel, guest)
         self.messages: list[Message] = []

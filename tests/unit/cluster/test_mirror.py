@@ -7,6 +7,7 @@ from pathlib import Path
 from scheduler.cluster import mirror
 from scheduler.cluster.mirror import PIECE, CallSender, FileSender, GivenFiles
 from scheduler.runtime.paths import RunPaths
+from scheduler.store.result_file import has_lines
 
 KEY = (3, 1)
 
@@ -27,7 +28,7 @@ def copied(sender: FileSender, head: RunPaths, *, ended: bool = False) -> str:
 
 def test_a_log_is_copied_while_it_grows_and_its_result_at_the_end(tmp_path: Path) -> None:
     node, head = places(tmp_path / "node"), RunPaths(tmp_path / "head", 1)
-    sender = FileSender(node)
+    sender = FileSender(node, has_lines)
     sender.follow(KEY)
     assert copied(sender, head) == ""
     node.task_log(*KEY).write_text("one\n")
@@ -39,18 +40,33 @@ def test_a_log_is_copied_while_it_grows_and_its_result_at_the_end(tmp_path: Path
     assert Path(head.result(*KEY)).read_text() == '{"a": 1}'
 
 
+def test_json_lines_of_a_result_are_copied_as_they_come_and_as_a_whole_at_the_end(tmp_path: Path) -> None:
+    node, head = places(tmp_path / "node"), RunPaths(tmp_path / "head", 1)
+    here, there = Path(node.result(*KEY)), Path(head.result(*KEY))
+    sender = FileSender(node, has_lines)
+    sender.follow(KEY)
+    lines = '{"loss": 2}\n{"loss": 1}\n'
+    for text in (lines, lines + '{"loss": 0}\n'):
+        here.write_text(text)
+        copied(sender, head)
+        assert there.read_text() == text
+    here.write_text('{"best": 12345, "loss": 3}\n' * 4)  # another file, and longer
+    copied(sender, head, ended=True)
+    assert there.read_text() == here.read_text()
+
+
 def test_a_new_agent_goes_on_where_the_head_has_the_log(tmp_path: Path) -> None:
     node, head = places(tmp_path / "node"), places(tmp_path / "head")
     node.task_log(*KEY).write_text("one\ntwo\n")
     head.task_log(*KEY).write_text("one\n")
-    sender = FileSender(node)
+    sender = FileSender(node, has_lines)
     sender.follow(KEY, mirror.sizes(head, KEY))
     assert [message["file"][3] for message in sender.growth()] == [4]
 
 
 def test_a_log_whose_middle_was_removed_is_copied_anew(tmp_path: Path) -> None:
     node, head = places(tmp_path / "node"), places(tmp_path / "head")
-    sender = FileSender(node)
+    sender = FileSender(node, has_lines)
     sender.follow(KEY)
     node.task_log(*KEY).write_text("a long beginning\nand an end\n")
     copied(sender, head)
