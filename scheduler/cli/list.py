@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from scheduler.app.observe import run_facts
@@ -60,7 +62,7 @@ def main(argv: list[str]) -> int:
     else:
         for number, run in enumerate(runs):
             sys.stdout.write("\n" if number else "")
-            _write(run, columns)
+            _write(run, columns, grouped=args.sort is None)
     return 0
 
 
@@ -100,8 +102,8 @@ def _parser() -> Parser:
     return parser
 
 
-def _write(run: ListedRun, columns: Sequence[str]) -> None:
-    """Print one run: what it is, how to go on where its scheduler died, its tasks."""
+def _write(run: ListedRun, columns: Sequence[str], *, grouped: bool) -> None:
+    """Print one run: what it is, how to go on where its scheduler died, its tasks; `grouped` ones by their nodes."""
     left = eta.of_run(run.forecast, time.time())
     if run.pause:  # which is also why an end may be unknown
         left = f"{run.pause}, {left}" if run.forecast is not None and run.forecast.end is not None else run.pause
@@ -114,9 +116,26 @@ def _write(run: ListedRun, columns: Sequence[str]) -> None:
     rows = [_with_time(row) for row in run.rows]
     shown = columns or tables.shown_columns(rows, run.varies, run.metrics, expected=run.forecast is not None)
     width = terminal_width() if not columns and sys.stdout.isatty() else None
-    tables.write_table(rows, sys.stdout, columns=shown, varies=run.varies, width=width)
+    if grouped:
+        rows = sorted(rows, key=lambda row: (not row["node"], row["node"] or ""))
+    lines = tables.table_lines(rows, columns=shown, varies=run.varies, width=width)
+    for line in _with_nodes(lines, rows) if grouped else lines:
+        sys.stdout.write(f"{line}\n")
     if run.left_out:
         sys.stdout.write(f"and {count(run.left_out, 'task')} more: scheduler list r{number}\n")
+
+
+def _with_nodes(lines: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a table with a line above the tasks of each node, if its rows have nodes."""
+    if not any(row["node"] for row in rows):
+        yield from lines
+        return
+    yield lines[0]
+    for node, group in groupby(zip(rows, lines[1:], strict=True), key=lambda one: one[0]["node"]):
+        some = [*group]
+        states = Counter(str(row["state"]) for row, _ in some)
+        yield f"{node or 'on no node'}: {', '.join(f'{number} {state}' for state, number in states.items())}"
+        yield from (line for _, line in some)
 
 
 def _with_time(row: Mapping[str, Any]) -> Mapping[str, Any]:

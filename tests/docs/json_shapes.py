@@ -127,6 +127,7 @@ _TOP = {
             "celsius": "integer?",
             "watts": "number?",
             "drained": "text",
+            "node": "text",
         }
     ],
     "living": [

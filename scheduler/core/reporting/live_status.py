@@ -67,6 +67,7 @@ class MemoryBar:
     celsius: int | None = None
     drained: str = ""
     watts: float | None = None
+    node: str = ""
 
     @property
     def free(self) -> int:
@@ -79,7 +80,7 @@ class MemoryBar:
             "label": self.label, "total": self.total, "ours": self.ours, "others": self.others,
             "reserved": self.reserved, "buffer": self.buffer, "free": self.free, "tasks": self.tasks,
             "load": self.load, "capacity": self.capacity, "celsius": self.celsius, "watts": self.watts,
-            "drained": self.drained,
+            "drained": self.drained, "node": self.node,
         }  # fmt: skip
 
 
@@ -299,7 +300,7 @@ def bar(budget: DeviceBudget, living: Sequence[TaskState], seen: ObservedState, 
     return MemoryBar(
         device.label, total, ours, others, reserved, max(0, min(buffer, left)), len(here),
         budget.busy if device.is_gpu else _cores(placed, leases), device.load_capacity, budget.celsius,
-        budget.closed, budget.watts,
+        budget.closed, budget.watts, device.node,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from scheduler.core.metrics.curve import Curve
 from scheduler.core.metrics.goal import goal_of, ranked
 from scheduler.core.metrics.record import MetricRecord
-from scheduler.core.model import Purpose
+from scheduler.core.model import HOST, Purpose
 from scheduler.core.reporting.device_history import DeviceHistory
 from scheduler.core.reporting.memory_timeline import AttemptTrack, lanes
 from scheduler.core.reporting.run_history import RunTotals
@@ -180,6 +180,7 @@ def _waits(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _devices(reported: ReportedRun, begin: float) -> list[dict[str, Any]]:
     labels: Mapping[str, str] = reported.facts["devices"]
+    nodes = [key.partition("@")[2] for key in labels if key.startswith(f"{HOST}@")]
     keys = dict.fromkeys([*labels, *(key for track in reported.tracks for key in track.steps)])
     found = []
     for key in keys:
@@ -191,6 +192,7 @@ def _devices(reported: ReportedRun, begin: float) -> list[dict[str, Any]]:
                 {
                     "key": key,
                     "label": labels.get(key, key),
+                    "node": next((node for node in nodes if labels.get(key, "").startswith(f"{node} ")), ""),
                     "capacity": reported.capacities.get(key),
                     "bar_columns": BAR_COLUMNS,
                     "bars": bars,

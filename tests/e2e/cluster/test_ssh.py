@@ -404,6 +404,28 @@ def test_a_row_says_on_which_node_and_device_its_task_runs(labs: Callable[..., L
     assert "jobs.csv, row 2, column Node: names the node 'n2'; this run has this machine only" in said
 
 
+def test_dependencies_metrics_and_early_stop_work_on_nodes(labs: Callable[..., Lab]) -> None:
+    lab = labs("n1", "n2")
+    (lab.root / "prep.sh").write_text('echo \'{"path": "/data"}\' >"$SCHEDULER_RESULT"')
+    epochs = 'for i in 1 2 3 4 5 6; do echo "{\\"step\\": $i, \\"loss\\": $1.$i}"; sleep 0.3; done'
+    (lab.root / "train.sh").write_text(f'{epochs} >>"$SCHEDULER_RESULT"')
+    rows = (
+        ["prep", "sh prep.sh", "", "n1"], ["good", "sh train.sh 1 {prep.result.path}", "prep", "n2"],
+        ["bad", "sh train.sh 3 {prep.result.path}", "prep", "n1"], ["never", "true", "bad", ""],
+        ["broken", "false", "prep", ""], ["skipped", "true", "broken", ""],
+    )  # fmt: skip
+    lab.write("jobs.csv", "Name,Command,After,Node", *rows)
+    with lab.going("run", "jobs.csv", *lab.on, "--plain", "--stop-when", "loss > 2 after 2", code=None):
+        shown = ("list", "r1", "-c", "state,loss")  # the curve of a task that runs, from its result at the node
+        wait_until(lambda: re.search(r"running +1\.[1-5]", lab.call(*shown).stdout), 20)
+    states = {row["name"]: row["state"] for row in lab.tasks()}
+    assert states.pop("never") in ("skipped", "succeeded")
+    assert states == {
+        "prep": "succeeded", "good": "succeeded", "bad": "pruned", "broken": "failed", "skipped": "skipped",
+    }  # fmt: skip
+    assert {row["name"]: row.get("result.loss") for row in lab.tasks()}["good"] == 1.6
+
+
 def test_views_in_another_terminal_show_the_nodes_of_a_run(labs: Callable[..., Lab]) -> None:
     lab = labs("n1", "n2", gpus=1)
     rows = (["sleep 60", "2GiB", "1GiB", "n1"], ["sleep 60", "3GiB", "1GiB", "n2"])
@@ -424,3 +446,8 @@ def test_views_in_another_terminal_show_the_nodes_of_a_run(labs: Callable[..., L
         assert all(bar["reserved"] for bar in shown["bars"] if "host" in bar["label"])
         run.send_signal(signal.SIGTERM)
     assert [row["node"] for row in lab.tasks()] == ["n1", "n2"]
+    listed = [line.split("  ")[0] for line in lab.call("list", "r1", code=0).stdout.splitlines()]
+    assert [line.strip() for line in listed[2:]] == ["id", "n1: 1 interrupted", "0", "n2: 1 interrupted", "1"]
+    lab.call("report", "-o", "report.html", code=0)
+    report = (lab.root / "report.html").read_text()
+    assert '"label": "n2 GPU 0", "node": "n2"' in report or '"label":"n2 GPU 0","node":"n2"' in report

@@ -87,7 +87,7 @@ def test_live_status_as_json() -> None:
             {
                 "label": "GPU 0", "total": 10, "ours": 1, "others": 2, "reserved": 3, "buffer": 1, "free": 3,
                 "tasks": 1, "load": 0.5, "capacity": 1.0, "celsius": 60, "watts": 250.0,
-                "drained": "",
+                "drained": "", "node": "",
             }
         ],
         "living": [

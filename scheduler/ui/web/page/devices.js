@@ -12,6 +12,7 @@ function deviceRows(box, all, legend) {
     }
     const [name, track, busy, numbers] = row.children;
     PARTS.forEach((p, k) => { track.children[k].style.width = device.total ? 100 * (device[p] || 0) / device.total + "%" : "0"; });
+    row.classList.toggle("next-node", i > 0 && (device.node || "") !== (all[i - 1].node || ""));
     name.textContent = name.title = device.label; numbers.textContent = device.says;
     track.title = `${device.label}: ` + PARTS.filter(p => p in legend).map(p => `${size(device[p] || 0)} ${legend[p]}`).join(", "); track.setAttribute("aria-label", track.title);
     busy.replaceChildren(); busy.title = device.over || "";

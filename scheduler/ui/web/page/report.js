@@ -51,7 +51,7 @@ function devicesOf(r) {
   const legend = { ours: "highest use by this run", reserved: "highest reservation beyond it" };
   deviceRows($("devices"), known.map(d => {
     const used = Math.min(d.capacity, d.used), loads = d.load.map(p => p[1]), every = Math.max(1, Math.floor(loads.length / 60)), mean = loads.reduce((a, b) => a + b, 0) / (loads.length || 1), hot = d.load.reduce((most, p) => Math.max(most, p[3] ?? 0), 0);
-    return { label: d.label, total: d.capacity, ours: used, reserved: Math.max(0, Math.min(d.capacity, d.kept) - used), says: `${part(d.used, d.capacity)} used, ${size(d.capacity ? Math.min(d.capacity, d.kept) : d.kept)} reserved${hot ? `, ${hot}°C` : ""}${d.bars.length ? `, ${many(d.bars.length, "attempt")}` : ""}`,
+    return { label: d.label, node: d.node, total: d.capacity, ours: used, reserved: Math.max(0, Math.min(d.capacity, d.kept) - used), says: `${part(d.used, d.capacity)} used, ${size(d.capacity ? Math.min(d.capacity, d.kept) : d.kept)} reserved${hot ? `, ${hot}°C` : ""}${d.bars.length ? `, ${many(d.bars.length, "attempt")}` : ""}`,
       load: loads.length ? `${share(mean)} busy` : "", loads: loads.filter((_, i) => i % every === 0), over: "utilisation over the run" };
   }), legend);
   deviceLegend($("legend"), legend);
