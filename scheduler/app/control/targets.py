@@ -181,17 +181,17 @@ def _unknown_ids(settings: Settings, missing: Sequence[Span]) -> str:
     """Return why ids name no task of this user; a task of another user is named as such."""
     first, last = missing[0]
     named = str(first) if first == last else f"{first}-{last}"
-    word = "task" if first == last else "tasks"
+    none = "is no task" if first == last else "are no tasks"
     owner = _owner(settings, first) if first == last else ""
     if owner:
         return f"task {first} belongs to {owner}: only {owner} or root can read or change it"
     runs = places(settings).runs
     numbers = RunCatalog(places(settings)).numbers()
     if not numbers:
-        return f"there is no {word} {named}, and no run yet in {runs}: scheduler run FILE starts one"
+        return f"there {none} {named}, and no run yet in {runs}: scheduler run FILE starts one"
     if first == last and first in numbers:
         return f"there is no task {first} in {runs}; run {first} is written r{first}"
-    return f"there is no {word} {named} in {runs}: scheduler list shows all that are not over or ended lately"
+    return f"there {none} {named} in {runs}: scheduler list shows all that are not over or ended lately"
 
 
 def _owner(settings: Settings, task: int) -> str:

@@ -9,9 +9,11 @@ from typing import Any
 from scheduler.app.observe import run_facts
 from scheduler.app.observe.run_reader import RunReader
 from scheduler.app.observe.status_snapshot import pause_of
+from scheduler.core.brain import Brain
 from scheduler.core.control.request_kinds import RunRequest
 from scheduler.core.metrics.ranking import known_column, metrics_of, sorted_by
 from scheduler.core.model import LIVING, UNFINISHED, State
+from scheduler.core.queue.start_gate import StartGate
 from scheduler.core.reporting.forecast import Forecast
 from scheduler.errors import SchedulerError
 from scheduler.runtime.settings import Settings
@@ -82,11 +84,20 @@ def listed_run(info: RunInfo, options: ListOptions, journal: JournalReader | Non
         rows: Sequence[Mapping[str, Any]] = list(with_expected(shown, forecast))
         metrics = metrics_of(rows, reader.metric_names)
         facts, dead, varies = reader.run_facts(), reader.dead, reader.varies
-        pause = of_pause(pause_of(reader.brain), time.time()) if info.alive else ""
+        pause = _pause(reader.brain) if info.alive else ""
         recorded = () if info.alive else recorded_requests(info)
         return ListedRun(info, facts, forecast, rows, left_out, dead, varies, metrics, pause, recorded)
     finally:
         reader.close()
+
+
+def _pause(brain: Brain) -> str:
+    """Return that a run starts nothing now, and until when: it is paused, or outside of its window."""
+    now = time.time()
+    if paused := of_pause(pause_of(brain), now):
+        return paused
+    shut = StartGate().look(brain.rules, now).refusal
+    return f"starts nothing before {shut.text} (window {brain.rules.window})" if shut else ""
 
 
 def recorded_requests(info: RunInfo) -> Sequence[str]:

@@ -58,9 +58,11 @@ class EtaEstimate:
 
     def __init__(self, brain: Brain, snapshot: MachineSnapshot, now: float, most_tasks: int, most_tries: int) -> None:
         self._brain, self._rules, self._snapshot = brain, brain.rules, snapshot
-        self._now = self._at = now
+        self._now = self._at = self._opens = now  # _opens: the time at which the run's window opens
         self._most_tasks = most_tasks
         self._gate = StartGate()
+        self._bases: dict[int, float] = {}
+        """The times before which the placed tasks surely do not start, as far as these are to come."""
         self.durations = DurationIndex(brain.profiles, _epoch_times(brain, snapshot), _elapsed_times(brain, now))
         self._attempts: dict[int, PlannedAttempt] = {}
         self._ends: dict[tuple[int, int], float] = {}
@@ -133,8 +135,7 @@ class EtaEstimate:
     def _look_at(self, at: float) -> None:
         """Try to place tasks at this time too, if it is to come."""
         if self._at < at < inf:
-            moment = PlannedAttempt(at, at, {}, {}, {})
-            self._add(moment, 0.0)
+            self._add(PlannedAttempt(at, at, {}, {}, {}), 0.0)
 
     def _release(self, attempt: PlannedAttempt) -> None:
         """Return what an ended attempt had reserved."""
@@ -196,9 +197,8 @@ class EtaEstimate:
 
     def _is_known(self, task: TaskState, terms: Terms) -> bool:
         """Tell whether something is known about how long a living attempt lasts."""
-        if (task.id, task.attempts) in self._snapshot.progress:
-            return True
-        return self.durations.expect(self._brain.task_table.kind(task.id), terms.epochs) is not None
+        is_told = (task.id, task.attempts) in self._snapshot.progress
+        return is_told or self.durations.expect(self._brain.task_table.kind(task.id), terms.epochs) is not None
 
     def _describe(self, asked: Asked, task: int) -> WaitingGroup:
         brain, terms = self._brain, self._brain.terms[asked[0]]
@@ -256,13 +256,11 @@ class EtaEstimate:
                 self._release(heappop(self._running)[2])
             queue += self._freed(blocked)
             self._start(queue)
-        tasks = {task: self._expected_task(attempt) for task, attempt in self._attempts.items()}
+        tasks = {task: self._expected_task(task, attempt) for task, attempt in self._attempts.items()}
         shut = self._gate.look(self._rules, self._at).refusal
-        if queue and all_queued and not self._running and shut:
-            return Forecast(self._now, None, "unknown: the run is paused", tasks)
         if queue and all_queued and not self._running:
-            stuck = units.count(len(queue), "waiting task")
-            return Forecast(self._now, None, f"unknown: {stuck} cannot start beside what is in use now", tasks)
+            stuck = f"{units.count(len(queue), 'waiting task')} cannot start beside what is in use now"
+            return Forecast(self._now, None, f"unknown: {'the run is paused' if shut else stuck}", tasks)
         beyond = bool(self._running and (queue or blocked)) or not all_queued
         return Forecast(self._now, self._end(beyond=beyond), "", tasks)
 
@@ -326,6 +324,7 @@ class EtaEstimate:
         gate = self._gate.look(self._rules, self._at)
         if gate.refusal is not None:
             self._look_at(gate.until if queue else inf)
+            self._opens = self._opens if gate.until == inf else max(self._opens, gate.until)
         for room in self._rooms.values():
             room.closed = False
         own = self._own_starts(queue) if gate.refusal is None else iter(())
@@ -442,41 +441,47 @@ class EtaEstimate:
         end, weight = self._at + group.seconds, _weight(group.terms)
         attempt = planned(placement, self._at, end, deviation=group.deviation, weight=weight, uid=self._snapshot.uid)
         self._attempts[queued.task] = attempt
+        self._bases[queued.task] = self._base(queued.task)
         self._add(attempt, self._at)
+
+    def _base(self, task: int) -> float:
+        """Return the time before which a task surely does not start: its own, its parents' or that of the window."""
+        links = self._brain.dependencies
+        return max(self._opens, links.begins(task), *(self._bases.get(one, 0.0) for one in links.parents(task)))
 
     # ---- the moments ----
 
     def _end(self, *, beyond: bool) -> TimeSpan:
         """Return the end of the run; work beyond the placed tasks is assumed to go on at the speed until then."""
-        last = max(self._attempts.values(), key=lambda attempt: attempt.end, default=None)
+        task, last = max(self._attempts.items(), key=lambda item: item[1].end, default=(NO_TASK, None))
         over = max(self._now, last.end if last is not None else 0.0)
-        own = last.deviation if last is not None else 0.0
+        own, base = last.deviation if last is not None else 0.0, self._bases.get(task, self._now)
         done = sum(map(self._done, self._attempts.values())) if beyond else 0.0
         if done:
             rate = done / max(self._at - self._now, 1e-6)
             over, own = max(over, self._at + max(0.0, self._work - done) / rate), 0.0
-        return self._span(over, sqrt((self._spread() * (over - self._now)) ** 2 + own**2))
+        return self._span(over, sqrt((self._spread() * (over - base)) ** 2 + own**2), base)
 
     def _done(self, attempt: PlannedAttempt) -> float:
         """Return the work that an attempt has done until the time that the schedule has reached."""
         start = self._now if attempt.start is None else attempt.start
         return attempt.weight * max(0.0, min(attempt.end, self._at) - start)
 
-    def _expected_task(self, attempt: PlannedAttempt) -> ExpectedTask:
-        start, devices = attempt.start, tuple(attempt.reserved)
+    def _expected_task(self, task: int, attempt: PlannedAttempt) -> ExpectedTask:
+        start, devices, base = attempt.start, tuple(attempt.reserved), self._bases.get(task, self._now)
         if start is None:
-            return ExpectedTask(None, self._span(attempt.end, attempt.deviation), devices)
-        before = self._spread() * (start - self._now)
-        end = self._span(attempt.end, sqrt(before**2 + attempt.deviation**2), WAITING_SPREAD)
-        return ExpectedTask(self._span(start, before, WAITING_SPREAD), end, devices)
+            return ExpectedTask(None, self._span(attempt.end, attempt.deviation, base), devices)
+        before = self._spread() * (start - base)
+        end = self._span(attempt.end, sqrt(before**2 + attempt.deviation**2), base, WAITING_SPREAD)
+        return ExpectedTask(self._span(start, before, base, WAITING_SPREAD), end, devices)
 
-    def _span(self, likely: float, deviation: float, least: float = LEAST_SPREAD) -> TimeSpan:
+    def _span(self, likely: float, deviation: float, base: float, least: float = LEAST_SPREAD) -> TimeSpan:
         """Return the span that contains the real time in 8 of 10 cases; `deviation` is its standard deviation in
-        seconds.
+        seconds. What comes after `base` is uncertain.
         """
-        ahead = max(likely - self._now, 1e-6)
+        ahead = max(likely - base, 1e-6)
         off = max(least, QUANTILE * deviation / ahead)
-        return TimeSpan(likely, self._now + ahead / (1 + off), self._now + ahead * (1 + off))
+        return TimeSpan(likely, base + ahead / (1 + off), base + ahead * (1 + off))
 
 
 def _weight(terms: Terms) -> int:

@@ -76,7 +76,7 @@ class Forecast:
         found = self.tasks.get(task)
         if found is None or state not in (State.WAITING, State.BLOCKED, *LIVING):
             return None
-        return found if state is State.WAITING else replace(found, start=None)
+        return replace(found, start=None) if state in LIVING else found
 
     def run_to_dict(self) -> dict[str, Any]:
         """Return the forecast of the run alone as JSON values."""

@@ -222,7 +222,7 @@ HOSTILE: list[tuple[str, dict[str, Any], str]] = [
     ("list", {"run": "last", "cursor": "-1"}, "next_cursor"),
     ("list", {"run": "last", "state": "flying"}, "the states are"),
     ("results", {"best": "none"}, "no metric"),
-    ("cancel", {"tasks": "1-99999999999"}, "there is no tasks 1-99999999999"),
+    ("cancel", {"tasks": "1-99999999999"}, "there are no tasks 1-99999999999"),
     ("nothing", {}, "nothing"),
 ]
 

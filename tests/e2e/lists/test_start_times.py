@@ -154,6 +154,7 @@ class TestWindow:
         window = far_window()
         home.call("run", "jobs.csv", "-d", "--window", window, *ON_HOST, code=0)
         wait_until(lambda: f"the run starts tasks only within {window} (--window)" in says(home, "why", "0"), 30)
+        assert f"(window {window})" in says(home, "list").splitlines()[0]
         assert not (home.root / "began").exists()
         assert f"window {window} → any time" in says(home, "set", "r1", "--window", "")
         wait_until((home.root / "began").exists, 30)

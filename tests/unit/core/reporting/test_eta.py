@@ -12,7 +12,7 @@ import pytest
 from scheduler.core.causes import DependencyStep
 from scheduler.core.events import Depended, Limited
 from scheduler.core.leases import Lease
-from scheduler.core.model import EstimateSource
+from scheduler.core.model import EstimateSource, State
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest
 from scheduler.core.reporting.eta import ALL_HELD, UNKNOWN, forecast, forecasts
 from scheduler.core.reporting.forecast import Forecast
@@ -275,6 +275,19 @@ class TestDependencies:
         assert (third.start.likely, fourth.start.likely) == (second.end.likely, third.end.likely)
         assert found.end is not None
         assert found.end.likely == fourth.end.likely
+
+    def test_a_task_that_begins_at_a_time_is_expected_then_and_not_before(self) -> None:
+        run = learning(b.jobs(3, 100, memory="1GiB"))
+        now = run.machine.now + 86400.0
+        run.brain.dependencies.begin((2,), now)
+        b.tell(run.brain, Depended(DependencyStep.BLOCK, (2,)))
+        _, found = estimated(run, 1)
+        one = found.of_task(2, State.BLOCKED)
+        assert one is not None
+        assert one.start is not None
+        assert (one.start.early, one.start.likely, one.start.late) == pytest.approx((now, now, now), abs=1.0)
+        assert found.end is not None
+        assert now <= found.end.early <= found.end.likely <= found.end.late < now + 300.0
 
 
 def demand(tasks: int, seconds: float | None, memory: int = GIB, cores: float = 1.0) -> WaitingDemand:
