@@ -1160,7 +1160,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--at-once", type=int, default=0, help="a list of so many tasks that live at the same moment")
     parser.add_argument("--keep", action="store_true", help="leave the directory there")
-    parser.add_argument("--on", choices=["ssh"], help="several machines over ssh instead (see chaos_nodes.py)")
+    parser.add_argument("--on", choices=["ssh", "ray"], help="several machines instead (see chaos_nodes.py)")
     parser.add_argument(
         "--fence", action="store_true", help="with --on: with a fence, and links that are cut for longer"
     )
@@ -1168,7 +1168,7 @@ def main(argv: Sequence[str]) -> int:
     if args.on:
         from scripts.bench import chaos_nodes  # the rest needs none of it
 
-        return chaos_nodes.main(args.minutes, args.seed, keep=args.keep, fence=args.fence)
+        return chaos_nodes.main(args.on, args.minutes, args.seed, keep=args.keep, fence=args.fence)
     if os.geteuid() == 0 and not os.environ.get(INSIDE) and can_mount():
         command = [*UNSHARE, sys.executable, __file__, "--seed", str(args.seed), *argv]
         return subprocess.run(command, check=False, env={**os.environ, INSIDE: "1"}).returncode

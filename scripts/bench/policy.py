@@ -387,9 +387,9 @@ def _timed() -> Iterator[list[float]]:
         Brain.decide = decide  # type: ignore[method-assign]
 
 
-def _on_nodes(name: str, folder: Path, size_: str, tasks: int, most: float) -> None:
+def _on_nodes(name: str, folder: Path, size_: str, tasks: int, most: float, level: str) -> None:
     """Print a workload on eight nodes with four GPUs beside one machine with 32."""
-    for what, known in (LEVELS[0], LEVELS[2]):
+    for what, known in [one for one in (LEVELS[0], LEVELS[2]) if level in ("", one[0])]:
         found, costs = [], []
         for machine in (f"32x{size_}", f"8x(4x{size_})"):
             case = Case(name, machine, partial(_rows_of, name, folder, tasks), (inf, inf, inf))
@@ -415,12 +415,12 @@ def _rows_of(name: str, folder: Path, tasks: int, seed: int) -> list[TraceRow]:
     return [row for _ in range(3) for row in read_trace(str(folder / TRACES[1]))]
 
 
-def nodes(folder: Path, only: str) -> None:
+def nodes(folder: Path, only: str, level: str) -> None:
     """Print what it costs that the devices of a task are of one node."""
     print("\n8 nodes with 4 GPUs over one machine with 32: makespan (at most), bypasses (at most 50), time to decide")
     for name, size_, tasks, most in ON_NODES:
         if only in name and (name in WORKLOADS or (folder / TRACES[1]).exists()):
-            _on_nodes(name, folder, size_, tasks, most)
+            _on_nodes(name, folder, size_, tasks, most, level)
 
 
 NODES = "nodes"
@@ -444,6 +444,9 @@ def main() -> int:
     parser.add_argument("--seeds", default="1,2,3", help="of the made-up workloads (default 1,2,3)")
     parser.add_argument("--loading", type=float, default=0.0, metavar="SHARE", help="as of simulate (default 0)")
     parser.add_argument("--only", default="", metavar="NAME", help="only this workload")
+    parser.add_argument(
+        "--known", default="", choices=["", LEVELS[0][0], LEVELS[2][0]], help=f"{NODES}: only what is known like this"
+    )
     args = parser.parse_args()
     if unknown := [part for part in args.parts if part not in (*PARTS, NODES)]:
         parser.error(f"{', '.join(unknown)}: there are {', '.join(PARTS)}, and {NODES}")
@@ -453,7 +456,7 @@ def main() -> int:
     all_ = [(case, seed) for case in chosen if args.only in case.name for seed in (seeds if case.drawn else seeds[:1])]
     began = time.perf_counter()
     for part in args.parts or PARTS:
-        nodes(args.traces, args.only) if part == NODES else PARTS[part](all_)
+        nodes(args.traces, args.only, args.known) if part == NODES else PARTS[part](all_)
     print(f"\n{sum(_MISSED)} of {len(_MISSED)} missed, {time.perf_counter() - began:.0f} s")
     return 1 if any(_MISSED) else 0
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support import killing
@@ -34,28 +35,32 @@ class RayNodes:
         self._folder = Path(tempfile.mkdtemp(prefix="ray"))  # paths of sockets must be short
         first, *others = [node for node in lab.nodes.values() if node.name != late]
         self.start_head(first)
-        starts = [self._begin(node, *self._joining) for node in others]
+        starts = [self._begin(node, self._joining) for node in others]
         for node, start in zip(others, starts, strict=True):
-            self._wait(node, start)
+            self._wait(node, self._joining, start)
 
     def start_head(self, node: Node) -> None:
         """Start the head of the cluster on a machine."""
         port = self.address.rpartition(":")[2]
-        words = ["--head", "--node-ip-address=127.0.0.1", f"--port={port}", "--include-dashboard=false"]
-        self._wait(node, self._begin(node, *words, f"--temp-dir={self._folder}/{node.name}"))
+        folder = f"--temp-dir={self._folder}/{node.name}"
+        words = ("--head", "--node-ip-address=127.0.0.1", f"--port={port}", "--include-dashboard=false", folder)
+        self._wait(node, words, self._begin(node, words))
 
     def start_node(self, node: Node) -> None:
         """Start Ray on a machine that it has left."""
-        self._wait(node, self._begin(node, *self._joining))
+        self._wait(node, self._joining, self._begin(node, self._joining))
 
     @property
     def _joining(self) -> tuple[str, ...]:
         return f"--address={self.address}", "--node-ip-address=127.0.0.1"
 
-    def _wait(self, node: Node, start: subprocess.Popen[bytes]) -> None:
+    def _wait(self, node: Node, words: Sequence[str], start: subprocess.Popen[bytes]) -> None:
+        if start.wait(60):  # Ray gives a start 30 s, however busy the machine is: once more
+            self.kill("ray", node)
+            start = self._begin(node, words)
         assert start.wait(60) == 0, (node.folder / "ray.said").read_text()
 
-    def _begin(self, node: Node, *words: str) -> subprocess.Popen[bytes]:
+    def _begin(self, node: Node, words: Sequence[str]) -> subprocess.Popen[bytes]:
         variables = [f"{name}={text}" for name, text in {**node.env, **self.env}.items()]
         enter = ["nsenter", "-t", str(node.init), "-m", "-u", "-p", "--", "env", "-i", self._lab.mark, *variables]
         program = Path(sys.executable).parent / "ray"
