@@ -9,6 +9,7 @@ from typing import Any
 
 from scheduler.cluster import forms
 from scheduler.cluster.head import Nodes
+from scheduler.cluster.node import Node
 from scheduler.core.leases import NO_UNNAMED, Trees, UnnamedShim
 from scheduler.core.model import Device, DeviceBudget, Placement
 from scheduler.core.ports import Key, Watched
@@ -30,6 +31,9 @@ class ClusterDevices:
         """Join the devices of the nodes; `known` are those of nodes that answered to an earlier scheduler."""
         self.nodes = nodes
         self._known = {device.key: device for device in known}
+        self._unheard = dict(self._known)
+        self._layouts: dict[str, int] = {}
+        """The layout of each node whose devices are noted."""
         self.notes = nodes.notes()
         self.labels: dict[str, str] = {}
         """The names of all devices of the run so far, by their keys; those of nodes that join are added."""
@@ -45,17 +49,26 @@ class ClusterDevices:
     def snapshot(self) -> tuple[DeviceBudget, ...]:
         """Return what each device had free in the last report of its node."""
         now = time.monotonic()
-        budgets: dict[str, DeviceBudget] = {}
+        budgets: list[DeviceBudget] = []
         for node in self.nodes.nodes.values():
-            for budget in node.budgets:
-                age = budget.age + (now - node.reported)
-                aged = replace(budget, age=age if age > OLD else budget.age)
-                budgets[budget.device.key] = replace(aged, away=node.away) if node.away else aged
-        for device in self.discover():
-            if device.key not in budgets:
-                why = self.nodes.nodes[device.node].why_away if device.node in self.nodes.nodes else "left the run"
-                budgets[device.key] = DeviceBudget(device, 0, away=why)
-        return tuple(budgets.values())
+            if self._layouts.get(node.name) != node.layout:
+                self._meet(node)
+            since, away = now - node.reported, node.away
+            if not away and since + node.oldest <= OLD:
+                budgets += node.budgets
+            else:
+                budgets += [_aged(budget, since, away) for budget in node.budgets]
+        for device in self._unheard.values():
+            why = self.nodes.nodes[device.node].why_away if device.node in self.nodes.nodes else "left the run"
+            budgets.append(DeviceBudget(device, 0, away=why))
+        return tuple(budgets)
+
+    def _meet(self, node: Node) -> None:
+        """Note the devices of a node that has answered, or that has others than before."""
+        self._layouts[node.name] = node.layout
+        for device in (budget.device for budget in node.budgets):
+            self.labels[device.key] = device.label
+            self._unheard.pop(device.key, None)
 
     def environment_for(self, placement: Placement, *, numbers: bool = False) -> Mapping[str, str | None]:
         """Return the variables that the node gave to a placement when it took its reservation."""
@@ -91,23 +104,36 @@ class ClusterDevices:
         self.nodes.close(over=False)
 
 
+def _aged(budget: DeviceBudget, since: float, away: str) -> DeviceBudget:
+    """Return the state of a device some seconds after its report, as long as its node has not reported again."""
+    age = budget.age + since
+    return replace(budget, age=age if age > OLD else budget.age, away=away or budget.away)
+
+
 class ClusterWatcher:
     """The samplers of all nodes as one."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
+        self._told: dict[str, list[tuple[Key, Watched]]] = {}
+        """The attempts that each node samples."""
 
     def watch(
         self, attempts: Mapping[Key, Watched], others: Trees, unnamed: frozenset[UnnamedShim] = NO_UNNAMED
     ) -> None:
         """Tell each node which attempts it samples; it finds the processes of other leases there by itself."""
-        for node in self._nodes.nodes.values():
-            here: list[Any] = [
-                [*key, forms.WATCHED.to_dict(watched)] for key, watched in attempts.items() if key in node.living
-            ]
-            if here != node.watched:
-                node.watched = here
-                node.order({"watch": here})
+        by_node: dict[str, list[Any]] = {}
+        for key, watched in attempts.items():
+            node = self._nodes.node_of(key)
+            if node is not None and key in node.living:
+                by_node.setdefault(node.name, []).append((key, watched))
+        for name in {**self._told, **by_node}:
+            here = by_node.get(name, [])
+            if here != self._told.get(name, []):
+                self._told[name] = here
+                node = self._nodes.nodes[name]
+                node.watched = [[*key, forms.WATCHED.to_dict(watched)] for key, watched in here]
+                node.order({"watch": node.watched})
 
     def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
         """Return the use of another lease as its node reported it."""

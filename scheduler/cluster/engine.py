@@ -21,6 +21,9 @@ from scheduler.values import replace
 PlacementOf = Callable[[int], Placement | None]
 """Returns the placement of a living task."""
 
+AGAIN = 1.0
+"""Seconds between two tickets of one node that differ only in how long the task has waited."""
+
 
 class ClusterEngine:
     """The engine of a run on several nodes; Nodes itself is the source of what happened there."""
@@ -75,7 +78,8 @@ class ClusterLeases:
         self._nodes = nodes
         self.run = run
         self.uid = os.getuid()
-        self._shown: dict[str, WaitTicket | None] = {}
+        self._shown: dict[str, tuple[WaitTicket, float]] = {}
+        """The tickets that the nodes have, and when each was sent."""
 
     @contextmanager
     def deciding(self) -> Iterator[ClusterLeases]:
@@ -106,11 +110,19 @@ class ClusterLeases:
 
     def wait(self, ticket: WaitTicket | None) -> None:
         """Publish on each node what this run waits for there."""
+        if ticket is None and not self._shown:
+            return
+        now = time.monotonic()
         for name, node in self._nodes.nodes.items():
             here = None if ticket is None else self._on(name, ticket)
-            if here is not None or self._shown.get(name) is not None:
-                node.order({"ticket": None if here is None else forms.TICKET.to_dict(here)})
-            self._shown[name] = here
+            shown, at = self._shown.get(name, (None, 0.0))
+            if here == shown or (_is_alike(here, shown) and now - at < AGAIN):
+                continue
+            node.order({"ticket": None if here is None else forms.TICKET.to_dict(here)})
+            if here is None:
+                del self._shown[name]
+            else:
+                self._shown[name] = here, now
 
     def _on(self, name: str, ticket: WaitTicket) -> WaitTicket | None:
         """Return the part of a ticket that concerns a node, with devices as that node names them."""
@@ -124,7 +136,8 @@ class ClusterLeases:
         closed: dict[str, str] = {}
         now = time.monotonic()
         for name, node in self._nodes.nodes.items():
-            closed |= {host_of(name) if key == "host" else key: why for key, why in node.closed.items()}
+            if node.closed:
+                closed |= {host_of(name) if key == "host" else key: why for key, why in node.closed.items()}
             if node.took is not None and node.took.get("why") and now - node.refused < REFUSED and node.joined:
                 closed |= {budget.device.key: f"{name} is asked again: {node.took['why']}" for budget in node.budgets}
         return SitePolicy(closed=closed)
@@ -175,3 +188,8 @@ class ClusterLeases:
 
     def publish(self, forecast: PublishedForecast | None) -> None:
         """Do nothing: forecasts of other runs do not count the tasks of this one yet."""
+
+
+def _is_alike(one: WaitTicket | None, other: WaitTicket | None) -> bool:
+    """Tell whether two tickets differ at most in how long their task has waited."""
+    return one is not None and other is not None and replace(one, waited=other.waited) == other

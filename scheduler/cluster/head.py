@@ -11,7 +11,7 @@ from typing import Any
 from scheduler.cluster import fence, forms, mirror
 from scheduler.cluster.frames import Message
 from scheduler.cluster.link import NodeLink
-from scheduler.cluster.node import Node, named_budgets, take_report
+from scheduler.cluster.node import NOTHING_TOLD, Node, named_budget, take_report
 from scheduler.cluster.node_sources import NodeSources
 from scheduler.core.attempts.launch_spec import TaskPaths
 from scheduler.core.events import Exited, Started
@@ -62,6 +62,8 @@ class Nodes:
         """The nodes that have compared what the tasks need with what they have."""
         self._places: TaskPaths | None = None
         self._epoll = select.epoll()
+        self._by_fd: dict[int, Node] = {}
+        """The node of each link, by the descriptor that is waited on."""
         self._news: list[Happening] = []
         self._sentences: list[str] = []
         self._number = 0
@@ -105,7 +107,8 @@ class Nodes:
     def _add_nodes(self) -> None:
         self._sources.look()
         for named in self._sources.names():
-            self.nodes.setdefault(named.name, Node(named))
+            if named.name not in self.nodes:
+                self.nodes[named.name] = Node(named)
 
     def _refuse_twins(self) -> None:
         """Refuse two names of one machine."""
@@ -166,12 +169,14 @@ class Nodes:
             self._lose(node, describe_os_error(exc))
             return
         self._epoll.register(node.link, select.EPOLLIN)
+        self._by_fd[node.link.fileno()] = node
         node.link.send({"hello": self._hello})
 
     def _lose(self, node: Node, why: str) -> None:
         """Give a link up, and try again later."""
         if node.link is not None:
             self._epoll.unregister(node.link)
+            self._by_fd.pop(node.link.fileno())
             node.link.close()
         if node.joined:
             future = f"must end within {duration(self._fence)}" if self._fence else "run on"
@@ -216,6 +221,8 @@ class Nodes:
             if node.link is None:
                 if now >= node.due:
                     self._dial(node)
+            elif node.link.ended:
+                self._read(node)
             elif now - node.heard > (SILENCE if node.joined else CONNECT):
                 self._lose(node, f"not heard for {now - node.heard:.0f} s")
             if self._fence and not node.joined:
@@ -246,19 +253,23 @@ class Nodes:
         return said
 
     def _read_all(self) -> None:
-        for node in self.nodes.values():
-            link = node.link
-            if link is None:
-                continue
-            messages = link.receive()
-            if messages:
-                node.heard = time.monotonic()
-            for message in messages:
-                for name, said in message.items():
-                    self._hearers[name](node, said)
-            node.push()
-            if link.ended and node.link is link:
-                self._lose(node, link.why_ended())
+        for fd, _ in self._epoll.poll(0):
+            if (node := self._by_fd.get(fd)) is not None:  # it may have been lost for another one's news
+                self._read(node)
+
+    def _read(self, node: Node) -> None:
+        link = node.link
+        if link is None:
+            return
+        messages = link.receive()
+        if messages:
+            node.heard = time.monotonic()
+        for message in messages:
+            for name, said in message.items():
+                self._hearers[name](node, said)
+        node.push()
+        if link.ended and node.link is link:
+            self._lose(node, link.why_ended())
 
     def _hear_took(self, node: Node, said: Message) -> None:
         if said["number"] == self._number:
@@ -273,7 +284,8 @@ class Nodes:
         node.is_there = True
         if new:
             node.facts, node.reported = facts, time.monotonic()
-            node.budgets = named_budgets(facts.budgets, node.name)
+            node.budgets = tuple(named_budget(budget, node.name) for budget in facts.budgets)
+            node.layout, node.told = node.layout + 1, dict(NOTHING_TOLD)
         if self._join is None:
             return
         if new and self.needs is not None and node.link is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from scheduler.cluster import forms, mirror
 from scheduler.cluster.frames import Message
@@ -13,42 +13,52 @@ from scheduler.cluster.link import NodeLink, NodeName
 from scheduler.core.leases import Lease
 from scheduler.core.model import Device, DeviceBudget, Placement, Waiter, host_of
 from scheduler.core.ports import Key, Launch
-from scheduler.values import replace
+from scheduler.values import dataclass, field, replace
+
+NOTHING_TOLD: Message = {"budgets": [], "leases": [], "waiters": []}
 
 
+@dataclass(slots=True, eq=False)
 class Node:
     """One node of a run."""
 
-    def __init__(self, named: NodeName) -> None:
-        self.named = named
-        self.facts: forms.NodeFacts | None = None
-        """The facts that it told first; None: it has never answered."""
-        self.link: NodeLink | None = None
-        self.is_there = False
-        """True if an agent has answered over the present link."""
-        self.joined = False
-        """True if that agent serves this run."""
-        self.why_away = "it has not answered yet"
-        self.heard = self.due = self.refused = 0.0
-        """When it was last heard, when the next link is due, and when it last refused what was decided."""
-        self.view = 0
-        self.reported = time.monotonic()
-        """When its last report came; before the first one, when this scheduler began to expect one."""
-        self.budgets: tuple[DeviceBudget, ...] = ()
-        self.leases: tuple[Lease, ...] = ()
-        self.waiters: tuple[Waiter, ...] = ()
-        self.closed: Mapping[str, str] = {}
-        """Devices that are kept for other users there, each with the reason."""
-        self.took: Message | None = None
-        """Its answer to the last request for reservations."""
-        self.clock = 0.0
-        """Its own clock in its last report; 0: it has not served this run yet."""
-        self.living: dict[Key, Placement] = {}
-        self.started: set[Key] = set()
-        self.unsent: list[Message] = []
-        """Orders that must reach it once it is back: what to forget and to stop."""
-        self.watched: list[Any] = []
-        self.carried = mirror.CallSender()
+    named: NodeName
+    facts: forms.NodeFacts | None = None
+    """The facts that it told first; None: it has never answered."""
+    link: NodeLink | None = None
+    is_there: bool = False
+    """True if an agent has answered over the present link."""
+    joined: bool = False
+    """True if that agent serves this run."""
+    why_away: str = "it has not answered yet"
+    heard: float = 0.0
+    due: float = 0.0
+    refused: float = 0.0
+    """When it was last heard, when the next link is due, and when it last refused what was decided."""
+    view: int = 0
+    reported: float = field(default_factory=time.monotonic)
+    """When its last report came; before the first one, when this scheduler began to expect one."""
+    told: Message = field(default_factory=NOTHING_TOLD.copy)
+    """Its last report as it came: what has not changed since stays the same object."""
+    budgets: tuple[DeviceBudget, ...] = ()
+    layout: int = 0
+    """The number of times that its devices have changed."""
+    oldest: float = 0.0
+    """The age of the oldest measurement in its last report, in seconds."""
+    leases: tuple[Lease, ...] = ()
+    waiters: tuple[Waiter, ...] = ()
+    closed: Mapping[str, str] = field(default_factory=dict)
+    """Devices that are kept for other users there, each with the reason."""
+    took: Message | None = None
+    """Its answer to the last request for reservations."""
+    clock: float = 0.0
+    """Its own clock in its last report; 0: it has not served this run yet."""
+    living: dict[Key, Placement] = field(default_factory=dict)
+    started: set[Key] = field(default_factory=set)
+    unsent: list[Message] = field(default_factory=list)
+    """Orders that must reach it once it is back: what to forget and to stop."""
+    watched: list[Any] = field(default_factory=list)
+    carried: mirror.CallSender = field(default_factory=mirror.CallSender)
 
     @property
     def name(self) -> str:
@@ -100,26 +110,46 @@ class Node:
 
 def take_report(node: Node, said: Mapping[str, Any]) -> None:
     """Note what a node reported, with its name on everything."""
-    name, uid = node.name, os.getuid()
     is_first = not node.view
     node.view, node.clock, node.reported = said["view"], said["clock"], time.monotonic()
     if is_first:
         node.order({"echo": node.echo})  # before anything is launched by this report
-    node.budgets = named_budgets([forms.BUDGET.from_dict(one) for one in said["budgets"]], name)
-    theirs = node.facts.uid if node.facts is not None else uid
-    leases = [forms.LEASE.from_dict(one) for one in said["leases"]]
-    node.leases = tuple(
-        replace(one, name=f"{name}/{one.name}", node=name, uid=uid if one.uid == theirs else one.uid) for one in leases
-    )
-    waiters = [forms.WAITER.from_dict(one) for one in said["waiters"]]
-    node.waiters = tuple(
-        replace(one, name=f"{name}/{one.name}", node=name, uid=uid if one.uid == theirs else one.uid) for one in waiters
-    )
+    before, node.told = node.told, dict(said)
+    if said["budgets"] != before["budgets"]:
+        _take_budgets(node, said["budgets"], before["budgets"])
+    if said["leases"] != before["leases"]:
+        node.leases = tuple(_of_node(forms.LEASE.from_dict(one), node) for one in said["leases"])
+    if said["waiters"] != before["waiters"]:
+        node.waiters = tuple(_of_node(forms.WAITER.from_dict(one), node) for one in said["waiters"])
     node.closed = said["closed"]
 
 
-def named_budgets(budgets: Sequence[DeviceBudget], node: str) -> tuple[DeviceBudget, ...]:
-    return tuple(replace(budget, device=named(budget.device, node)) for budget in budgets)
+def _take_budgets(node: Node, said: Sequence[Message], before: Sequence[Message]) -> None:
+    """Note the states of devices that have changed since the last report."""
+    known = {was["device"]["key"]: (was, budget) for was, budget in zip(before, node.budgets, strict=False)}
+    found = []
+    for one in said:
+        was, budget = known.get(one["device"]["key"], (None, None))
+        if budget is None or was != one:
+            budget = named_budget(forms.BUDGET.from_dict(one), node.name)
+        found.append(budget)
+    if [one.device for one in found] != [one.device for one in node.budgets]:
+        node.layout += 1
+    node.budgets, node.oldest = tuple(found), max((one.age for one in found), default=0.0)
+
+
+Told = TypeVar("Told", Lease, Waiter)
+
+
+def _of_node(told: Told, node: Node) -> Told:
+    """Return a lease or a waiting run of a node with the node's name on it, and our uid if its user is ours there."""
+    uid = os.getuid()
+    is_ours = told.uid == (node.facts.uid if node.facts is not None else uid)
+    return replace(told, name=f"{node.name}/{told.name}", node=node.name, uid=uid if is_ours else told.uid)
+
+
+def named_budget(budget: DeviceBudget, node: str) -> DeviceBudget:
+    return replace(budget, device=named(budget.device, node))
 
 
 def named(device: Device, node: str) -> Device:

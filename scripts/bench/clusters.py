@@ -32,10 +32,10 @@ from measuring import quantile
 from scheduler.cluster import forms
 from scheduler.cluster.devices import ClusterDevices, ClusterWatcher
 from scheduler.cluster.engine import ClusterEngine, ClusterLeases
+from scheduler.cluster.forms import FACTS, NodeFacts
 from scheduler.cluster.frames import Channel
 from scheduler.cluster.head import Nodes
 from scheduler.cluster.link import SSH, NodeName
-from scheduler.cluster.node import FACTS, NodeFacts
 from scheduler.cluster.node_sources import NodeSources
 from scheduler.core.attempts.launch_spec import TaskEnvironment
 from scheduler.core.brain import Brain
@@ -348,8 +348,8 @@ class Traffic:
         Channel.send, Channel.receive = counted_send, counted_receive  # type: ignore[method-assign, assignment]
 
 
-def head(nodes: int, tasks: int, seconds: float) -> None:
-    """Run a list over links to so many nodes, and print what the head took."""
+def links_to(nodes: int, seconds: float) -> tuple[Nodes, int]:
+    """Start the agents of so many nodes, and greet them; return the nodes and the pid of the agents."""
     names = [f"n{number}" for number in range(1, nodes + 1)]
     pairs = {name: socket.socketpair() for name in names}
     child = os.fork()
@@ -363,6 +363,12 @@ def head(nodes: int, tasks: int, seconds: float) -> None:
     SocketName.sockets = {name: mine for name, (mine, _) in pairs.items()}
     made = Nodes(SocketSources(names), {})
     made.connect()
+    return made, child
+
+
+def head(nodes: int, tasks: int, seconds: float) -> None:
+    """Run a list over links to so many nodes, and print what the head took."""
+    made, child = links_to(nodes, seconds)
     rows = Rows(tasks, needs())
     brain = brain_with(rows)
     made.join(RunPaths(Path("/none"), 1), {})
@@ -379,11 +385,12 @@ def head(nodes: int, tasks: int, seconds: float) -> None:
     assert brain.state_counts[State.SUCCEEDED] == tasks, dict(brain.state_counts)
     made.close(over=True)
     os.waitpid(child, 0)
+    share = f"{1000 * cpu / tasks:.2f} ms of a core by task, {100 * cpu / wall:.0f} % of a core"
+    told = f"{traffic.sent / tasks:.1f} messages sent ({traffic.sent_bytes / tasks:.0f} bytes)"
     print(
-        f"head {nodes:>5,} nodes, {tasks:,} tasks of {seconds:g} s: {tasks / wall:.0f}/s,"
-        f" {1000 * cpu / tasks:.2f} ms of a core by task, {100 * cpu / wall:.0f} % of a core; {idle:.0f} % before the run; {peak_gib():.2f} GiB;"
-        f"\n     by task {traffic.sent / tasks:.1f} messages sent ({traffic.sent_bytes / tasks:.0f} bytes),"
-        f" {traffic.heard / tasks:.1f} heard; a decision: {shown(taken)}",
+        f"head {nodes:>5,} nodes, {tasks:,} tasks of {seconds:g} s: {tasks / wall:.0f}/s, {share}"
+        f" ({idle:.0f} % before the run); {peak_gib():.2f} GiB;"
+        f"\n     by task {told}, {traffic.heard / tasks:.1f} heard; a decision: {shown(taken)}",
         flush=True,
     )
 

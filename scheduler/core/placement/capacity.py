@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import compress, count
+from itertools import compress
 from math import inf
 from operator import is_not
 
@@ -23,6 +23,8 @@ from scheduler.core.placement.device_capacity import (
 from scheduler.core.queue.released import Released
 from scheduler.values import dataclass, field
 
+PIECE = 64
+"""The number of devices whose states are compared at once."""
 Place = tuple[float, int]
 """An amount that is left, and the number of its GPU."""
 Rank = tuple[bool, float, int, int]
@@ -99,6 +101,60 @@ def is_open(room: DeviceCapacity, rules: SchedulingConfig) -> bool:
     return room.residents == 0 or rules.slots is not None or (room.bytes > 0 and room.load > ENOUGH)
 
 
+class ReleaseFloor:
+    """The least bytes that each of some devices would have without leases, as far as that is known."""
+
+    def __init__(self) -> None:
+        self._least = self._version = -1
+
+    def lower(self, room: DeviceCapacity) -> None:
+        """Note the changed capacity of one of the devices."""
+        self._least = min(self._least, _releases(room))
+
+    def has(self, bytes_: int, rooms: Mapping[str, DeviceCapacity], keys: Iterable[str], version: int) -> bool:
+        """Tell whether each of these devices would have so many bytes."""
+        if bytes_ > self._least and self._version != version:
+            self._least = min((_releases(rooms[key]) for key in keys), default=-1)
+            self._version = version
+        return bytes_ <= self._least
+
+
+class HostIndex:
+    """The hosts of all nodes, sorted by the bytes and the cores that they had left when the pass began."""
+
+    def __init__(self) -> None:
+        self._bytes: list[tuple[float, str]] = []
+        self._load: list[tuple[float, str]] = []
+        self._most: list[tuple[float, str]] = []
+        self._shut = 0
+
+    def add(self, key: str, room: DeviceCapacity) -> None:
+        """Add a host."""
+        insort(self._bytes, (room.bytes, key))
+        insort(self._load, (room.load, key))
+        insort(self._most, (room.bytes if room.residents else inf, key))
+        self._shut += _takes_nothing(room)
+
+    def remove(self, key: str, room: DeviceCapacity) -> None:
+        """Remove a host; `room` is the capacity with which it was added."""
+        del self._bytes[bisect_left(self._bytes, (room.bytes, key))]
+        del self._load[bisect_left(self._load, (room.load, key))]
+        del self._most[bisect_left(self._most, (room.bytes if room.residents else inf, key))]
+        self._shut -= _takes_nothing(room)
+
+    def all_have(self, bytes_: int, cores: float) -> bool:
+        """Tell whether each host has so many bytes and cores left."""
+        return not self._shut and bool(self._bytes) and bytes_ <= self._bytes[0][0] and cores <= self._load[0][0]
+
+    def some_may_have(self, bytes_: int) -> bool:
+        """Tell whether a host has so many bytes left, or is empty, where other rules apply to what fits."""
+        return not self._most or bytes_ <= self._most[-1][0]
+
+
+def _takes_nothing(room: DeviceCapacity) -> bool:
+    return room.closed or room.taken_alone or room.shut is not None
+
+
 class NodeTable:
     """The nodes of a run and what each has; one machine is a node without a name."""
 
@@ -108,9 +164,11 @@ class NodeTable:
         self.hosts = {device.node: device.key for device in devices if device.is_host}
         """The key of the host of each node whose host is a device of the run."""
         self.host_labels = frozenset(device.label for device in devices if device.is_host)
+        self.keys_on: dict[str, list[str]] = {}
         self.gpus_on: dict[str, list[str]] = {}
-        """The keys of the GPUs of each node that has some."""
+        """The keys of the GPUs of each node that has some; `keys_on` has those of all devices."""
         for device in devices:
+            self.keys_on.setdefault(device.node, []).append(device.key)
             if device.is_gpu:
                 self.gpus_on.setdefault(device.node, []).append(device.key)
         hosts = [largest(budget.device, budget.cap) for budget in budgets if budget.device.is_host]
@@ -143,8 +201,8 @@ class CapacityView:
         self._used: Mapping[tuple[int, int], Mapping[str, int]] = {}
         self._at: dict[str, int] = {}
         self._released = Released()
-        self._floor = self._floor_of = -1
-        """The least bytes that each GPU would have without leases, and the version for which this is exact."""
+        self._floor, self._host_floor = ReleaseFloor(), ReleaseFloor()
+        self.hosts = HostIndex()
         self.rooms: dict[str, DeviceCapacity] = {}
         self.gpus: list[str] = []
         self.nodes = NodeTable(())
@@ -225,9 +283,10 @@ class CapacityView:
             return self
         self._machine = machine
         differing = self._differing(machine.budgets)
-        if machine.used is not self._used or machine.leases != self._leases or differing is None:
+        if machine.used is not self._used or differing is None:
             self._build(machine)
             return self
+        self._stale |= self._beside_changed(machine.leases)
         for key in self._stale:
             self._sums.pop(key, None)
         stale = self._coming.union(self._stale, differing, self._released.due(machine.now))
@@ -246,12 +305,25 @@ class CapacityView:
         if len(budgets) != len(self._budgets):
             return None
         found = set()
-        for at in compress(count(), map(is_not, self._budgets, budgets)):
-            old, new = self._budgets[at], budgets[at]
-            if (new.device is not old.device and new.device != old.device) or new.cap != old.cap:
-                return None
-            found.add(new.device.key)
+        for first in range(0, len(budgets), PIECE):
+            before, after = self._budgets[first : first + PIECE], budgets[first : first + PIECE]
+            if before == after:  # far quicker than one by one where the objects are the same
+                continue
+            for old, new in compress(zip(before, after, strict=True), map(is_not, before, after)):
+                if (new.device is not old.device and new.device != old.device) or new.cap != old.cap:
+                    return None
+                found.add(new.device.key)
         return found
+
+    def _beside_changed(self, leases: tuple[Lease, ...]) -> set[str]:
+        """Return the devices of the nodes on which leases of other runs have come, gone or changed."""
+        if leases == self._leases:
+            return set()
+        before, after = ({lease.name: lease for lease in some} for some in (self._leases, leases))
+        self._leases = leases
+        names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        nodes = {lease.node for some in (before, after) for lease in map(some.get, names) if lease is not None}
+        return {key for node in nodes for key in self.nodes.keys_on.get(node, ())}
 
     def _build(self, machine: Machine) -> None:
         self._budgets, self._leases, self._used = machine.budgets, machine.leases, machine.used
@@ -265,7 +337,10 @@ class CapacityView:
         self.free = FreeIndex([], [])
         for number, key in enumerate(self.gpus):
             self.free.add(number, self.rooms[key], self._rules)
-        self._floor, self._floor_of = -1, -1
+        self.hosts = HostIndex()
+        for key in self.nodes.hosts.values():
+            self.hosts.add(key, self.rooms[key])
+        self._floor, self._host_floor = ReleaseFloor(), ReleaseFloor()
         self.smallest = min((self.rooms[key].most for key in self.gpus), default=0)
         self.largest = max((self.rooms[key].most for key in self.gpus), default=0)
         self._stale.clear()
@@ -282,7 +357,11 @@ class CapacityView:
         if (number := self.numbers.get(key)) is not None:
             self.free.remove(number, before, self._rules)
             self.free.add(number, after, self._rules)
-            self._floor = min(self._floor, _releases(after))
+            self._floor.lower(after)
+        elif after.device.is_host:
+            self.hosts.remove(key, before)
+            self.hosts.add(key, after)
+            self._host_floor.lower(after)
 
     def _room(self, budget: DeviceBudget, machine: Machine) -> DeviceCapacity:
         key = budget.device.key
@@ -296,11 +375,11 @@ class CapacityView:
 
     def releases(self, bytes_: int) -> bool:
         """Tell whether a task with this request would fit on each GPU if all its leases ended now."""
-        if bytes_ > self._floor and self._floor_of != self.version:
-            rooms = (self.rooms[key] for key in self.gpus)
-            self._floor = min(map(_releases, rooms), default=-1)
-            self._floor_of = self.version
-        return bytes_ <= self._floor
+        return self._floor.has(bytes_, self.rooms, self.gpus, self.version)
+
+    def hosts_release(self, bytes_: int) -> bool:
+        """Tell whether a task with this request would fit on each host if all its leases ended now."""
+        return self._host_floor.has(bytes_, self.rooms, self.nodes.hosts.values(), self.version)
 
     def open_to(self, terms: Terms) -> tuple[str, ...]:
         """Return the GPUs on which a task may run."""

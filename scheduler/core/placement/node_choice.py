@@ -91,15 +91,20 @@ def room_on_a_node(
     refusal: Refusal | None = None
     best: NodeShare | None = None
     worst, several = len(gpus), len(need.gpus) > 1 and len(hosts) > 1
+    full: set[str] = set()
     for place, node, some in _places(len(need.gpus), gpus, hosts):
         if best is not None and place >= worst:
             return best
+        if node in full:
+            continue
         host = hosts[node]
         tried = (
             _room_on(task, need, some, host, rules) if len(hosts) > 1 else fit.room_for(task, need, some, host, rules)
         )
         if isinstance(tried, Refusal):
             refusal = tried if refusal is None else fit.better(refusal, tried)
+            if host is not None and tried.device == host.device.label:
+                full.add(node)  # its other GPUs cannot help
         elif (last := _last_of(tried, gpus) if several else -1) < worst:
             best, worst = NodeShare(node, tried, host), last
     return best or refusal or Refusal(task, Reason.GPUS, wanted=len(need.gpus), total=_most_gpus(gpus))

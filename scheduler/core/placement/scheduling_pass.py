@@ -319,8 +319,19 @@ class SchedulingPass(QueuePass):
         if len(self.scratch.hosts) == 1 and task.need.gpus and not self._is_for_host(refusal):
             return ()
         every = not task.need.gpus or self._is_for_host(refusal)
-        there = self.scratch.hosts_for(task.terms, len(task.need.gpus)).items()
-        return [node for node, host in there if host and (every or self._lacks_ram(task, host))]
+        if not every and self._all_have_ram(task):
+            changed = dict.fromkeys([room.device.node for room in self.scratch.rooms.values()])
+            there = {node: self.scratch.hosts[node] for node in changed}
+        else:
+            there = {**self.scratch.hosts_for(task.terms, len(task.need.gpus))}
+        return [node for node, host in there.items() if host and (every or self._lacks_ram(task, host))]
+
+    def _all_have_ram(self, task: WaitingTask) -> bool:
+        """Tell whether each host had what a task needs beside its GPUs before this pass placed anything."""
+        host = task.need.host
+        if host.bytes is None or not host.is_plain or task.terms.node:
+            return False
+        return self.capacity.hosts.all_have(host.bytes, task.need.cores)
 
     def _lacks_ram(self, task: WaitingTask, host: DeviceCapacity) -> bool:
         return isinstance(fit.beside(task.number, task.need, task.need.host, host, self.rules), Refusal)
@@ -349,7 +360,7 @@ class SchedulingPass(QueuePass):
             return False
         if gpus and need.host.bytes and not self._hosts_surely_fit(need):
             return False
-        releases = self.capacity.releases if gpus else self._host_releases
+        releases = self.capacity.releases if gpus else self.capacity.hosts_release
         for ask in need.gpus or (need.host,):  # noqa: SIM110 - a generator takes three times as long
             if not ask.is_plain or not releases(ask.bytes or 0):
                 return False
@@ -357,11 +368,7 @@ class SchedulingPass(QueuePass):
 
     def _hosts_surely_fit(self, need: ResourceRequest) -> bool:
         """Tell whether each of several nodes would have the RAM beside the GPUs of a task after leases end."""
-        return len(self.scratch.hosts) > 1 and need.host.is_plain and self._host_releases(need.host.bytes or 0)
-
-    def _host_releases(self, bytes_: int) -> bool:
-        hosts = [self.scratch.hosts[node] for node in self.capacity.nodes.hosts]
-        return bool(hosts) and all(host and host.shut is None and bytes_ <= host.released for host in hosts)
+        return len(self.scratch.hosts) > 1 and need.host.is_plain and self.capacity.hosts_release(need.host.bytes or 0)
 
     # ---- what is named ----
 

@@ -199,9 +199,20 @@ class ScratchMachine:
         return least, fit.load_asked(need.busy, self._rules)
 
     def hopeful(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
-        """Return the GPUs on which a task may fit; leave out those that certainly lack bytes or load."""
+        """Return the GPUs on which a task may fit; leave out those that certainly lack bytes or load; none if no host
+        of several has RAM for it.
+        """
+        if len(self.hosts) > 1 and not self._capacity.hosts.some_may_have(self._least_ram(need)):
+            return []
         least, busy = self._least(need)
         return self._usable(terms, [self.rooms.now(self.gpus[number]) for number in self.free.with_both(least, busy)])
+
+    def _least_ram(self, need: ResourceRequest) -> int:
+        """Return the bytes that a host must have left for a task beside its GPUs, unless the host is empty."""
+        if self._rules.slots is not None:
+            return 0
+        asked = need.host.starts_with if need.host.bytes is not None else self._rules.unknown_beside
+        return min(asked, int((self._capacity.nodes.smallest_host - self._rules.buffer) * NEARLY))
 
     def _usable(self, terms: Terms, rooms: list[DeviceCapacity]) -> list[DeviceCapacity]:
         return usable(rooms, terms) if terms.is_bound else rooms

@@ -12,15 +12,19 @@ from typing import Any
 import pytest
 
 from scheduler.cluster import fence, forms, head
+from scheduler.cluster.devices import ClusterDevices
+from scheduler.cluster.engine import ClusterLeases
 from scheduler.cluster.forms import FACTS, NodeFacts
 from scheduler.cluster.head import Nodes
 from scheduler.cluster.link import NodeName
+from scheduler.cluster.node import Node, take_report
 from scheduler.cluster.node_sources import NodeSources
 from scheduler.core.events import Exited
-from scheduler.core.model import HOST, Device, DeviceBudget, EstimateSource, Outcome, Placement, Purpose
+from scheduler.core.model import HOST, Device, DeviceBudget, EstimateSource, Outcome, Placement, Purpose, WaitTicket
 from scheduler.errors import UsageError
 from scheduler.runtime.paths import RunPaths
 from scheduler.units import GIB
+from scheduler.values import replace
 from tests.support.waiting import wait_until
 
 BUDGET = DeviceBudget(Device(HOST, HOST, 24 * GIB, 4.0), 20 * GIB)
@@ -166,3 +170,43 @@ def test_a_file_of_an_attempt_that_is_not_expected_there_is_not_written(
     made.join(RunPaths(tmp_path / "run", 1), {})
     wait_until(lambda: made.collect() or made.nodes["n1"].view, 10)
     assert not list(tmp_path.rglob("*.log"))
+
+
+def test_a_device_of_which_a_node_reports_nothing_new_stays_the_same_object(
+    nodes: Callable[..., Nodes], tmp_path: Path
+) -> None:
+    gpu = DeviceBudget(Device("GPU-1", "GPU 0", 24 * GIB, 1.0, 0), 24 * GIB)
+    both = [forms.BUDGET.to_dict(one) for one in (BUDGET, gpu)]
+    less = [forms.BUDGET.to_dict(one) for one in (replace(BUDGET, free=GIB), gpu)]
+    reports = [{"report": {**REPORT, "view": view, "budgets": said}} for view, said in ((1, both), (2, less))]
+    made = nodes(n1=program(after_join=reports[:1]))
+    made.connect()
+    made.join(RunPaths(tmp_path, 1), {})
+    node, devices = made.nodes["n1"], ClusterDevices(made)
+    wait_until(lambda: made.collect() or node.view, 10)
+    host, first = devices.snapshot()
+    take_report(node, json.loads(json.dumps(reports[1]["report"])))
+    host_then, then = devices.snapshot()
+    assert (host.free, host_then.free) == (20 * GIB, GIB)
+    assert then is first
+    node.reported -= 5
+    assert [round(budget.age) for budget in devices.snapshot()] == [5, 5]
+    assert devices.labels == {"host@n1": "n1 host", "GPU-1": "n1 GPU 0"}
+
+
+def test_a_ticket_that_only_waits_longer_is_sent_once_a_second(
+    nodes: Callable[..., Nodes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = nodes(n1=program(after_join=[{"report": REPORT}]))
+    made.connect()
+    made.join(RunPaths(tmp_path, 1), {})
+    node, leases = made.nodes["n1"], ClusterLeases(made, "t")
+    wait_until(lambda: made.collect() or node.view, 10)
+    sent: list[Any] = []
+    monkeypatch.setattr(Node, "order", lambda _, message, **__: sent.append(message["ticket"]))
+    for waited in (1.0, 2.0):
+        leases.wait(WaitTicket(1, ("host@n1",), (), GIB, waited=waited))
+    leases.wait(WaitTicket(2, ("host@n1",), (), GIB))
+    leases.leave()
+    leases.leave()
+    assert [one and one["task"] for one in sent] == [1, 2, None]
