@@ -261,7 +261,7 @@ class Agents:
             *(DeviceBudget(Device("", f"GPU {n}", 24 * GIB, 1.0, n), 24 * GIB) for n in range(8)),
         ]
         for name, mine in sockets.items():
-            channel = Channel(mine.fileno(), mine.fileno())
+            channel = Channel(mine.fileno(), os.dup(mine.fileno()))
             self._epoll.register(channel, select.EPOLLIN)
             self._channels[channel.fileno()] = name, channel
 
@@ -376,7 +376,7 @@ def head(nodes: int, tasks: int, seconds: float) -> None:
     while not all(node.view for node in made.nodes.values()):
         world.wait(0.1)
     idle = share_while_idle(world)
-    engine = ClusterEngine(made, lambda task: brain.tasks[task].placement if task in brain.tasks else None)
+    engine = ClusterEngine(made, lambda task: brain.tasks[task].placement if task in brain.tasks else None, "/none")
     ports = Ports(world, rows, ClusterDevices(made), engine, ClusterWatcher(made), ClusterLeases(made, "t"), Blind())
     traffic, began, clock = Traffic(), time.monotonic(), time.process_time()
     with timed() as taken:
@@ -416,7 +416,8 @@ def main() -> int:
         return 0 if decide(args.nodes, args.turns) else 1
     if args.what == "simulate":
         return 0 if simulate(args.nodes, args.tasks) else 1
-    resource.setrlimit(resource.RLIMIT_NOFILE, (65536, 65536))
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     head(args.nodes, args.tasks, args.seconds)
     return 0
 
