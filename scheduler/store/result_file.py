@@ -9,10 +9,13 @@ from typing import Any
 
 from scheduler.core.metrics.readings import clean_name
 from scheduler.runtime.paths import open_plain
+from scheduler.units import size
 
 LARGEST_RESULT = 64 * 1024
 EMPTY = 16
 """Bytes of the longest file that says nothing: blanks, or an object without values."""
+HUGE = 10 << 20
+"""Bytes from which on a size is not written in KiB."""
 LARGEST_KEPT = 16 << 20
 """Bytes of the largest file of JSON lines that stays after the end of its attempt."""
 
@@ -37,20 +40,22 @@ def ignored(path: str) -> str:
     try:
         with open_plain(path) as file:
             length, text = os.fstat(file.fileno()).st_size, file.read(EMPTY + 1)
-    except OSError:
+    except FileNotFoundError:
         return ""
+    except OSError as exc:
+        return f"its result file was ignored: {exc.strerror or exc}"
     if length > LARGEST_RESULT:
-        most = f"one JSON object may have {LARGEST_RESULT >> 10}KiB"
-        return f"its result file was ignored: it has {length / 1024:,.0f}KiB, and {most}"
+        has = f"{length / 1024:,.0f}KiB" if length < HUGE else size(length)
+        return f"its result file was ignored: it has {has}, and one JSON object may have {LARGEST_RESULT >> 10}KiB"
     if len(text) <= EMPTY and text.strip() in (b"", b"{}"):
         return ""
     return "its result file was ignored: it is neither a JSON object with numbers or texts nor JSON lines"
 
 
 def _last_object(text: bytes) -> dict[str, Any]:
-    """Return the values of the last complete JSON line; empty if there is none, or if it is the only line."""
+    """Return the values of the last complete JSON line, after which half a line may stand; empty if there is none."""
     lines = text[: text.rfind(b"\n") + 1].splitlines()
-    return flat_object(lines[-1]) if len(lines) > 1 else {}
+    return flat_object(lines[-1]) if lines else {}
 
 
 def has_lines(path: str) -> bool:

@@ -102,7 +102,7 @@ def _facts(row: TaskRow, details: TaskDetails, width: int) -> list[Line]:
 def _used(one: AttemptHistory, details: TaskDetails) -> str:
     """Return what an ended attempt used of what was reserved, by device, and where the reservation came from."""
     words = [
-        f"peak {short_size(max(step[2] for step in steps))} of {short_size(steps[-1][1])} reserved on {label}"
+        f"{label}: peak {short_size(max(step[2] for step in steps))} of {short_size(steps[-1][1])}"
         for label, steps in details.memory.items()
         if steps
     ]

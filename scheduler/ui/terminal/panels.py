@@ -247,6 +247,8 @@ def recent_lines(recent: Sequence[str], width: int, most: int) -> list[Line]:
 def _whole_parts(line: str, width: int) -> str:
     """Return as many parts of a log line as fit, without the priority that all tasks have by default."""
     parts = [part for part in _BLANKS.sub("  ", line).split("  ") if part != "prio 0"]
+    if len(parts) < LEAST_PARTS or not parts[1].isdigit():  # it is not about a task
+        return fit("  ".join(parts), width)
     kept = parts[0]
     for at, part in enumerate(parts[1:], 1):
         if columns(kept) + 2 + columns(part) > width:

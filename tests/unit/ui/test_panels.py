@@ -278,6 +278,8 @@ def test_last_lines_lose_whole_parts_where_they_do_not_fit() -> None:
     assert shown[100] == "12:00:01 start  127  train lr=0.1 bs=64  GPU 2  reserved 3.9GiB (similar)"
     assert shown[60] == "12:00:01 start  127  train lr=0.1 bs=64  GPU 2"
     assert shown[30] == "12:00:01 start  127  train lr…"
+    sentence = "12:00:00 watch    scheduler top r2     stop    scheduler stop r2: finish what runs"
+    assert text(panels.recent_lines([sentence], 50, 1)).strip() == "12:00:00 watch  scheduler top r2  stop  scheduler…"
 
 
 def test_memory_of_a_task_that_has_ended_since_the_measurement_is_not_used_by_others() -> None:

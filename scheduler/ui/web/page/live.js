@@ -343,7 +343,7 @@ function whenListed(id, act, goes = 40) { if (GRID.rows.length === 1 && GRID.row
 const METRICS = new Metrics([], chosen);
 // The answer stands at the top as well; there it leads to the charts.
 METRICS.told = best => {
-  const box = $("best-so-far"); box.hidden = !best; if (!best) return;
+  const box = $("best-so-far"); box.hidden = !best || !state.facts?.goes_on; if (box.hidden) return;  // of a run that is over, the metrics stand right below
   const text = `${METRICS.low ? "lowest" : "highest"} ${METRICS.metric.name} ${short(best.best)}`, now = text + best.task; if (box.dataset.now === now) return;
   const b = action("", () => { $("h-metrics").scrollIntoView({ block: "start" }); $("h-metrics").focus({ preventScroll: true }); }, "plain"); b.append(el("b", text), ` task ${best.task}: ${best.name}`);
   box.dataset.now = now; box.replaceChildren(b);

@@ -9,8 +9,7 @@ for (const r of RUNS) $("about").append(el("p", `${RUNS.length > 1 ? called(r) +
 
 // [name, text, compared value, 1 if more is better, -1 if less is, what it means]; a text that is empty is no tile.
 const NUMBERS = [
-  ["States", r => Object.entries(r.states).map(([s, n]) => whole(n) + " " + (STATE_WORDS[s] || s)).join(", "), null, 0, "Tasks by state"],
-  ["Tasks", r => whole(r.summary.tasks), r => r.summary.tasks, 0, "All tasks of the run"],
+  ["Tasks", r => Object.entries(r.states).map(([s, n]) => whole(n) + " " + (STATE_WORDS[s] || s)).join(", "), null, 0, "Tasks by state"],
   ["Makespan", r => time(r.summary.makespan_s), r => r.summary.makespan_s, -1, "From the first start to the last end"],
   ["Task time", r => time(r.summary.tasks_ran_s), r => r.summary.tasks_ran_s, 0, "The running times of all attempts, added"],
   ["Tasks at once", r => r.summary.at_once.toFixed(1), r => r.summary.at_once, 0, "On average: the task time, divided by the makespan"],
@@ -31,7 +30,7 @@ function numbers() {
   $("beside").hidden = RUNS.length < 2; $("figures").hidden = RUNS.length > 1;
   if (RUNS.length < 2) {
     const list = el("dl", undefined, "tiles");
-    for (const [name, says, , , means] of NUMBERS) { const text = says(RUNS[0]), box = el("div", undefined, name === "States" ? "two" : ""); box.title = means; box.append(el("dt", name), el("dd", text)); if (text) list.append(box); }
+    for (const [name, says, , , means] of NUMBERS) { const text = says(RUNS[0]), box = el("div"); box.title = means; box.append(el("dt", name), el("dd", text)); if (text) list.append(box); }
     $("figures").append(list); return;
   }
   const head = el("tr"), thead = el("thead"), body = el("tbody"); head.append(el("td", "")); thead.append(head);
