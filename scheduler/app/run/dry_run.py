@@ -20,7 +20,7 @@ from scheduler.app.run.task_list import TaskList, batches
 from scheduler.core.brain import Brain
 from scheduler.core.control.start_clock import later_sentences
 from scheduler.core.events import Observed, Submitted
-from scheduler.core.model import UNFINISHED, Decision, DeviceBudget, Job, Machine, State, Terms
+from scheduler.core.model import UNFINISHED, Decision, DeviceBudget, Job, Machine, Spec, State, Terms
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.queue.start_gate import StartGate
 from scheduler.core.reporting.eta import forecast
@@ -131,7 +131,7 @@ def _submit(
     listing: TaskList, brain: Brain, num: int, previous: PreviousRuns, check: Check, screen: Screen, others: ParentRuns
 ) -> dict[int, Job]:
     """Check all rows and apply them to the Brain; return the first MOST_JOBS tasks by id."""
-    jobs, first, numbers = dict[int, Job](), 1, dict[Terms, int]()
+    found, first, numbers = dict[int, tuple[Spec, int]](), 1, dict[Terms, int]()
     dependencies = ListDependencies(listing.form)
     split = dependencies.noting(previous.noting(screen(listing.form, batches(listing.rows, num)), listing.form))
     for batch, rows in enumerate(split, 1):
@@ -143,12 +143,15 @@ def _submit(
                 brain.terms.append(terms)
             numbered.append(numbers[terms])
             if first + offset <= MOST_JOBS:
-                spec = listing.form.spec(cells, row)
-                jobs[first + offset] = Job(spec, command.name(spec), command.key(spec, nth), listing.form.append)
+                found[first + offset] = listing.form.spec(cells, row), nth
         brain.apply(Submitted(batch, first, numbered))
         first += len(numbered)
     _depend(dependencies, listing.what, brain, others)
-    return jobs
+    varies, append = command.varying_of(spec for spec, _ in found.values()), listing.form.append
+    return {
+        task: Job(spec, command.name(spec, varies=varies), command.key(spec, nth), append)
+        for task, (spec, nth) in found.items()
+    }
 
 
 def _depend(dependencies: ListDependencies, what: str, brain: Brain, others: ParentRuns) -> None:

@@ -130,9 +130,10 @@ def _of_list(source: ScenarioSource, devices: Sequence[Device], settings: Settin
     some = any(device.is_gpu for device in devices)
     profile = _profiles(settings, Programs(os.environ, os.getcwd(), python))
     made = []
-    for number, cells, _, nth in listing.rows:
-        spec = listing.form.spec(cells, number)
-        job = Job(spec, command.name(spec), command.key(spec, nth), listing.form.append)
+    rows = [(number, listing.form.spec(cells, number), nth) for number, cells, _, nth in listing.rows]
+    varies = command.varying_of(spec for _, spec, _ in rows)
+    for number, spec, nth in rows:
+        job = Job(spec, command.name(spec, varies=varies), command.key(spec, nth), listing.form.append)
         own = {name.strip().lower(): value for name, value in spec.own}
         gpus = gpus_of(spec.terms, some)
         of_row = MeasuredTask(peak=declared(spec.terms, gpus), host_peak=spec.terms.host_memory if gpus else None)

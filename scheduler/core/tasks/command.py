@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import dropwhile
 from pathlib import PurePath
 
 from scheduler.core.model import Spec
 from scheduler.core.tasks.fields import THIS_PYTHON, words
-from scheduler.core.tasks.parameters import last_part, parameters, script_of, stem, told
+from scheduler.core.tasks.parameters import ParameterSample, last_part, parameters, script_of, stem, told, varying
 from scheduler.core.tasks.placeholders import Results, launched, takes
 from scheduler.core.tasks.redaction import without_secrets
 
@@ -98,6 +98,12 @@ def _name(spec: Spec, varies: Sequence[str]) -> str:
         return f"row {spec.row}"
     script, rest = script_of(meant(said)) if spec.is_whole else (stem(said[0]), said[1:])
     return " ".join([script, *rest])
+
+
+def varying_of(specs: Iterable[Spec]) -> tuple[str, ...]:
+    """Return the parameters that vary over the rows of a list."""
+    sample = ParameterSample()
+    return varying([row_parameters(spec) for spec in specs if sample.wants_next()])
 
 
 def row_parameters(spec: Spec) -> dict[str, str]:

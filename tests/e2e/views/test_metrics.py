@@ -112,6 +112,12 @@ class TestColumns:
             "train lr=0.01 bs=64", "train lr=0.03 bs=64", "train lr=0.1 bs=64", "train lr=0.03 bs=128",
         ]  # fmt: skip
 
+    def test_plan_calls_tasks_as_their_run_does(self, swept: Home) -> None:
+        plan = swept.call(
+            "run", "sweep.csv", "--dry-run", "--", sys.executable, "-u", "train.py", "--lr={lr}", "--bs={bs}", code=0
+        )
+        assert "row     3  train lr=0.03 bs=64 " in plan.stdout
+
     def test_parameters_and_last_values_are_columns_of_list_and_results(self, swept: Home) -> None:
         for verb in ("list", "results"):
             lines = swept.call(verb, "r1", code=0).stdout.splitlines()
