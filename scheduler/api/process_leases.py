@@ -9,10 +9,11 @@ import threading
 from collections.abc import Callable, Mapping
 
 from scheduler.app.queue.lease_client import LeaseClient
-from scheduler.app.queue.leases import VISIBLE, given_devices
+from scheduler.app.queue.leases import given_devices
 from scheduler.core.tasks.fields import BY_COLUMN
 from scheduler.errors import NoLease
 from scheduler.runtime import shim
+from scheduler.store.queue.visible_devices import VISIBLE
 from scheduler.ui.terminal.sink import hint
 from scheduler.units import count
 
@@ -54,7 +55,7 @@ class HeldDevices:
         if needs and mine and read(needs) > read(mine):
             raise NoLease(f"{has} with {mine} each, and gets no more of it: ask for {needs} in its first lease")
         device = asked.get("Device")
-        if device and device not in (*self.gpus, *self.environ[VISIBLE].split(",")):
+        if device and not {*device.split(",")} & {*self.gpus, *self.environ[VISIBLE].split(",")}:
             raise NoLease(f"{has} ({', '.join(self.gpus) or 'none'}), and cannot get GPU {device} as well")
 
     def enter(self) -> None:

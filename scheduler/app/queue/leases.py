@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from math import inf
 
 from scheduler.errors import UsageError
+from scheduler.store.queue.visible_devices import VISIBLE, visible_words
 from scheduler.units import parse_duration
-
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def lease_fields(given: Mapping[str, str], name: str) -> dict[str, str]:
@@ -18,22 +17,12 @@ def lease_fields(given: Mapping[str, str], name: str) -> dict[str, str]:
 
 
 def given_devices(fields: Mapping[str, str], visible: str | None = None) -> Mapping[str, str]:
-    """Return the fields with the device that CUDA_VISIBLE_DEVICES names, where no field does.
-
-    Raise UsageError where it names several: the lease chooses one of all GPUs.
-    """
-    said = os.environ.get(VISIBLE, "") if visible is None else visible
-    named = [word for word in said.replace(" ", "").split(",") if word]
-    if not named or fields.get("Device") or fields.get("GPUs") == "0":
+    """Return the fields with the devices that CUDA_VISIBLE_DEVICES names, where no field does."""
+    said = os.environ.get(VISIBLE) if visible is None else visible
+    if said is None or fields.get("Device") or fields.get("GPUs") == "0":
         return fields
-    if named[0].startswith("-"):
-        return {"GPUs": "0", **fields}
-    if len(named) > 1:
-        raise UsageError(
-            f"{VISIBLE}={said} names {len(named)} GPUs, and a lease gets any free one: unset it, or name one GPU by "
-            "it or as the device"
-        )
-    return {**fields, "Device": named[0]}
+    named = visible_words(said)
+    return {**fields, "Device": ",".join(named)} if named else {"GPUs": "0", **fields}
 
 
 def patience_of(what: str, wait: object) -> float:

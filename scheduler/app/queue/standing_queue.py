@@ -11,11 +11,13 @@ from scheduler.app.run import detach, start
 from scheduler.app.run.options import ResumeOptions, RunOptions
 from scheduler.app.run.resume import take_over
 from scheduler.app.run.session import RunSession
+from scheduler.app.run.shell_context import is_allocated
 from scheduler.app.run.task_list import QUEUE, TaskList
 from scheduler.runtime.paths import RunPaths, StatePaths
 from scheduler.runtime.settings import Settings
 from scheduler.store.machine.locked_files import is_locked
 from scheduler.store.queue.queue_link import find_queue, set_queue, start_lock
+from scheduler.store.queue.visible_devices import VISIBLE
 from scheduler.store.run.catalog import RunCatalog, RunInfo
 from scheduler.ui.terminal.detached import DetachedStart
 from scheduler.values import replace
@@ -78,7 +80,12 @@ def _resume(info: RunInfo, settings: Settings, lock: int) -> DetachedStart:
 
 
 def _become_background(lock: int, settings: Settings) -> None:
-    """Close the copy of the lock, which would stay locked, and leave the caller's directory, which may be removed."""
+    """Close the copy of the lock, which would stay locked, and leave the caller's directory, which may be removed.
+
+    The queue has all GPUs of the machine or of the allocation; CUDA_VISIBLE_DEVICES of a shell is for its own tasks.
+    """
     os.close(lock)
+    if not is_allocated(os.environ):
+        os.environ.pop(VISIBLE, None)
     home = run_facts.places(settings)
     os.chdir(home.root)

@@ -10,7 +10,7 @@ from scheduler.app.run.options import RunOptions
 from scheduler.core.config import BATCHES, SchedulingConfig
 from scheduler.core.model import DeviceBudget, Profiling, Spec, Terms
 from scheduler.core.placement import fit, node_choice
-from scheduler.core.placement.device_capacity import is_called, listed, may_use
+from scheduler.core.placement.device_capacity import is_called, listed, may_use, unknown_name
 from scheduler.core.placement.request import declared, gpus_of
 from scheduler.core.site_policy import NO_CAPS, Caps
 from scheduler.core.tasks import command
@@ -119,9 +119,13 @@ def _check_places(
         said = "runs outside of MPS, but these GPUs take only MPS clients (--mps-exclusive, or their compute mode)"
         raise InputError(what, f"a task on {terms.gpus} GPUs {said}: run it in a list of its own", row, "GPUs")
     for name, column in ((terms.device, "Device"), (terms.prefer, "Prefer")):
-        if name and not any(is_called(b.device, name) for b in budgets):
+        if name and (unknown := unknown_name(name, [b.device for b in budgets])):
             labels = listed([b.device.label for b in budgets], "device")
-            raise InputError(what, f"there is no device {name!r} in this run; there is: {labels}", row, column)
+            raise InputError(what, f"there is no device {unknown!r} in this run; there is: {labels}", row, column)
+    called = [device for device in gpus if not terms.device or is_called(device, terms.device)]
+    if (terms.gpus or 0) > len(called):
+        names = f"{terms.device!r} names {count(len(called), 'GPU')} of this run"
+        raise InputError(what, f"needs {count(terms.gpus or 0, 'GPU')}; {names}", row, "Device")
     if terms.is_bound and not any(may_use(b.device, terms) for b in budgets):
         raise InputError(what, f"the device {terms.device!r} is not on {terms.node}", row, "Device")
 

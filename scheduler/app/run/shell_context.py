@@ -37,7 +37,7 @@ class ShellContext:
         """Return the environment that says which GPUs may be used: that of this shell, or of the run's first shell."""
         now, first = os.environ, self.shell.environ
         here = {name: text for name, text in now.items() if name in _CUDA or name.startswith(_GIVEN_ANEW)}
-        void = _is_given(first) or any(name in here for name in (_CUDA[0], _GIVEN_ANEW[1])) or _is_given(now)
+        void = is_allocated(first) or any(name in here for name in (_CUDA[0], _GIVEN_ANEW[1])) or is_allocated(now)
         kept_ = {
             name: text
             for name, text in first.items()
@@ -46,7 +46,8 @@ class ShellContext:
         return {**kept_, **here}
 
 
-def _is_given(environ: Mapping[str, str]) -> bool:
+def is_allocated(environ: Mapping[str, str]) -> bool:
+    """Tell whether a shell is in an allocation of Slurm, which sets the variables of CUDA itself."""
     return any(name.startswith("SLURM_") for name in environ)
 
 

@@ -11,7 +11,7 @@ from scheduler.core.events import Asked, Changed, Event, Limited
 from scheduler.core.local_time import local, moment
 from scheduler.core.model import LIVING, UNSUCCESSFUL, Device, DeviceBudget, State, Terms
 from scheduler.core.placement import fit, node_choice
-from scheduler.core.placement.device_capacity import is_called, listed
+from scheduler.core.placement.device_capacity import is_called, listed, unknown_name
 from scheduler.core.ports import Answer, Request, SubmissionResult
 from scheduler.core.tasks.fields import BEGIN, BY_COLUMN, PREEMPT_AFTER, SETTABLE_COLUMNS, BadCell, Field, changed
 from scheduler.units import count, duration, ranges, size
@@ -194,9 +194,9 @@ def cannot(terms: Terms, budgets: Sequence[DeviceBudget]) -> str:
     if fault := node_choice.fault_of_nodes(terms, [b.device for b in budgets]):
         return fault.text
     for name in (terms.device, terms.prefer):
-        if name and not any(is_called(b.device, name) for b in budgets):
+        if name and (unknown := unknown_name(name, [b.device for b in budgets])):
             labels = listed([b.device.label for b in budgets], "device")
-            return f"names the device {name!r}; there is: {labels}"
+            return f"names the device {unknown!r}; there is: {labels}"
     refusal = fit.never_fits(terms, budgets) if any(b.device.total for b in budgets) else None
     if refusal is None:
         return ""

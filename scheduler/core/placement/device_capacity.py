@@ -327,10 +327,22 @@ def is_on(node: str, terms: Terms) -> bool:
     return not terms.node or node in terms.node.split(",")
 
 
-def is_called(device: Device, word: str) -> bool:
-    """Tell whether a word names a device: its number in nvidia-smi, its UUID or the beginning of that, `host`, or
-    the name of a slot.
+def is_called(device: Device, words: str) -> bool:
+    """Tell whether one of these words, separated by commas, names a device: its number in nvidia-smi, its UUID or the
+    beginning of that, `host`, or the name of a slot, which may have commas itself.
     """
+    if "," not in words or device.is_slot:
+        return _is_called(device, words)
+    return any(_is_called(device, word.strip()) for word in words.split(","))
+
+
+def unknown_name(words: str, devices: Sequence[Device]) -> str:
+    """Return the first of these words that names none of the devices; empty if each names one."""
+    alone = [words] if any(device.is_slot for device in devices) else words.split(",")
+    return next((word.strip() for word in alone if not any(is_called(one, word.strip()) for one in devices)), "")
+
+
+def _is_called(device: Device, word: str) -> bool:
     if device.node and word.startswith(f"{device.node}:"):  # `gpu2:0`, or `gpu2:` for all of a node
         word = word[len(device.node) + 1 :]
         return not word or word == device.key_there or (device.is_gpu and word == device.number)

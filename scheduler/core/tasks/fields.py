@@ -249,7 +249,7 @@ FIELDS: tuple[Field, ...] = (
         "how long a task with --preempt waits before it asks (default 5m)",
         "--preempt-after",
     ),
-    Field("Device", "device", str, "only device on which the task may run", "--device", ""),
+    Field("Device", "device", str, "only devices on which the task may run: 2, or 0,1", "--device", ""),
     Field("Node", "node", _nodes, "only nodes on which the task may run (with --on): n1 or n1,n2", "--node", ""),
     Field("Prefer", "prefer", str, "device that is preferred where several are free", "--prefer", ""),
     Field(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from scheduler.core.ports import Answer, Request, SubmissionResult
 from scheduler.core.tasks.fields import BadCell, RowForm, pack_cells, unpack_cells
 from scheduler.errors import InputError, StateError, UsageError
+from scheduler.store.queue.visible_devices import VISIBLE, limited
 from scheduler.values import dataclass
 
 if TYPE_CHECKING:
@@ -90,11 +91,15 @@ class SubmissionReceiver:
         self._store.shells.learn_secrets(submission.form.shell, _read_secrets(submission.secrets))
         tokens = {**self._batches, submission.token: self._store.next_batch}
         tokens = dict(list(tokens.items())[-MOST_TOKENS:])
+        visible = ""
         try:
             self._refuse_other_nodes(submission.on)
-            self._store.shells.of(submission.form.shell)
-            batches = self._store.accept_more(submission.form, [submission.rows], {"mark": json.dumps(tokens)})
+            shell = self._store.shells.of(submission.form.shell)
+            form, rows, visible = limited(submission.form, submission.rows, shell.task_shell.environ)
+            batches = self._store.accept_more(form, [rows], {"mark": json.dumps(tokens)})
         except InputError as exc:
+            if visible and exc.column == "Device":
+                exc.message += f" ({VISIBLE}={visible} in the shell that submits)"
             facts = {"message": exc.message, "row": exc.row, "column": exc.column}
             return SubmissionResult(Answer((), False, str(exc), facts))
         except UsageError as exc:  # of the nodes

@@ -121,10 +121,23 @@ def test_a_killed_process_frees_its_gpu_for_the_next_lease(home: GpuHome) -> Non
     assert (home.root / "next").read_text() == "0\n"
 
 
-def test_several_visible_gpus_are_refused_and_the_answer_says_what_to_do(home: GpuHome) -> None:
+def test_visible_gpus_are_those_of_the_shells_own_tasks_and_leases_and_limit_no_other_shell(home: GpuHome) -> None:
+    gpus = ("sh", "-c", "echo $SCHEDULER_GPU_INDICES")
+    home.env["CUDA_VISIBLE_DEVICES"] = "1"
+    home.call("submit", "--memory", "1GiB", "--", *gpus, code=0)  # begins the queue
     home.env["CUDA_VISIBLE_DEVICES"] = "0,1"
-    done = home.call("lease", "--", "true", code=2)
-    assert "CUDA_VISIBLE_DEVICES=0,1 names 2 GPUs" in done.stderr
+    assert home.call("lease", "--memory", "1GiB", "--gpus", "2", "--", *gpus, code=0).stdout == "0,1\n"
+    home.env["CUDA_VISIBLE_DEVICES"] = "5"
+    said = home.call("submit", "--", "true", code=2).stderr
+    assert "there is no device '5' in this run; there is: GPU 0, GPU 1" in said
+    assert "(CUDA_VISIBLE_DEVICES=5 in the shell that submits)" in said
+    del home.env["CUDA_VISIBLE_DEVICES"]
+    home.call("submit", "--memory", "1GiB", "--device", "0", "--", *gpus, code=0)
+    few = home.call("submit", "--device", "0", "--gpus", "2", "--", "true", code=2).stderr
+    assert "needs 2 GPUs; '0' names 1 GPU of this run" in few
+    wait_until(lambda: home.states("queue") == ["succeeded"] * 3, 20)
+    rows = home.tasks("queue")
+    assert [Path(rows[number]["log"]).read_text() for number in (0, 2)] == ["1\n", "0\n"]
 
 
 def test_a_launcher_in_a_leased_command_gets_its_port(home: GpuHome) -> None:

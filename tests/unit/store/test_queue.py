@@ -12,14 +12,16 @@ from typing import Any, cast
 import pytest
 
 from scheduler.core.events import Submitted
+from scheduler.core.model import TaskShell
 from scheduler.core.ports import Request
 from scheduler.core.tasks.fields import RowForm
 from scheduler.errors import InputError, StateError, UsageError
 from scheduler.runtime.paths import StatePaths
-from scheduler.runtime.python_envs import Python
+from scheduler.runtime.python_envs import Programs, Python
 from scheduler.store.queue.queue_link import checked_name, find_queue, set_queue, start_lock
 from scheduler.store.queue.submission import MOST_TOKENS, Submission, SubmissionReceiver
-from scheduler.store.queue.submitted_shells import SubmittedShells, keep_shell
+from scheduler.store.queue.submitted_shells import SubmittedShell, SubmittedShells, keep_shell
+from scheduler.store.queue.visible_devices import VISIBLE, limited
 from scheduler.store.run.run_store import SqliteRunStore
 from scheduler.store.run.shell_state import ShellState
 
@@ -36,6 +38,7 @@ class StoreStub:
         self.batches: list[Submitted] = []
         self.mark = ""
         self.trouble: Exception | None = None
+        self.changes: dict[str, str | None] = {}
 
     @property
     def next_batch(self) -> int:
@@ -44,8 +47,9 @@ class StoreStub:
     def learn_secrets(self, digest: str, secrets: dict[str, str]) -> None:
         """Ignore secrets."""
 
-    def of(self, digest: str) -> None:
-        """Accept any shell."""
+    def of(self, digest: str) -> SubmittedShell:
+        """Return the same shell always."""
+        return SubmittedShell(TaskShell(self.changes, "", {}), Programs({}, "/"))
 
     def accept_more(self, form: RowForm, batches: Sequence[Sequence[Any]], facts: dict[str, str]) -> list[Submitted]:
         if self.trouble is not None:
@@ -128,6 +132,38 @@ class TestSubmissions:
     def test_a_submission_of_another_version_is_refused(self, store: StoreStub, said: dict[str, str]) -> None:
         assert "of another version" in receiver(store).accept(Request("submit", (), said)).answer.says
         assert store.batches == []
+
+
+class TestVisibleDevices:
+    @pytest.mark.parametrize(
+        ("row", "shell", "devices"),
+        [
+            ({}, {VISIBLE: "1"}, ("1", None)),
+            ({}, {VISIBLE: "GPU-a1b2c3d4, 0"}, ("GPU-a1b2c3d4,0", None)),
+            ({"GPUs": "2"}, {VISIBLE: "0,1"}, ("0,1", 2)),
+            ({"Device": "0"}, {VISIBLE: "1"}, ("0", None)),
+            ({"GPUs": "0"}, {VISIBLE: "1"}, ("", 0)),
+            ({}, {VISIBLE: ""}, ("", 0)),
+            ({}, {VISIBLE: "-1"}, ("", 0)),
+            ({"GPUs": "2"}, {VISIBLE: ""}, ("", 2)),
+            ({}, {}, ("", None)),
+            ({}, {VISIBLE: None}, ("", None)),
+            ({}, {VISIBLE: "1", "SCHEDULER_TASK_ID": "7"}, ("", None)),
+        ],
+    )
+    def test_rows_use_the_devices_that_their_shell_makes_visible(
+        self, row: dict[str, str], shell: dict[str, str | None], devices: tuple[str, int | None]
+    ) -> None:
+        form, cells = RowForm(("Command", *row), shell="abc"), ["true", *row.values()]
+        made, ((_, own, terms, _),), _ = limited(form, [(1, cells, form.terms(cells), 0)], shell)
+        assert (terms.device, terms.gpus, made.shell) == (*devices, "abc")
+        assert made.terms(own) == terms
+
+    def test_a_device_that_is_not_there_is_refused_with_the_variable_that_names_it(self, store: StoreStub) -> None:
+        store.trouble = InputError("queue", "there is no device '7' in this run", 1, "Device")
+        store.changes = {VISIBLE: "7"}
+        message = receiver(store).accept(request("a")).answer.facts["message"]
+        assert message == "there is no device '7' in this run (CUDA_VISIBLE_DEVICES=7 in the shell that submits)"
 
 
 class TestShells:

@@ -24,7 +24,7 @@ from scheduler.core.model import (
 )
 from scheduler.core.placement import fit
 from scheduler.core.placement.capacity import FreeIndex
-from scheduler.core.placement.device_capacity import capacities, is_called
+from scheduler.core.placement.device_capacity import capacities, is_called, unknown_name
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest
 from scheduler.core.profiling.estimator import with_margin
@@ -57,10 +57,20 @@ UUID = "GPU-11112222-aaaa"
 
 @pytest.mark.parametrize(
     ("word", "means"),
-    [("GPU-1111", True), ("GPU-111", False), ("GPU-", False), ("", False), ("3", True), ("33", False)],
-)
+    [
+        ("GPU-1111", True), ("GPU-111", False), ("GPU-", False), ("", False), ("3", True), ("33", False),
+        ("1,3", True), ("1, GPU-1111", True), ("1,33", False),
+    ],
+)  # fmt: skip
 def test_a_gpu_is_called_by_its_number_or_by_enough_of_its_uuid(word: str, means: bool) -> None:
     assert is_called(Device(UUID, "GPU 3", 24 * GIB, 1.0, 3), word) is means
+
+
+def test_the_first_name_that_no_device_has_is_told_and_a_slot_may_have_commas_in_its_name() -> None:
+    gpus = [Device(f"GPU-{number}", f"GPU {number}", 24 * GIB, 1.0, number) for number in (0, 1)]
+    assert [unknown_name(text, gpus) for text in ("0,1", "0, 7", "1")] == ["", "7", ""]
+    slot = Device("slot0", "slot 0,1", 0, 1.0, cards=())
+    assert [unknown_name(text, [slot]) for text in ("0,1", "0")] == ["", "0"]
 
 
 @pytest.mark.parametrize(("unreclaimed", "coming"), [(0, False), (64 * MIB - 1, False), (64 * MIB, True)])
