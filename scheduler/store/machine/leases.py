@@ -38,7 +38,7 @@ from scheduler.store.machine.locked_files import holder
 from scheduler.store.machine.mutex import Mutex
 from scheduler.store.machine.ports import free_port
 from scheduler.store.machine.published_forecasts import PublishedForecastFile
-from scheduler.store.machine.records import RecordDirectory
+from scheduler.store.machine.records import MANY, RecordDirectory
 from scheduler.store.machine.site_config import SiteConfigReader
 from scheduler.store.machine.wait_tickets import TICKETS, Tickets
 from scheduler.units import count
@@ -348,11 +348,19 @@ class FileLeaseRegistry:
             self.own().pop((task, attempt), None)
 
     def troubles(self) -> list[str]:
-        """Return a sentence about each user who has more files in the directory than are read."""
-        return [
+        """Return a sentence about each user who has more files in the directory than are read, or so many that
+        decisions are slow.
+        """
+        told = [
             f"{user_name_soon(uid)} (user {uid}) has more than {most} in {self.directory}: the others do not count"
             for uid, most in sorted(self._records.crowded.items())
         ]
+        if (uid := self._records.filler()) is not None:
+            told.append(
+                f"{self.directory} has more than {MANY:,} files, most of {user_name_soon(uid)} (user {uid}), which "
+                "delays each start: that user or root can remove them; scheduler devices init makes a bounded directory"
+            )
+        return told
 
 
 def _inode(directory: int, name: str) -> int:

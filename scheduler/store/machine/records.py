@@ -37,6 +37,10 @@ LONGEST = 1e11
 """The largest plausible number of seconds since the epoch; no other amount is as large."""
 _RANDOM_BYTES = 8
 """The number of random bytes in each name, so that no other user can predict the next name and take it first."""
+MANY = 20_000
+"""The number of files in the directory above which each decision takes noticeably longer."""
+_SAMPLE = 50
+"""The number of files by whose owners it is judged who has most of them."""
 _TRIES = 3
 """The number of names tried for one record; a second one is hardly ever needed."""
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -101,6 +105,8 @@ class RecordDirectory:
         """The records that were read, by name, each with the ctime that its file had then."""
         self._is_exclusive = False
         self._listed: list[str] | None = None
+        self._sample: list[str] = []
+        """Some of the files; empty unless there are too many."""
 
     def hold(self, *, exclusive: bool) -> None:
         """Note whether the directory's mutex is held: while it is, no other scheduler creates a file."""
@@ -146,11 +152,20 @@ class RecordDirectory:
         if len(self._worthless) + len(self._cache) > 2 * len(everything) + 1000:
             self._worthless.intersection_update(everything)
             self._cache = {name: self._cache[name] for name in everything if name in self._cache}
+        self._sample = everything[:: len(everything) // _SAMPLE] if len(everything) > MANY else []
         names = [name for name in everything if name not in self._worthless]
         if self._is_exclusive:
             self._listed = names
             self.crowded.clear()
         return names
+
+    def filler(self) -> int | None:
+        """Return the user who owns most files, by a sample, where they are so many that they delay each decision."""
+        owners = Counter[int]()
+        for name in self._sample:
+            with contextlib.suppress(OSError):
+                owners[os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_uid] += 1
+        return owners.most_common(1)[0][0] if owners else None
 
     def make(self, stem: str, record: bytes, end: str = "") -> tuple[str, int]:
         """Create a locked file with a record in it, under a new name between `stem` and `end`; return the name and the

@@ -13,7 +13,7 @@ import pytest
 
 from scheduler.core.model import HOST
 from scheduler.errors import LeaseError
-from scheduler.store.machine import leases
+from scheduler.store.machine import leases, records
 from scheduler.store.machine.lease_records import FIRST_NAMESPACE, LeaseKind, living
 from scheduler.store.machine.leases import FileLeaseRegistry
 from scheduler.store.machine.locked_files import is_free
@@ -405,6 +405,18 @@ def test_living_leases_of_one_user_beyond_the_bound_do_not_count_and_the_user_is
     assert found == [ALICE] + 5 * [BOB]
     (said,) = registry.troubles()
     assert said.endswith(f"(user {BOB}) has more than 5 leases in {town.leases}: the others do not count")
+    registry.close()
+
+
+@fault(102)
+def test_a_user_whose_files_slow_decisions_down_is_named(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MANY", 100)
+    town.stays(BOB, FLOOD, town.leases, BOB, BOB, 200, "nothing")
+    registry = FileLeaseRegistry(town.leases, "3-cc", "boot")
+    with registry.deciding() as transaction:
+        transaction.others()
+    (said,) = registry.troubles()
+    assert f"files, most of {BOB} (user {BOB}), which delays each start" in said
     registry.close()
 
 
