@@ -150,6 +150,11 @@ class RunPaths:
         return self.root / "journal.db"
 
     @property
+    def facts(self) -> Path:
+        """The file with the facts of the run, which its scheduler keeps as it ends."""
+        return self.root / "facts.json"
+
+    @property
     def log(self) -> Path:
         return self.root / "run.log"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -62,16 +63,22 @@ class ListedRun:
 
 def my_runs(settings: Settings, options: ListOptions) -> Iterator[ListedRun]:
     """Yield the runs that have such tasks, newest first; a run that cannot be read is left out."""
-    for info, journal in RunCatalog(run_facts.places(settings)).all_open():
-        try:
-            facts = run_facts.facts_in(info, journal)
-            if facts["over"] and facts["ended"] < options.since and not recorded_requests(info):
-                continue
-            listed = listed_run(info, options, journal)
-        except SchedulerError:
-            continue
-        if listed.rows:
-            yield listed
+    catalog = RunCatalog(run_facts.places(settings))
+    for number in reversed(catalog.numbers()):
+        with contextlib.suppress(SchedulerError):
+            listed = _listed_if_recent(catalog, number, options)
+            if listed is not None and listed.rows:
+                yield listed
+
+
+def _listed_if_recent(catalog: RunCatalog, number: int, options: ListOptions) -> ListedRun | None:
+    """Return the tasks of one run; None if it was over before the tasks that are asked for."""
+    info, journal = catalog.look(number)
+    with contextlib.closing(journal) if journal is not None else contextlib.nullcontext():
+        facts = run_facts.facts_in(info, journal)
+        if facts["over"] and facts["ended"] < options.since and not recorded_requests(info):
+            return None
+        return listed_run(info, options, journal)
 
 
 def listed_run(info: RunInfo, options: ListOptions, journal: JournalReader | None = None) -> ListedRun:

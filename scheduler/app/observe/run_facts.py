@@ -122,8 +122,8 @@ def facts_of_runs(runs: RunCatalog, kept: dict[int, RunReader] | None = None) ->
     """
     for number in reversed(runs.numbers()):
         try:
-            info, journal = runs.open(number)
-            with contextlib.closing(journal):
+            info, journal = runs.look(number)
+            with contextlib.closing(journal) if journal is not None else contextlib.nullcontext():
                 yield {"number": number, "trouble": info.lost} if info.lost else facts_in(info, journal, kept)
         except NoSuchRun:
             continue
@@ -134,14 +134,20 @@ def facts_of_runs(runs: RunCatalog, kept: dict[int, RunReader] | None = None) ->
 
 def facts_of_run(info: RunInfo) -> dict[str, Any]:
     """Return a run's facts, with whether it is over and when a task last ended."""
+    if info.kept:
+        return facts_in(info, None)
     with contextlib.closing(JournalReader.read(info.places.journal)) as journal:
         return facts_in(info, journal)
 
 
-def facts_in(info: RunInfo, journal: JournalReader, kept: dict[int, RunReader] | None = None) -> dict[str, Any]:
-    """Return the status that the run's scheduler recorded if that is recent; otherwise read all events."""
+def facts_in(info: RunInfo, journal: JournalReader | None, kept: dict[int, RunReader] | None = None) -> dict[str, Any]:
+    """Return the status that the run's scheduler recorded if that is recent; otherwise read all events.
+
+    A run with kept facts needs no journal.
+    """
     status = recorded_status(info, journal)
     if status is None:
+        assert journal is not None
         reader = _reader(info, journal, kept)
         status = status_of(info.meta, reader.brain, reader.ended)
     forecast = forecast_of(info)

@@ -63,12 +63,15 @@ def facts_of(info: RunInfo, states: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def recorded_status(info: RunInfo, journal: JournalReader) -> dict[str, Any] | None:
-    """Return the recorded status; None if there is none, or if rows or events were added since."""
+def recorded_status(info: RunInfo, journal: JournalReader | None) -> dict[str, Any] | None:
+    """Return the recorded status; None if there is none, or if rows or events were added since.
+
+    A run with kept facts needs no journal.
+    """
     said = last_status(info.meta)
     up_to, at = said.pop("up_to", None), said.pop("at", 0.0)
     recent = info.alive and 0 <= since_boot() - at < RECENT
-    return said if recent or up_to == journal.reach() else None
+    return said if recent or journal is None or up_to == journal.reach() else None
 
 
 class StatusRecorder:

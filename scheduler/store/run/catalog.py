@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator, Mapping
 
 from scheduler.errors import NoSuchRun, StateError, UsageError
-from scheduler.runtime.paths import RunPaths, StatePaths
+from scheduler.runtime.paths import RunPaths, StatePaths, open_plain, replace_file
 from scheduler.runtime.shim import is_here
 from scheduler.store.machine.locked_files import is_locked
-from scheduler.store.run.journal_reader import JournalReader
+from scheduler.store.run import schema
+from scheduler.store.run.journal_reader import JournalReader, last_status
 from scheduler.store.run.removal import never_began
 from scheduler.values import dataclass
 
@@ -25,6 +27,8 @@ class RunInfo:
     alive: bool
     lost: str = ""
     """A sentence about how much of the end of its journal was lost; empty if nothing was."""
+    kept: bool = False
+    """True if the facts are those that its scheduler kept as it ended; then its recorded status is up to date."""
 
     @property
     def what(self) -> str:
@@ -36,6 +40,48 @@ class RunInfo:
         """The other machine to which it belongs, where its lock and pids mean nothing here; empty for this machine."""
         host = self.meta.get("host", "")
         return "" if is_here(self.meta.get("boot", ""), self.meta.get("machine", ""), host) else host
+
+
+FACTS_VERSION = 1
+"""The version of the form in which the facts of a run are kept."""
+MOST_FACTS = 1 << 20
+"""The largest number of bytes of kept facts."""
+
+
+def keep_facts(places: RunPaths, journal: JournalReader) -> None:
+    """Keep the facts of a run beside its journal as its scheduler ends, so that readers need not open the journal.
+
+    They hold for this state of the journal only. Without them readers open it, so a failure is ignored.
+    """
+    meta = journal.meta()
+    if journal.lost or last_status(meta).get("up_to") != journal.reach():
+        return
+    journal.close()
+    with contextlib.suppress(OSError):
+        kept = {"version": FACTS_VERSION, "journal": _stamp(places), "meta": meta}
+        replace_file(places.facts, json.dumps(kept).encode(), durable=False)
+
+
+def _read_facts(places: RunPaths) -> dict[str, str] | None:
+    """Return the facts that a run's scheduler kept; None if there are none or its journal has changed since."""
+    try:
+        with open_plain(places.facts) as file:
+            kept = json.loads(file.read(MOST_FACTS))
+        if kept["version"] == FACTS_VERSION and kept["journal"] == _stamp(places):
+            meta = {str(name): str(text) for name, text in kept["meta"].items()}
+            return meta if meta["format"] == str(schema.VERSION) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass
+    return None
+
+
+def _stamp(places: RunPaths) -> list[int]:
+    """Return what changes whenever a journal is written; raise FileExistsError if changes are not in its file yet."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.stat(f"{places.journal}-wal").st_size:
+            raise FileExistsError
+    found = os.stat(places.journal)
+    return [found.st_ino, found.st_size, found.st_mtime_ns]
 
 
 MOST_NAMED = 4
@@ -71,9 +117,18 @@ class RunCatalog:
 
     def info(self, number: int) -> RunInfo:
         """Return one run. Raise NoSuchRun if it does not exist or was never accepted."""
-        info, journal = self.open(number)
-        journal.close()
+        info, journal = self.look(number)
+        if journal is not None:
+            journal.close()
         return info
+
+    def look(self, number: int) -> tuple[RunInfo, JournalReader | None]:
+        """Return one run, with its open journal unless its scheduler kept the facts. Raise as `info` does."""
+        places = self.places.run(number)
+        meta = _read_facts(places)
+        if meta is not None and not is_locked(places.root):
+            return RunInfo(number, places, meta, alive=False, kept=True), None
+        return self.open(number)
 
     def open(self, number: int) -> tuple[RunInfo, JournalReader]:
         """Return one run with its journal, which the caller closes. Raise as `info` does."""
@@ -97,18 +152,9 @@ class RunCatalog:
 
     def all(self) -> Iterator[RunInfo]:
         """Yield every accepted run that can be read, newest first."""
-        for info, _ in self.all_open():
-            yield info
-
-    def all_open(self) -> Iterator[tuple[RunInfo, JournalReader]]:
-        """Yield every accepted run that can be read, newest first, each with its journal, open until the next one."""
         for number in reversed(self.numbers()):
-            try:
-                info, journal = self.open(number)
-            except StateError:
-                continue
-            with contextlib.closing(journal):
-                yield info, journal
+            with contextlib.suppress(StateError):
+                yield self.info(number)
 
     def find(self, word: str | None) -> RunInfo:
         """Return a run by its number (r3) or name; the latest for `last` or without a word, if possible alive.

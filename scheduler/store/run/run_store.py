@@ -35,7 +35,7 @@ from scheduler.store.earlier_tasks import EarlierTasks
 from scheduler.store.queue.submitted_shells import SubmittedShells
 from scheduler.store.result_file import has_lines, ignored, read_result
 from scheduler.store.run import run_code
-from scheduler.store.run.catalog import RunCatalog, RunInfo
+from scheduler.store.run.catalog import RunCatalog, RunInfo, keep_facts
 from scheduler.store.run.counter import PATIENCE, Counter, HeldCounter
 from scheduler.store.run.journal import Journal
 from scheduler.store.run.journal_reader import Row
@@ -179,6 +179,7 @@ class SqliteRunStore:
             self.kinds.profiles.close()
         with contextlib.suppress(StateError):
             self.journal.checkpoint()
+            keep_facts(self.places, self.journal)
         self.journal.close()
         self._hold.close()
 
