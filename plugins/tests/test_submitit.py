@@ -163,7 +163,7 @@ executor = submitit.AutoExecutor(folder="logs")
 def test_job_that_reaches_its_time_limit_saves_and_gets_another_turn(home: PluginHome) -> None:
     said = home.program(
         f"""{SAVED}
-executor.update_parameters(gsched_timeout_min=4 / 60, gsched_signal_delay_s=2)
+executor.update_parameters(gsched_timeout_min=12 / 60, gsched_signal_delay_s=9)
 job = executor.submit(Training(), "weights")
 print(job.result(), job.job_id)
 """
