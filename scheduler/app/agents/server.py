@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import ToolAnnotations
-from pydantic import Field
+from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
+from pydantic import Field, ValidationError
 
 from scheduler import __version__
 from scheduler.app.agents.short_answers import MOST_LINES, MOST_ROWS
@@ -41,7 +41,7 @@ Wait = Annotated[
 
 def made_server(tools: AgentTools, *, read_only: bool = False) -> MCPServer:
     """Return the server with its tools; without those that change anything if `read_only`."""
-    server = MCPServer("scheduler", instructions=INSTRUCTIONS, version=__version__, log_level="ERROR")
+    server = PlainServer("scheduler", instructions=INSTRUCTIONS, version=__version__, log_level="ERROR")
     offered = OfferedTools(tools)
     views = (offered.list, offered.why, offered.logs, offered.results, offered.forecast, offered.doctor)
     for tool in views if read_only else (offered.submit, offered.cancel, *views):
@@ -67,6 +67,22 @@ def described(server: MCPServer) -> list[dict[str, Any]]:
         }
         for tool in tools
     ]
+
+
+class PlainServer(MCPServer):  # type: ignore[misc]  # mypy follows no import of the extra
+    """A server that tells in one sentence which arguments are wrong."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Any = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool. Raise ToolError with a sentence."""
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as exc:
+            if not isinstance(exc.__cause__, ValidationError):
+                raise
+            wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in exc.__cause__.errors()]
+            raise ToolError(f"{name}: {'; '.join(wrong)}") from exc
 
 
 def _translated(tool: Callable[..., Answer]) -> Callable[..., Answer]:
@@ -136,9 +152,9 @@ class OfferedTools:
         """List the runs of this user, or the tasks of one run with states, memory, metrics and ETA."""
         return self._tools.list(run, state, cursor, limit, wait_s)
 
-    def why(self, who: Annotated[Word, Field(description="a task, as 17, or a run, as r3")]) -> Answer:
+    def why(self, task: Annotated[Word, Field(description="a task, as 17, or a run, as r3")]) -> Answer:
         """Explain why a task waits, with the numbers, or why it ended as it did; for a run, what its tasks wait for."""
-        return self._tools.why(who)
+        return self._tools.why(task)
 
     def logs(
         self,

@@ -200,14 +200,16 @@ class AgentTools:
             **({STARTED_BY: AGENT} if self.is_own(info) else {}),
         }
 
-    def why(self, who: str) -> Answer:
+    def why(self, task: str) -> Answer:
         """Explain why tasks wait or how they ended; for a run, what its tasks wait for."""
         from scheduler.app.observe.why import why
 
-        targets = runs_or_tasks(self._settings, [_word("who", who)], None, None)
+        targets = runs_or_tasks(self._settings, [_word("task", task)], None, None)
         number = sum(len(target.tasks) for target in targets)
         if number > MOST_WORDS:
-            raise UsageError(f"why {short.cut(who, 80)}: these are {number} tasks; name at most {MOST_WORDS}, or a run")
+            raise UsageError(
+                f"why {short.cut(task, 80)}: these are {number} tasks; name at most {MOST_WORDS}, or a run"
+            )
         return {"says": short.sentences([line for target in targets for line in why(target).lines], MOST_WORDS)}
 
     def logs(self, task: str, lines: int = 50) -> Answer:

@@ -135,6 +135,7 @@ def test_tasks_of_agents_are_marked_and_cancelled_together_and_other_tasks_are_l
         assert [run.get("started_by") for run in runs] == ["agent", None]
         assert "which no agent submitted" in await agent.refusal("cancel", tasks=str(mine))
         assert "name tasks" in await agent.refusal("cancel")
+        assert await agent.refusal("why", who="1", limit=0) == "why: task: Field required"
         assert (await agent.answer("cancel", everything=True))["count"] == 3
         assert (await agent.answer("list", run="agent", wait_s=50))["states"] == {"cancelled": 3}
         assert (await agent.answer("cancel", everything=True))["count"] == 0
@@ -163,7 +164,7 @@ def test_tasks_go_on_when_the_agent_leaves_and_the_next_session_finds_them(home:
         listed = await agent.answer("list", run="agent", state="blocked,waiting")
         (task,) = listed["tasks"]
         assert listed["states"] == {"running": 1, "blocked": 1}
-        assert "task" in (await agent.answer("why", who=str(task["id"])))["says"][0]
+        assert "task" in (await agent.answer("why", task=str(task["id"])))["says"][0]
         (home.root / "go").touch()
         assert (await agent.answer("list", run="agent", wait_s=50))["all_ended"]
         log = await agent.answer("logs", task=str(task["id"]))
@@ -257,7 +258,7 @@ def test_the_log_of_another_users_task_is_refused_with_the_owners_name(
     home.env["SCHEDULER_LEASES"] = str(ben.leases)
 
     async def talk(agent: Agent) -> None:
-        for tool, name in (("logs", "task"), ("why", "who"), ("cancel", "tasks")):
+        for tool, name in (("logs", "task"), ("why", "task"), ("cancel", "tasks")):
             said = await agent.refusal(tool, **{name: "0"})
             assert f"task 0 belongs to {user_name(ben.uid)}: only {user_name(ben.uid)} or root can read" in said
 
