@@ -136,6 +136,7 @@ class Agent:
         self._views: dict[int, tuple[dict[str, Lease], frozenset[str]]] = {}
         """The leases and the closed devices of the latest reports."""
         self._reported = self._checked = -1e9
+        self._changes = forms.ReportChanges()
         self._missing: frozenset[Key] = frozenset()
         self._too_large: set[int] = set()
         """Tasks that exceed a quota of this machine by themselves."""
@@ -251,10 +252,11 @@ class Agent:
             "report": {
                 "view": self._view,
                 "clock": since_boot(),
-                "budgets": [forms.BUDGET.to_dict(budget) for budget in budgets],
-                "leases": [forms.LEASE.to_dict(lease) for lease in counted],
-                "waiters": [forms.WAITER.to_dict(waiter) for waiter in waiters],
-                "closed": dict(policy.closed),
+                **self._changes.of(
+                    self._reported, budgets, closed=dict(policy.closed),
+                    leases=[forms.LEASE.to_dict(lease) for lease in counted],
+                    waiters=[forms.WAITER.to_dict(waiter) for waiter in waiters],
+                ),
             }
         })  # fmt: skip
 

@@ -9,7 +9,7 @@ from scheduler.core.events import Event, decode, encode
 from scheduler.core.leases import Lease, RoomCall, RoomOffer
 from scheduler.core.model import Device, DeviceBudget, Purpose, UnmanagedUse, Waiter, WaitTicket, Warn
 from scheduler.core.ports import Launch, Sample, Watched
-from scheduler.values import dataclass, field, names_of
+from scheduler.values import dataclass, field, names_of, replace
 
 T = TypeVar("T")
 
@@ -124,6 +124,47 @@ SAMPLE = Form(Sample, readings=_ROWS)
 WATCHED = Form(Watched)
 FACTS = Form(NodeFacts, budgets=Many(BUDGET))
 LAUNCH = Form(Launch, purpose=_Read(Purpose), warn=Form(Warn))
+
+
+class ReportChanges:
+    """The reports of one link: each tells what has changed since the one before it.
+
+    Temperature, power, load and a little RAM change all the time, and are told once a second.
+    """
+
+    PAUSE = 1.0
+    """Seconds between two reports of what hardly matters."""
+    LITTLE = 16 << 20
+    """Bytes of free memory by which a device hardly changes."""
+
+    def __init__(self) -> None:
+        self._budgets: dict[str, DeviceBudget] = {}
+        self._others: dict[str, Any] = {}
+        self._told = -1e9
+
+    def of(self, now: float, budgets: Sequence[DeviceBudget], **others: Any) -> dict[str, Any]:
+        """Return what to tell now; `others` are told as a whole where they differ."""
+        said = {name: value for name, value in others.items() if value != self._others.get(name)}
+        self._others = others
+        found = {budget.device.key: budget for budget in budgets}
+        whole = found.keys() != self._budgets.keys()
+        every = whole or now - self._told >= self.PAUSE
+        known = self._budgets
+        changed = [one for key, one in found.items() if whole or self._has_changed(one, known[key], every=every)]
+        self._told = now if every else self._told
+        self._budgets |= {one.device.key: one for one in changed}
+        if whole:
+            self._budgets, said["whole"] = found, True
+        if changed:
+            said["budgets"] = [BUDGET.to_dict(one) for one in changed]
+        return said
+
+    def _has_changed(self, one: DeviceBudget, before: DeviceBudget, *, every: bool) -> bool:
+        if every or abs(one.free - before.free) >= self.LITTLE:
+            return one != before
+        return one != replace(
+            before, free=one.free, least=one.least, busy=one.busy, age=one.age, celsius=one.celsius, watts=one.watts
+        )
 
 
 def event_to_dict(event: Event) -> list[Any]:

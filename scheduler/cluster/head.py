@@ -11,7 +11,7 @@ from typing import Any
 from scheduler.cluster import fence, forms, mirror
 from scheduler.cluster.frames import Message
 from scheduler.cluster.link import NodeLink
-from scheduler.cluster.node import NOTHING_TOLD, Node, named_budget, take_report
+from scheduler.cluster.node import Node, named_budget, take_report
 from scheduler.cluster.node_sources import NodeSources
 from scheduler.core.attempts.launch_spec import TaskPaths
 from scheduler.core.events import Exited, Started
@@ -285,7 +285,7 @@ class Nodes:
         if new:
             node.facts, node.reported = facts, time.monotonic()
             node.budgets = tuple(named_budget(budget, node.name) for budget in facts.budgets)
-            node.layout, node.told = node.layout + 1, dict(NOTHING_TOLD)
+            node.layout += 1
         if self._join is None:
             return
         if new and self.needs is not None and node.link is not None:

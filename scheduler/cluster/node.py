@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from scheduler.cluster import forms, mirror
@@ -14,8 +14,6 @@ from scheduler.core.leases import Lease
 from scheduler.core.model import Device, DeviceBudget, Placement, Waiter, host_of
 from scheduler.core.ports import Key, Launch
 from scheduler.values import dataclass, field, replace
-
-NOTHING_TOLD: Message = {"budgets": [], "leases": [], "waiters": []}
 
 
 @dataclass(slots=True, eq=False)
@@ -38,8 +36,6 @@ class Node:
     view: int = 0
     reported: float = field(default_factory=time.monotonic)
     """When its last report came; before the first one, when this scheduler began to expect one."""
-    told: Message = field(default_factory=NOTHING_TOLD.copy)
-    """Its last report as it came: what has not changed since stays the same object."""
     budgets: tuple[DeviceBudget, ...] = ()
     layout: int = 0
     """The number of times that its devices have changed."""
@@ -114,28 +110,22 @@ def take_report(node: Node, said: Mapping[str, Any]) -> None:
     node.view, node.clock, node.reported = said["view"], said["clock"], time.monotonic()
     if is_first:
         node.order({"echo": node.echo})  # before anything is launched by this report
-    before, node.told = node.told, dict(said)
-    if said["budgets"] != before["budgets"]:
-        _take_budgets(node, said["budgets"], before["budgets"])
-    if said["leases"] != before["leases"]:
+    if "budgets" in said:
+        _take_budgets(node, said)
+    if "leases" in said:
         node.leases = tuple(_of_node(forms.LEASE.from_dict(one), node) for one in said["leases"])
-    if said["waiters"] != before["waiters"]:
+    if "waiters" in said:
         node.waiters = tuple(_of_node(forms.WAITER.from_dict(one), node) for one in said["waiters"])
-    node.closed = said["closed"]
+    node.closed = said.get("closed", node.closed)
 
 
-def _take_budgets(node: Node, said: Sequence[Message], before: Sequence[Message]) -> None:
-    """Note the states of devices that have changed since the last report."""
-    known = {was["device"]["key"]: (was, budget) for was, budget in zip(before, node.budgets, strict=False)}
-    found = []
-    for one in said:
-        was, budget = known.get(one["device"]["key"], (None, None))
-        if budget is None or was != one:
-            budget = named_budget(forms.BUDGET.from_dict(one), node.name)
-        found.append(budget)
-    if [one.device for one in found] != [one.device for one in node.budgets]:
+def _take_budgets(node: Node, said: Mapping[str, Any]) -> None:
+    """Note the states of the devices that have changed; the others stay the same objects."""
+    told = [named_budget(forms.BUDGET.from_dict(one), node.name) for one in said["budgets"]]
+    found = {one.device.key: one for one in (*(() if "whole" in said else node.budgets), *told)}
+    if [one.device for one in found.values()] != [one.device for one in node.budgets]:
         node.layout += 1
-    node.budgets, node.oldest = tuple(found), max((one.age for one in found), default=0.0)
+    node.budgets, node.oldest = tuple(found.values()), max((one.age for one in found.values()), default=0.0)
 
 
 Told = TypeVar("Told", Lease, Waiter)

@@ -256,6 +256,7 @@ class Agents:
         self._due: list[tuple[float, int, list[int]]] = []
         """The reports ([]) and the ends (task, attempt) to come."""
         self._views: dict[int, int] = {}
+        self._changes: dict[int, forms.ReportChanges] = {}
         self._devices = [
             DeviceBudget(Device(HOST, HOST, 512 * GIB, CORES), 500 * GIB),
             *(DeviceBudget(Device("", f"GPU {n}", 24 * GIB, 1.0, n), 24 * GIB) for n in range(8)),
@@ -310,9 +311,9 @@ class Agents:
 
     def _report(self, fd: int, channel: Channel) -> None:
         self._views[fd] += 1
-        budgets = [forms.BUDGET.to_dict(one) for one in self._budgets(self._channels[fd][0])]
-        said = {"view": self._views[fd], "clock": time.monotonic(), "budgets": budgets}
-        channel.send({"report": {**said, "leases": [], "waiters": [], "closed": {}}})
+        now, changes = time.monotonic(), self._changes.setdefault(fd, forms.ReportChanges())
+        changed = changes.of(now, self._budgets(self._channels[fd][0]), leases=[], waiters=[], closed={})
+        channel.send({"report": {"view": self._views[fd], "clock": now, **changed}})
 
     def _budgets(self, name: str) -> list[DeviceBudget]:
         """Return what a node has free: a little other RAM in each report, as on a real one."""

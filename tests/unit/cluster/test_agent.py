@@ -107,7 +107,8 @@ class Bench:
             self.messages = [message for message in self.messages if name not in message]
             return found
 
-        return wait_until(heard, 5)[-1][name]
+        found = [message[name] for message in wait_until(heard, 5)]
+        return {key: one for said in found for key, one in said.items()} if name == "report" else found[-1]
 
     def take(self, view: int, *placements: Placement) -> Any:
         """Order reservations by a view, and return the answer."""

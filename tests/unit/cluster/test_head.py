@@ -176,16 +176,16 @@ def test_a_device_of_which_a_node_reports_nothing_new_stays_the_same_object(
     nodes: Callable[..., Nodes], tmp_path: Path
 ) -> None:
     gpu = DeviceBudget(Device("GPU-1", "GPU 0", 24 * GIB, 1.0, 0), 24 * GIB)
-    both = [forms.BUDGET.to_dict(one) for one in (BUDGET, gpu)]
-    less = [forms.BUDGET.to_dict(one) for one in (replace(BUDGET, free=GIB), gpu)]
-    reports = [{"report": {**REPORT, "view": view, "budgets": said}} for view, said in ((1, both), (2, less))]
-    made = nodes(n1=program(after_join=reports[:1]))
+    changes = forms.ReportChanges()
+    both, less = [BUDGET, gpu], [replace(BUDGET, free=GIB), gpu]
+    reports = [{"view": view, "clock": 1.0, **changes.of(view, said)} for view, said in ((1, both), (2, less))]
+    made = nodes(n1=program(after_join=[{"report": reports[0]}]))
     made.connect()
     made.join(RunPaths(tmp_path, 1), {})
     node, devices = made.nodes["n1"], ClusterDevices(made)
     wait_until(lambda: made.collect() or node.view, 10)
     host, first = devices.snapshot()
-    take_report(node, json.loads(json.dumps(reports[1]["report"])))
+    take_report(node, reports[1])
     host_then, then = devices.snapshot()
     assert (host.free, host_then.free) == (20 * GIB, GIB)
     assert then is first
