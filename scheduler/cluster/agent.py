@@ -127,6 +127,8 @@ class Agent:
         """Ends that are told once the files of their attempts are copied."""
         self._of_earlier_boot: set[Key] = set()
         """Attempts that were started before this machine was restarted."""
+        self._samples: list[Sample] = []
+        """Samples that follow the next report: what is free must not be older than what attempts use."""
         self._watched: dict[Key, Watched] = {}
         self._met: tuple[Trees, frozenset[UnnamedShim]] = ({}, frozenset())
         self._unlooked = True
@@ -195,7 +197,7 @@ class Agent:
 
     def _tell(self, happening: Happening) -> None:
         if isinstance(happening, Sample):
-            self._channel.send({"sample": forms.SAMPLE.to_dict(happening)})
+            self._samples.append(happening)
         elif isinstance(happening, Started):
             self._shims[happening.task, happening.attempt] = happening.shim
             self._channel.send({"event": forms.event_to_dict(happening)})
@@ -217,10 +219,16 @@ class Agent:
                 if self._channel.unsent > MOST_UNSENT:
                     return
             self._files.forget(key)
+            self._send_samples([one for one in self._samples if (one.task, one.attempt) == key])
             self._channel.send({"event": forms.event_to_dict(self._over.pop(key))})
         if time.monotonic() - self._reported >= REPORT:
             for message in self._files.growth():
                 self._channel.send(message)
+
+    def _send_samples(self, some: Sequence[Sample]) -> None:
+        for sample in some:
+            self._channel.send({"sample": forms.SAMPLE.to_dict(sample)})
+        self._samples = [one for one in self._samples if one not in some] if len(some) < len(self._samples) else []
 
     def _say_troubles(self) -> None:
         for port in (self._guest.watcher, self._guest.engine, self._guest.leases):
@@ -235,6 +243,7 @@ class Agent:
         except LeaseError as exc:
             self._reported = time.monotonic()
             self._channel.send({"trouble": str(exc)})
+            self._send_samples(self._samples)
 
     def _report_under_mutex(self, transaction: LeaseTransaction, others: Sequence[Lease]) -> None:
         self._meet(others)
@@ -259,6 +268,7 @@ class Agent:
                 ),
             }
         })  # fmt: skip
+        self._send_samples(self._samples)
 
     # ---- reservations ----
 

@@ -268,8 +268,10 @@ def outage(seconds: float) -> None:
     """Kill Ray's GCS while 12 tasks run, start Ray anew after some time, and print what became of the tasks."""
     with lab_on("ray", "n1", "n2", "n3", gpus=2) as (lab, ray):
         assert ray is not None
-        lab.once(12, seconds + 60)
-        with lab.going("run", "jobs.csv", *lab.on, "--plain") as head:
+        lab.once(12)
+        command = f"sh {lab.root}/once.sh {seconds + 60}"
+        lab.write("jobs.csv", "Command,GPUs,HostMemory", *[[command, "0", "50MiB"]] * 12)
+        with lab.going("run", "jobs.csv", *lab.on, "--max-load", "100", "--plain") as head:
             wait_until(lambda: len(lab.told("begin")) == 12, 90)
             pid = lab.scheduler()
             ray.kill("gcs_server", lab.nodes["n1"])

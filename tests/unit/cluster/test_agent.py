@@ -15,7 +15,7 @@ from scheduler.cluster import forms
 from scheduler.cluster.agent import Agent, NodeRun
 from scheduler.cluster.frames import Channel, Message
 from scheduler.core.model import HOST, Device, DeviceBudget, EstimateSource, Placement, Purpose
-from scheduler.core.ports import Launch
+from scheduler.core.ports import Launch, Sample
 from scheduler.core.site_policy import Caps, SitePolicy
 from scheduler.runtime.paths import RunPaths
 from scheduler.store.machine.leases import FileLeaseRegistry
@@ -30,13 +30,14 @@ class Quiet:
 
     def __init__(self) -> None:
         self.launched: list[Launch] = []
+        self.free, self.news = 20 * GIB, list[Any]()
         self._read, self._write = os.pipe()
 
     def fileno(self) -> int:
         return self._read
 
     def snapshot(self) -> tuple[DeviceBudget, ...]:
-        return (DeviceBudget(Device(HOST, HOST, 24 * GIB, 4.0), 20 * GIB),)
+        return (DeviceBudget(Device(HOST, HOST, 24 * GIB, 4.0), self.free),)
 
     def environment_for(self, placement: Placement, *, numbers: bool = False) -> dict[str, str]:
         return {"NUMBERS": str(numbers)}
@@ -49,7 +50,8 @@ class Quiet:
         self.launched.append(order)
 
     def collect(self) -> list[Any]:
-        return []
+        news, self.news = self.news, []
+        return news
 
     def troubles(self) -> list[str]:
         return []
@@ -237,3 +239,19 @@ def test_a_call_whose_arguments_did_not_arrive_ends_as_one_that_never_started(be
     assert (kind, said["task"], said["outcome"]) == ("exited", 1, "unstarted")
     root = bench.agent._guest.root
     assert [order.argv for order in bench.node.launched] == [("python", f"{root}/code/l.py", f"{root}/given/2.call@0")]
+
+
+def test_an_agent_tells_what_is_free_before_samples_that_are_older(bench: Bench) -> None:
+    bench.hear("report")
+    bench.node.free, bench.node.news = 10 * GIB, [Sample(1, 1, {HOST: 10 * GIB}, {HOST: 10 * GIB})]
+    told: list[str] = []
+
+    def sampled() -> bool:
+        bench.agent.serve()
+        for message in bench.head.receive():
+            ((name, said),) = message.items()
+            told.append(f"{said['budgets'][0]['free'] >> 30} GiB" if said.get("budgets") else name)
+        return "sample" in told
+
+    wait_until(sampled, 5)
+    assert "10 GiB" in told[: told.index("sample")]
