@@ -57,6 +57,8 @@ class DeviceCapacity:
     """The part of `released` that does not depend on leases whose use has not been measured yet."""
     unsettled: int = 0
     """The number of this run's tasks here that started with unknown memory and have not settled."""
+    beginning: int = 0
+    """The first of them that has used no more than a context; 0: none."""
     spare: int = 0
     """Bytes reserved here above the known peaks of this run's tasks: the headroom that they share."""
     squares: float = 0.0
@@ -81,6 +83,7 @@ class DeviceCapacity:
             self.released,
             self.released_surely,
             self.unsettled,
+            self.beginning,
             self.spare,
             self.squares,
             self.kept_for,

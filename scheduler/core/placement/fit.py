@@ -251,6 +251,8 @@ def _crowded(task: int, need: ResourceRequest, room: DeviceCapacity, rules: Sche
         return Refusal(task, Reason.KEPT, room.device.label, text=room.kept_for)
     if room.shut is not None:
         return Refusal(task, room.shut.reason, room.device.label, room.shut.wanted, room.shut.room, text=room.shut.text)
+    if room.beginning and not need.unknown and not need.source.is_watched:
+        return Refusal(task, Reason.BEGINNING, room.device.label, room.beginning)
     if rules.counts_residents:
         many = _too_many(task, room, rules)
         if many is not None:

@@ -146,6 +146,9 @@ class Reason(StrEnum):
     WATCHED = _Properties(
         "watched", "waits until the memory of task {wanted}, which is similar, was measured",
         "for a similar task to show what it needs")
+    BEGINNING = _Properties(
+        "beginning", "waits until task {wanted}, whose memory is unknown, has grown on {where}",
+        "for a task of unknown memory to grow first")
     PROFILING = _Properties(
         "profiling", "waits for task {wanted} to end: with --profile sequential the tasks of a batch are profiled one "
         "after the other, before the batch is packed", "for the profiling runs of their batch", depends_on_need=False)

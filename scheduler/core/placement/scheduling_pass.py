@@ -84,7 +84,8 @@ class SchedulingPass(QueuePass):
             self._overdue = self.brain.wait_queue.before(self.rules.bypass_limit - len(self.placements))
         bytes_, smallest = self.scratch.most_bytes(self.lightest), self.scratch.smallest
         unknown_fits = bytes_ >= smallest or not self._head_requests.some_unknown or bytes_ >= self._least_unknown()
-        return self.walk.front(bytes_, smallest, self._overdue, unknown_fits=unknown_fits)
+        known = self.scratch.most_bytes(self.lightest, known=True)
+        return self.walk.front(known, smallest, self._overdue, unknown_fits=unknown_fits)
 
     def _names_more(self) -> bool:
         """Tell whether more waiting tasks are named, because none of those named so far waits for other schedulers'

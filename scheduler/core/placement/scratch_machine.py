@@ -128,16 +128,21 @@ class ScratchMachine:
             is_open(self.rooms.now(key), self._rules) for key in self._capacity.nodes.hosts.values()
         )
 
-    def most_bytes(self, lightest: float) -> float:
+    def most_bytes(self, lightest: float, *, known: bool = False) -> float:
         """Return the largest request that could still fit beside what is running; every task requests at least
-        `lightest` load.
+        `lightest` load. With `known` it is one of known memory.
         """
         if not self.gpus:
             return inf
         if self.free.most_load + ENOUGH < lightest and lightest > 0:
             return -1.0
-        bytes_ = max(0.0, self.free.most_bytes)
+        bytes_ = max(0.0, self._most_for_known() if known else self.free.most_bytes)
         return bytes_ if bytes_ < self.smallest - self._rules.buffer else inf
+
+    def _most_for_known(self) -> float:
+        """Return the most bytes left on a GPU where no task of unknown memory is at its beginning."""
+        places = reversed(self.free.bytes)
+        return next((bytes_ for bytes_, at in places if not self.rooms.now(self.gpus[at]).beginning), -inf)
 
     def idle_gpus(self) -> set[str]:
         """Return the empty GPUs on which a task could start, of the largest kind if GPUs differ."""

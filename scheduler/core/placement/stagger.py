@@ -1,4 +1,8 @@
-"""Staggered starts of tasks of unknown memory: one at a time begins on each GPU, and capacity is kept for the next."""
+"""Staggered starts of tasks of unknown memory: one at a time begins on each GPU, and capacity is kept for the next.
+
+Tasks of known memory start beside it once it has grown (`fit`): if it needs more than expected, it takes what is
+reserved for them and not used yet, and they would run out of memory.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,8 @@ class Stagger:
         """Count an attempt of unknown memory that is at its beginning on each of its GPUs."""
         for key in placement.gpus:
             if key in self._rooms:
-                self._rooms[key].unsettled += 1
+                room = self._rooms[key]
+                room.unsettled, room.beginning = room.unsettled + 1, room.beginning or placement.task
 
     def wait(self, need: ResourceRequest, rooms: Iterable[DeviceCapacity], rank: Rank) -> None:
         """Note the GPUs on which the task of this rank starts as soon as the other tasks there have used more."""

@@ -69,13 +69,9 @@ def _resized(
         events.append(Resized(task, attempt, growth, _why_grown(living, placement, used)))
     elif (known := _known_meanwhile(run, living, placement, seen)) is not None:
         events.append(Resized(task, attempt, known, ResizeCause.KNOWN))
-    elif not any(key in placement.devices for key in news) and _may_settle(run, living, placement, now, busy == 0.0):
-        is_known = not placement.source.is_watched and placement.purpose is Purpose.RUN
-        beside = run.capacity.margins_beside(placement) if rules.share_margins else {}
-        less = dict(placement.reservation) if is_known else estimator.cut(placement, seen, rules, beside)
-        if less is not None:
-            events.append(Peaked(task, attempt, seen))
-            events.append(Resized(task, attempt, less, ResizeCause.SETTLED, busy or 0.0))
+    elif (less := _settled(run, living, placement, seen, news, now, busy == 0.0)) is not None:
+        events.append(Peaked(task, attempt, seen))
+        events.append(Resized(task, attempt, less, ResizeCause.SETTLED, busy or 0.0))
     elif (expected := _expected_meanwhile(run, living, placement, seen)) is not None:
         events.append(Resized(task, attempt, expected, ResizeCause.EXPECTED))
     elif _is_overdue(run, living, placement, now):
@@ -175,6 +171,24 @@ def _corrected_ram(
     return resized(loading, ResizeCause.RAM_SEEN) if moved else None
 
 
+def _settled(
+    run: SampledRun,
+    living: TaskState,
+    placement: Placement,
+    seen: Mapping[str, int],
+    news: Mapping[str, int],
+    now: float,
+    idle: bool,
+) -> dict[str, int] | None:
+    """Return the reservation of an attempt that settles with this sample; None if it does not."""
+    if any(key in placement.devices for key in news) or not _may_settle(run, living, placement, now, idle):
+        return None
+    if not placement.source.is_watched and placement.purpose is Purpose.RUN:
+        return dict(placement.reservation)
+    beside = run.capacity.margins_beside(placement) if run.rules.share_margins else {}
+    return estimator.cut(placement, seen, run.rules, beside)
+
+
 def _may_settle(run: SampledRun, living: TaskState, placement: Placement, now: float, idle: bool) -> bool:
     """Tell whether an attempt of unknown need has settled: its peak has not grown for the settle time."""
     rules = run.rules
@@ -191,11 +205,15 @@ def _may_settle(run: SampledRun, living: TaskState, placement: Placement, now: f
 
 
 def _is_overdue(run: SampledRun, living: TaskState, placement: Placement, now: float) -> bool:
-    """Tell whether an attempt of unknown need has used less than every known class for so long that other unknown
-    tasks need not wait for it.
+    """Tell whether an attempt of unknown need has used less than every known class, or no more than a context, for so
+    long that other tasks need not wait for it.
     """
-    watched = estimator.is_watched(placement, living.settled or living.overdue) and bool(placement.gpus)
-    return watched and now - living.last_peak_at >= run.rules.gpu_settle and run.is_unlike(living)
+    if not placement.gpus or not estimator.is_watched(placement, living.settled or living.overdue):
+        return False
+    flat, rules = now - living.last_peak_at, run.rules
+    if flat >= rules.gpu_settle * rules.idle_patience:
+        return estimator.is_at_its_beginning(living, rules)
+    return flat >= rules.gpu_settle and run.is_unlike(living)
 
 
 def _has_other_load(run: SampledRun, living: TaskState, placement: Placement, now: float, busy: float) -> bool:

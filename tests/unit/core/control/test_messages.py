@@ -95,6 +95,10 @@ SENTENCES = [
         "waits for batch 2 to end: with --profile sequential one batch runs after the other",
     ),
     (Refusal(3, Reason.WATCHED, wanted=7), "waits until the memory of task 7, which is similar, was measured"),
+    (
+        Refusal(3, Reason.BEGINNING, "GPU 1", wanted=7),
+        "waits until task 7, whose memory is unknown, has grown on GPU 1",
+    ),
     (Refusal(3, Reason.CLOSED_DEVICE, "GPU 1", text="fell off the bus"), "may not start on GPU 1: fell off the bus"),
     (
         Refusal(3, Reason.SILENT_NODE, "n1 GPU 0", text="node n1 has not answered for 4 s"),

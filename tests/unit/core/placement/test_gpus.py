@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.core.brain import Brain
 from scheduler.core.control.messages import why
-from scheduler.core.events import Resized
+from scheduler.core.events import Peaked, Resized
 from scheduler.core.model import (
     HOST,
     Device,
@@ -616,6 +616,37 @@ def test_an_unknown_task_on_two_gpus_starts_only_with_all_that_nine_of_ten_known
     (one,), (two, _) = b.need(1, 1).gpus, b.need(2, 2).gpus
     assert (one.enough, one.bytes) == (int(6.5 * GIB * 1.03), int(9 * GIB * 1.03))
     assert two.enough == two.bytes == int(9.5 * GIB * 1.03)
+
+
+class TestBeginning:
+    """A task of unknown memory that has used no more than a context could still take what is reserved for others."""
+
+    def begun(self, classes: int = 20) -> Brain:
+        """Return a run whose first task, of unknown memory, has started on GPU 0; the need of the second is known."""
+        known = ProfileIndex()
+        for number in range(1, classes + 1):
+            known.learn(known.number(TaskClass(f"k{number}", "a.py", False)), Observation({"0": number * GIB}))
+        b = kinds(brain([*tasks(1, epochs=5), *tasks(1, "2GiB", epochs=5)], knowledge=known, profile="live"), 1, 2)
+        assert place(b, gpu(0), HOST_RAM) == [1]
+        tell(b, started(1))
+        return b
+
+    def test_a_task_of_known_memory_starts_beside_it_once_it_has_grown(self) -> None:
+        b = self.begun()
+        assert reasons(b, gpu(0), HOST_RAM) == {2: "beginning"}
+        tell(b, Peaked(1, 1, {"GPU-0": GIB}))
+        assert starts(b, gpu(0), HOST_RAM) == [2]
+
+    def test_a_task_of_known_memory_starts_on_another_gpu_meanwhile(self) -> None:
+        assert by_device(*decide(self.begun(), gpu(0), gpu(1), HOST_RAM).placements) == {2: ("GPU-1",)}
+
+    @pytest.mark.parametrize(("classes", "seconds"), [(20, 60.0), (1, 180.0)])
+    def test_nothing_waits_long_for_a_task_that_does_not_use_its_gpu(self, classes: int, seconds: float) -> None:
+        b = self.begun(classes)
+        assert not b.watch(1, 1, {}, now=seconds - 1, busy=0.0)
+        for event in b.watch(1, 1, {}, now=seconds, busy=0.0):
+            b.apply(event, seconds)
+        assert starts(b, gpu(0), HOST_RAM) == [2]
 
 
 def test_a_task_is_not_refused_while_the_only_gpu_that_is_large_enough_is_awaited_by_another() -> None:
