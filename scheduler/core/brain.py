@@ -196,6 +196,8 @@ class Brain(RunState):
         self._alive[task.id] = task
         if event.purpose is Purpose.PROBE or event.source.is_watched or self.is_unsure(task.id):
             self._learning[task.id] = None
+        if event.gpus and not event.source.is_watched:
+            self._arriving[task.id] = None
         self.capacity.come(event, self.known_peaks(event))
         if self.task_table.kind(task.id) == 0:
             self._unknown.append(task.id)
@@ -225,6 +227,8 @@ class Brain(RunState):
         task.peak.update(event.peak)
         if was_at_its_beginning and not estimator.is_at_its_beginning(task, self.rules):
             self._note_beginning()
+        if any(task.peak.get(key, 0) > self.rules.context for key in task.placement.gpus):
+            self._arriving.pop(task.id, None)
         if HOST in event.peak:
             task.last_ram_peak_at = at
             self._raise_ram(task, task.placement)
@@ -313,6 +317,7 @@ class Brain(RunState):
         task.placement = None
         del self._alive[task.id]
         self._learning.pop(task.id, None)
+        self._arriving.pop(task.id, None)
         task.asked = None
         (self._move if to in UNFINISHED else self._leave)(task, to, why)
 

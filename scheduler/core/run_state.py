@@ -73,8 +73,9 @@ class RunState:
         """The details of tasks that had an attempt or a request, and have not ended."""
         self._alive: dict[int, TaskState] = {}
         """The tasks of `tasks` that have an attempt."""
-        self._learning: dict[int, None] = {}
-        """The tasks of `tasks` that run in order to learn their need."""
+        self._learning, self._arriving = dict[int, None](), dict[int, None]()
+        """The tasks of `tasks` that run in order to learn their need, and those whose attempts are of known memory on
+        GPUs, and have used no more than a context."""
         self._beginning: Counter[int | str] | None = None
         """The number of them whose memory has not grown yet, by class and by script; None: not counted since that
         changed."""
@@ -175,6 +176,11 @@ class RunState:
     def learning(self) -> list[TaskState]:
         """Return the living tasks whose attempts can show something new about their class."""
         return [task for number in self._learning if (task := self._alive.get(number)) is not None]
+
+    def arriving(self) -> list[Placement]:
+        """Return the attempts of known memory on GPUs that have used no more than a context yet."""
+        living = (self._alive.get(number) for number in self._arriving)
+        return [task.placement for task in living if task is not None and task.placement is not None]
 
     def is_unsure(self, task: int) -> bool:
         """Tell whether the profile of a task's class rests on one observation of an attempt that still runs."""

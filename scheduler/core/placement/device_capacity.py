@@ -59,6 +59,8 @@ class DeviceCapacity:
     """The number of this run's tasks here that started with unknown memory and have not settled."""
     beginning: int = 0
     """The first of them that has used no more than a context; 0: none."""
+    arriving: bool = False
+    """True if one of this run's tasks of known memory here has used no more than a context, though it needs more."""
     spare: int = 0
     """Bytes reserved here above the known peaks of this run's tasks: the headroom that they share."""
     squares: float = 0.0
@@ -84,6 +86,7 @@ class DeviceCapacity:
             self.released_surely,
             self.unsettled,
             self.beginning,
+            self.arriving,
             self.spare,
             self.squares,
             self.kept_for,

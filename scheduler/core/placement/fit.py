@@ -324,7 +324,7 @@ def _fit_odd_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: S
     reservation = max(least, min(ask.bytes, limit))
     if reservation <= available:
         return reservation
-    if ask.enough and room.unsettled == 0 and max(ask.enough, least) <= available:
+    if ask.enough and not (room.unsettled or room.arriving) and max(ask.enough, least) <= available:
         return available
     return Refusal(task, Reason.MEMORY, label, reservation, max(available, 0), most, room.kept_for)
 

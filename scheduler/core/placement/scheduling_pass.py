@@ -41,7 +41,9 @@ class SchedulingPass(QueuePass):
         self.lightest = self._head_requests.lightest
         self._most_named = 1 if len(self.scratch.gpus) > MANY else MOST_REFUSALS
         """The number of waiting tasks that this pass names at most, besides those that wait for unmanaged memory."""
-        self.stagger = Stagger(self.scratch.rooms)
+        self.stagger = Stagger(self.scratch.rooms, self.rules)
+        for placement in brain.arriving():
+            self.stagger.arrive(placement)
         for task in self.learning.living:
             if task.placement is not None and is_at_its_beginning(task, self.rules):
                 self.stagger.count(task.placement)
@@ -267,7 +269,9 @@ class SchedulingPass(QueuePass):
 
     def _use(self, placement: Placement) -> None:
         self.scratch.take(placement, self.brain.known_peaks(placement))
-        if is_watched(placement, settled=False) and placement.gpus:
+        if not placement.source.is_watched:
+            self.stagger.arrive(placement)
+        elif is_watched(placement, settled=False) and placement.gpus:
             self.stagger.count(placement)
 
     def _finish(self) -> None:

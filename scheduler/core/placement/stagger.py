@@ -1,13 +1,15 @@
 """Staggered starts of tasks of unknown memory: one at a time begins on each GPU, and capacity is kept for the next.
 
 Tasks of known memory start beside it once it has grown (`fit`): if it needs more than expected, it takes what is
-reserved for them and not used yet, and they would run out of memory.
+reserved for them and not used yet, and they would run out of memory. For the same reason it starts beside one of known
+memory that has not grown yet only where the whole expectation is free.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import Placement
 from scheduler.core.placement.device_capacity import DeviceCapacity
 from scheduler.core.placement.refusal import Reason, Refusal
@@ -19,8 +21,8 @@ from scheduler.core.queue.task_group import Rank
 class Stagger:
     """The GPUs of one pass on which a task of unknown memory waits only until others have used more than a context."""
 
-    def __init__(self, rooms: ScratchCapacity) -> None:
-        self._rooms = rooms
+    def __init__(self, rooms: ScratchCapacity, rules: SchedulingConfig) -> None:
+        self._rooms, self._context = rooms, rules.context
         self._awaited: dict[str, Rank] = {}
         """The rank of the first such waiting task by GPU; tasks of a later batch or a worse priority start nothing
         there meanwhile."""
@@ -32,13 +34,19 @@ class Stagger:
                 room = self._rooms[key]
                 room.unsettled, room.beginning = room.unsettled + 1, room.beginning or placement.task
 
+    def arrive(self, placement: Placement) -> None:
+        """Count an attempt of known memory that has not used what it needs yet."""
+        for key in placement.gpus:
+            if key in self._rooms and placement.reservation[key] > 2 * self._context:
+                self._rooms[key].arriving = True
+
     def wait(self, need: ResourceRequest, rooms: Iterable[DeviceCapacity], rank: Rank) -> None:
         """Note the GPUs on which the task of this rank starts as soon as the other tasks there have used more."""
         if not need.gpus[0].enough:
             return
         enough = max(ask.enough for ask in need.gpus)
         for room in rooms:
-            if room.unsettled and room.bytes >= enough:
+            if (room.unsettled or room.arriving) and room.bytes >= enough:
                 self._awaited.setdefault(room.device.key, rank)
 
     def open_to(self, rooms: list[DeviceCapacity], rank: Rank) -> list[DeviceCapacity]:

@@ -621,12 +621,17 @@ def test_an_unknown_task_on_two_gpus_starts_only_with_all_that_nine_of_ten_known
 class TestBeginning:
     """A task of unknown memory that has used no more than a context could still take what is reserved for others."""
 
-    def begun(self, classes: int = 20) -> Brain:
-        """Return a run whose first task, of unknown memory, has started on GPU 0; the need of the second is known."""
+    def begun(self, classes: int = 20, known_first: bool = False) -> Brain:
+        """Return a run whose first task, of unknown memory, has started on GPU 0; the need of the second is known.
+
+        `known_first`: that of the first is known, and that of the second is not.
+        """
         known = ProfileIndex()
         for number in range(1, classes + 1):
             known.learn(known.number(TaskClass(f"k{number}", "a.py", False)), Observation({"0": number * GIB}))
-        b = kinds(brain([*tasks(1, epochs=5), *tasks(1, "2GiB", epochs=5)], knowledge=known, profile="live"), 1, 2)
+        needs = ("8GiB", None) if known_first else (None, "2GiB")
+        listed = [one for need in needs for one in tasks(1, need, epochs=5)]
+        b = kinds(brain(listed, knowledge=known, profile="live"), 1, 2)
         assert place(b, gpu(0), HOST_RAM) == [1]
         tell(b, started(1))
         return b
@@ -634,6 +639,12 @@ class TestBeginning:
     def test_a_task_of_known_memory_starts_beside_it_once_it_has_grown(self) -> None:
         b = self.begun()
         assert reasons(b, gpu(0), HOST_RAM) == {2: "beginning"}
+        tell(b, Peaked(1, 1, {"GPU-0": GIB}))
+        assert starts(b, gpu(0), HOST_RAM) == [2]
+
+    def test_it_starts_with_less_than_its_expectation_beside_one_of_known_memory_once_that_has_grown(self) -> None:
+        b = self.begun(known_first=True)
+        assert reasons(b, gpu(0), HOST_RAM) == {2: "memory"}
         tell(b, Peaked(1, 1, {"GPU-0": GIB}))
         assert starts(b, gpu(0), HOST_RAM) == [2]
 
