@@ -196,15 +196,12 @@ class Brain(RunState):
         self._alive[task.id] = task
         if event.purpose is Purpose.PROBE or event.source.is_watched or self.is_unsure(task.id):
             self._learning[task.id] = None
-        if event.gpus and not event.source.is_watched:
-            self._arriving[task.id] = None
         self.capacity.come(event, self.known_peaks(event))
         if self.task_table.kind(task.id) == 0:
             self._unknown.append(task.id)
         task.peak = {}
         task.settled = task.began = task.loaded = task.overdue = task.without = False
-        if estimator.is_at_its_beginning(task, self.rules):
-            self._note_beginning()
+        self._note_youth(task, was_at_its_beginning=False)
         task.without_at = 0.0
         task.making_way_for = NO_TASK
         self.backoff.placed((task.id, task.attempts), at, self.rules)
@@ -225,10 +222,7 @@ class Brain(RunState):
         }
         was_at_its_beginning = estimator.is_at_its_beginning(task, self.rules)
         task.peak.update(event.peak)
-        if was_at_its_beginning and not estimator.is_at_its_beginning(task, self.rules):
-            self._note_beginning()
-        if any(task.peak.get(key, 0) > self.rules.context for key in task.placement.gpus):
-            self._arriving.pop(task.id, None)
+        self._note_youth(task, was_at_its_beginning)
         if HOST in event.peak:
             task.last_ram_peak_at = at
             self._raise_ram(task, task.placement)
@@ -267,8 +261,7 @@ class Brain(RunState):
         task.history.append(f"reservation {event.cause}")
         task.loaded = task.loaded or event.busy > 0
         task.overdue = task.overdue or event.cause is ResizeCause.OVERDUE
-        if was_at_its_beginning and not estimator.is_at_its_beginning(task, self.rules):
-            self._note_beginning()
+        self._note_youth(task, was_at_its_beginning)
         if event.cause is ResizeCause.RAM_SEEN:
             loaded = estimator.once_loaded(task.peak.get(HOST, 0), self.rules)
             self.profiles.expect_ram(self.task_table.kind(task.id), loaded)

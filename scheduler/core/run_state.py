@@ -388,6 +388,15 @@ class RunState:
         script = self.profiles.script(kind)
         return self._beginning[script] - self._beginning[kind] if script else 0
 
+    def _note_youth(self, task: TaskState, was_at_its_beginning: bool) -> None:
+        """Note whether an attempt that came or changed has used no more than a context on its GPUs."""
+        if estimator.is_at_its_beginning(task, self.rules) != was_at_its_beginning:
+            self._note_beginning()
+        self._arriving.pop(task.id, None)
+        gpus = task.placement.gpus if task.placement is not None and not task.placement.source.is_watched else ()
+        if gpus and max(task.peak.get(key, 0) for key in gpus) <= self.rules.context:
+            self._arriving[task.id] = None
+
     def _note_beginning(self) -> None:
         """Drop cached requests that depend on the number of attempts whose memory has not grown yet; it has changed."""
         self._beginning = None

@@ -642,7 +642,7 @@ class TestBeginning:
         tell(b, Peaked(1, 1, {"GPU-0": GIB}))
         assert starts(b, gpu(0), HOST_RAM) == [2]
 
-    def test_it_starts_with_less_than_its_expectation_beside_one_of_known_memory_once_that_has_grown(self) -> None:
+    def test_an_unknown_task_takes_no_risk_beside_one_of_known_memory_that_has_not_grown(self) -> None:
         b = self.begun(known_first=True)
         assert reasons(b, gpu(0), HOST_RAM) == {2: "memory"}
         tell(b, Peaked(1, 1, {"GPU-0": GIB}))
