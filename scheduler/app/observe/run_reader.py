@@ -48,7 +48,7 @@ class RunReader:
         self._texts = TaskTexts(self._journal)
         kept, chosen = json.loads(info.meta["settings"]), json.loads(info.meta.get("choices", "{}"))
         limits = {name: chosen.get(name) for name in ("jobs", "slots", "max_per_device")}
-        limits |= {name: kept[name] for name in ("buffer", "directory_wait") if name in kept}
+        limits |= {name: kept[name] for name in ("buffer", "directory_wait", "window") if name in kept}
         try:
             order = RankOrder(kept["order"])
         except ValueError as exc:
