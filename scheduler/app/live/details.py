@@ -94,7 +94,7 @@ class TaskReader:
         memory = {labels.get(key, key): steps for key, steps in (_to_the_end(last) if last is not None else {}).items()}
         places = self._info.places
         log = str(places.task_log(task, last.attempt.number)) if last is not None else ""
-        metrics = AttemptMetrics(self._info).record(task, last.attempt.number) if last is not None else None
+        metrics = AttemptMetrics(self._info).record(task, last.attempt) if last is not None else None
         lines, trouble = _tail(Path(log), places.root) if log else ((), "")
         return TaskDetails(task, line, self._reason(task), attempts, memory, metrics, log, lines, links, trouble)
 

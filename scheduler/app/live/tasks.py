@@ -115,19 +115,18 @@ class JournalTasks:
         attempt = self._recent.get(task)
         if attempt is None:
             return {}
-        key = (task, attempt.number)
-        found = self._values.get(key)
-        return (self._read_metrics(key) if self._may_read(READING) else {}) if found is None else found
+        found = self._values.get((task, attempt.number))
+        return (self._read_metrics(task, attempt) if self._may_read(READING) else {}) if found is None else found
 
-    def _read_metrics(self, key: tuple[int, int]) -> Mapping[str, Sequence[float | None]]:
+    def _read_metrics(self, task: int, attempt: AttemptHistory) -> Mapping[str, Sequence[float | None]]:
         if len(self._values) >= MOST_KEPT:
             self._values.clear()
-        began = time.thread_time()
-        record = self._metrics.record(*key)
+        began, key = time.thread_time(), (task, attempt.number)
+        record = self._metrics.record(task, attempt)
         found = self._values[key] = record.last_values()
         if key not in self._compared:
             self._compared.add(key)
-            self._best.take(key[0], record)
+            self._best.take(task, record)
         self._spent += time.thread_time() - began
         return found
 
@@ -137,7 +136,7 @@ class JournalTasks:
             if (task, attempt.number) not in self._compared:
                 if not self._may_read(COMPARING):
                     break
-                self._read_metrics((task, attempt.number))
+                self._read_metrics(task, attempt)
         return self._best.best(self.varies())
 
     def _may_read(self, most: float) -> bool:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from scheduler.core.metrics.record import MetricRecord
-from scheduler.core.reporting.run_history import TaskHistory
+from scheduler.core.reporting.run_history import AttemptHistory, TaskHistory
 from scheduler.devices.metric_reader import MetricReader
 from scheduler.store.run.catalog import RunInfo
 
@@ -29,16 +29,17 @@ class AttemptMetrics:
         log = str(places.task_log(task, attempt))
         return MetricReader(log, progress, result, kept, self.names, self._watched, writes=False)
 
-    def record(self, task: int, attempt: int) -> MetricRecord:
-        """Return the metrics of an attempt so far."""
-        files = self.files(task, attempt)
+    def record(self, task: int, attempt: AttemptHistory) -> MetricRecord:
+        """Return the metrics of an attempt so far, with the result that it has left."""
+        files = self.files(task, attempt.number)
         files.read_rest()
+        files.record.complete(attempt.result)
         return files.record
 
     def of_task(self, task: int, history: TaskHistory | None) -> MetricRecord | None:
         """Return the metrics of a task's newest attempt that was not a probe; None if there is none."""
         last = history.last if history is not None else None
-        return self.record(task, last.number) if last is not None else None
+        return self.record(task, last) if last is not None else None
 
 
 def columns(record: MetricRecord | None, row: dict[str, Any]) -> dict[str, Any]:

@@ -134,6 +134,16 @@ def reported(text: str) -> list[Reading] | None:
     return _flat(data) if isinstance(data, dict) else None
 
 
+def left(result: Mapping[str, object]) -> list[Reading]:
+    """Return the numbers of the object that a task has left as its result."""
+    numbers = {
+        name: float(value)
+        for name, value in result.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+    return _flat(numbers)
+
+
 def _flat(data: Mapping[str, object]) -> list[Reading]:
     step_name = next((name for name in _STEPS if isinstance(data.get(name), float)), None)
     step = data[step_name] if step_name is not None else None

@@ -13,7 +13,7 @@ from typing import Any
 
 from scheduler.core.metrics.curve import Curve
 from scheduler.core.metrics.goal import loose, ranked
-from scheduler.core.metrics.readings import Progress, Reading
+from scheduler.core.metrics.readings import Progress, Reading, left
 
 FORMAT = 1
 MOST_METRICS = 32
@@ -67,6 +67,18 @@ class MetricRecord:
             if watched:
                 self.news.append((name, value, curve.last_step))
         del self.news[:-MOST_NEWS]
+
+    def complete(self, result: Mapping[str, Any]) -> None:
+        """Add what the task has left as its result, if its sampler did not see that before the end.
+
+        A curve from the output stays: of it, the result may be a summary.
+        """
+        missed = []
+        for name, value, step in left(result):
+            curve = self.curves.get(name)
+            if curve is None or (name in self.reported and curve.last != value):
+                missed.append((name, value, step))
+        self.take(missed, reported=True)
 
     def watch(self, names: Iterable[str]) -> None:
         """Tell the values of these metrics from now on, and those that are known already."""

@@ -104,3 +104,21 @@ def test_reported_metric_replaces_what_the_output_seemed_to_say() -> None:
     record.take([("loss", 8.0, 2.0), ("acc", 0.2, 2.0)])
     assert record.curves["loss"].steps() == [(1.0, 0.5)]
     assert record.curves["acc"].steps() == [(1.0, 0.1), (2.0, 0.2)]
+
+
+def test_result_that_was_left_after_the_last_sample_is_the_end_of_its_curve() -> None:
+    record = MetricRecord()
+    record.take([("loss", 0.5, 1.0)], reported=True)
+    record.complete({"loss": 0.25, "step": 2, "name": "x", "done": True, "acc": 0.75})
+    record.complete({"loss": 0.25, "step": 2})  # it is added once
+    assert record.curves["loss"].steps() == [(1.0, 0.5), (2.0, 0.25)]
+    assert record.curves["loss"].lowest == (0.25, 2.0)
+    assert record.curves["acc"].last == 0.75
+    assert sorted(record.curves) == ["acc", "loss"]
+
+
+def test_result_does_not_replace_a_curve_from_the_output() -> None:
+    record = MetricRecord()
+    record.take([("loss", 0.5, 1.0), ("loss", 0.4, 2.0)])
+    record.complete({"loss": 0.3})
+    assert record.curves["loss"].steps() == [(1.0, 0.5), (2.0, 0.4)]
