@@ -48,15 +48,17 @@ MOST_FACTS = 1 << 20
 """The largest number of bytes of kept facts."""
 
 
-def keep_facts(places: RunPaths, journal: JournalReader) -> None:
-    """Keep the facts of a run beside its journal as its scheduler ends, so that readers need not open the journal.
+def final_facts(journal: JournalReader) -> Mapping[str, str]:
+    """Return the facts in a journal; none if it has lost its end, or if its recorded status is not the last one."""
+    meta = journal.meta()
+    return {} if journal.lost or last_status(meta).get("up_to") != journal.reach() else meta
+
+
+def keep_facts(places: RunPaths, meta: Mapping[str, str]) -> None:
+    """Keep the facts of a run beside its journal, which is closed, so that readers need not open it.
 
     They hold for this state of the journal only. Without them readers open it, so a failure is ignored.
     """
-    meta = journal.meta()
-    if journal.lost or last_status(meta).get("up_to") != journal.reach():
-        return
-    journal.close()
     with contextlib.suppress(OSError):
         kept = {"version": FACTS_VERSION, "journal": _stamp(places), "meta": meta}
         replace_file(places.facts, json.dumps(kept).encode(), durable=False)

@@ -35,7 +35,7 @@ from scheduler.store.earlier_tasks import EarlierTasks
 from scheduler.store.queue.submitted_shells import SubmittedShells
 from scheduler.store.result_file import has_lines, ignored, read_result
 from scheduler.store.run import run_code
-from scheduler.store.run.catalog import RunCatalog, RunInfo, keep_facts
+from scheduler.store.run.catalog import RunCatalog, RunInfo, final_facts, keep_facts
 from scheduler.store.run.counter import PATIENCE, Counter, HeldCounter
 from scheduler.store.run.journal import Journal
 from scheduler.store.run.journal_reader import Row
@@ -177,10 +177,13 @@ class SqliteRunStore:
         """Close the run and release its lock."""
         if self.kinds is not None:
             self.kinds.profiles.close()
+        facts: Mapping[str, str] = {}
         with contextlib.suppress(StateError):
             self.journal.checkpoint()
-            keep_facts(self.places, self.journal)
+            facts = final_facts(self.journal)
         self.journal.close()
+        if facts:
+            keep_facts(self.places, facts)
         self._hold.close()
 
     def check_files(self) -> None:
