@@ -25,6 +25,8 @@ MOST_CURVES, LEAST_WIDE = 2, 40
 """The number of metrics of which the curve is drawn, and the width from which on a chart stands beside another."""
 LEAST_TALL, MOST_TALL, SHARE = 5, 16, 0.55
 """The least and the greatest height of a chart, and the share of the room that charts take from the log."""
+TALLEST = 28
+"""The greatest height of a chart of an ended task with a short log."""
 AROUND = 2
 """The lines of a chart besides its curve: its title and the ends of x."""
 COLOURS = ("green", "cyan", "magenta")
@@ -137,7 +139,10 @@ def _charts(row: TaskRow, details: TaskDetails, width: int, room: int) -> list[L
     beside = max(1, min(len(charts), width // LEAST_WIDE))
     wide = (width - len(GAP) * (beside - 1)) // beside
     below = math.ceil(len(charts) / beside)
-    tall = min(room - AROUND - 1, max(LEAST_TALL, min(MOST_TALL, int(SHARE * room) // below - AROUND)))
+    tall = max(LEAST_TALL, min(MOST_TALL, int(SHARE * room) // below - AROUND))
+    if row.live is None:  # the log of an ended task grows no more: charts take the lines that it does not need
+        tall = max(tall, min(TALLEST, (room - max(0, len(details.lines) - LEAST_LOG) - 1) // below - AROUND))
+    tall = min(room - AROUND - 1, tall)
     found: list[Line] = [()]
     for first in range(0, len(charts), beside):
         some = charts[first : first + beside]

@@ -193,6 +193,16 @@ class TestPage:
         run.type(b"h\x1b[D")
         assert details.wanted is None
 
+    @pytest.mark.parametrize(("lines", "tall"), [(12, 26), (300, 14)])
+    def test_charts_of_an_ended_task_take_the_lines_that_a_short_log_leaves(self, lines: int, tall: int) -> None:
+        record, log = MetricRecord(), [f"line {number}" for number in range(lines)]
+        record.take([("loss", 2 / step, float(step)) for step in range(1, 13)])
+        watched = Watched(TaskDetails(2, "python fit.py", metrics=record, log="/x/1.log", lines=log))
+        watched.screen.open(2)
+        rows = watched.rows(200, 50)
+        assert sum(row.lstrip().startswith("│") for row in rows) == tall
+        assert sum(row.startswith("line ") for row in rows) == min(lines, 24)
+
     def test_details_of_another_task_are_not_shown(self) -> None:
         run = Watched(TaskDetails(5, "python other.py"))
         run.type(DOWN, ENTER)
