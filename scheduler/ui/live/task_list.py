@@ -25,6 +25,7 @@ LEAST_COMPARED = 2
 PARAMETER, METRIC = "parameter ", "metric "
 """The beginnings of the names of columns that belong to the user's list or output."""
 _WAITS = tuple(UNFINISHED - LIVING)
+_NO_FAULT = (State.SUCCEEDED, State.PRUNED, State.CANCELLED)
 _ENDED = tuple(frozenset(State) - UNFINISHED)
 
 
@@ -192,9 +193,9 @@ def seconds_of(row: TaskRow) -> float | None:
 
 
 def exit_of(row: TaskRow) -> int:
-    """Return the exit code of a task that did not succeed, or its signal as a negative number; 0: it has none."""
+    """Return the exit code of a task that failed, or its signal as a negative number; 0: it has none."""
     one = row.attempt
-    return 0 if one is None or row.state is State.SUCCEEDED else one.code or -(one.signal or 0)
+    return 0 if one is None or row.state in _NO_FAULT else one.code or -(one.signal or 0)
 
 
 def memory_of(row: TaskRow) -> tuple[int, int] | None:

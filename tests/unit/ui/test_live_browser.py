@@ -7,11 +7,13 @@ import pytest
 from scheduler.core.brain import Brain
 from scheduler.core.control.requests import JOBS
 from scheduler.core.metrics.record import MetricRecord
+from scheduler.core.model import HOST, Purpose, State
 from scheduler.core.reporting.live_status import LiveStatus, ObservedState, StatusBuilder
-from scheduler.core.reporting.run_history import RunSummary
+from scheduler.core.reporting.run_history import AttemptHistory, RunSummary
 from scheduler.ui.live.keys import PATIENCE, KeyDecoder, Press
-from scheduler.ui.live.ports import BestTask, TaskDetails
+from scheduler.ui.live.ports import BestTask, TaskDetails, TaskWords
 from scheduler.ui.live.run_screen import RunScreen
+from scheduler.ui.live.task_list import TaskRow, exit_of
 from scheduler.ui.text import columns
 from tests.support import builders as b
 from tests.support.live_screen import NotedRequests, SaidDetails, SaidTasks, screen
@@ -159,6 +161,11 @@ class TestList:
 
 
 class TestPage:
+    @pytest.mark.parametrize(("state", "code"), [(State.FAILED, 143), (State.PRUNED, 0), (State.CANCELLED, 0)])
+    def test_exit_code_is_that_of_a_failure(self, state: State, code: int) -> None:
+        attempt = AttemptHistory(1, Purpose.RUN, (HOST,), {}, "measured", 0.0, code=143)
+        assert exit_of(TaskRow(1, state, TaskWords("fit", "fit", {}), 0, None, attempt, {})) == code
+
     def test_columns_that_had_a_value_once_stay_and_others_are_left_out(self) -> None:
         watched = Watched()
         assert next(row for row in watched.rows() if "failed" in row and row.lstrip().startswith("2")).split()[3] == "3"
