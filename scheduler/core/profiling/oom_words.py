@@ -196,7 +196,8 @@ PRODUCTS = lazy_pattern(
 MEANS_ELSE = lazy_pattern(
     r"\bnot a failure\b"  # XLA and TensorFlow tried for speed, and do without
     r"|Tried to allocate more than 1EB"  # torch was given a size that makes no sense
-    r"|\bibv_\w+.{0,400}Cannot allocate memory"  # a limit on locked memory (ulimit -l)
+    r"|\bibv_\w+.{0,400}Cannot allocate memory|\bmlock(?:all)?\b|\block(?:ed|ing)? (?:page|memory)\b"  # ulimit -l
+    r"|\btime limit\b"
     r"|(?:exceed\w*|too much|out of(?: resources?:)?|insufficient|not enough|require\w*)(?: \S+){0,5}?"
     r" (?:shared|constant|texture) mem(?:ory)?\b(?! \(shm|.{0,400}(?:shm|torch_|dataloader))(?<!workers are out of"
     r" shared memory)"
