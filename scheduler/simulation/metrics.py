@@ -11,6 +11,10 @@ from scheduler.simulation.lower_bound import LowerBound
 from scheduler.simulation.workload import GivenTask
 from scheduler.values import dataclass
 
+IDLE_WATTS, CONTEXT_WATTS, FULL_WATTS = 50.0, 40.0, 300.0
+"""The power of a simulated GPU: without tasks, more with a CUDA context on it (26 to 66 W were published for A100, H100
+and L40S), and when it is busy all the time. Between these it grows with the share of time for which it is busy."""
+
 
 @dataclass(frozen=True, slots=True)
 class PriorityWaits:
@@ -43,6 +47,8 @@ class RunMetrics:
     """The largest number of times that a task was bypassed."""
     stretched: int
     """The number of tasks whose epochs took more than half as long again beside others as alone."""
+    energy: float
+    """The energy of all GPUs until the last end, in watt hours, by a linear model of their power; 0 without GPUs."""
     bound: LowerBound
     alone: PriorityWaits | None = None
     """The waiting times of the tasks of the best priority if they had the machine to themselves, if requested."""
@@ -92,6 +98,7 @@ def outcomes(policy: str, run: SimulatedResult, bound: LowerBound) -> RunMetrics
         sum(a.source == EstimateSource.MEASURED for a in ooms),
         run.bypassed,
         len(stretched(history)),
+        _energy(history, given, devices, makespan),
         bound,
     )
 
@@ -127,6 +134,12 @@ def _memory_use(history: RunHistory, devices: Sequence[Device], makespan: float)
 
 
 def _load_use(history: RunHistory, given: Mapping[int, GivenTask], devices: Sequence[Device], makespan: float) -> float:
+    there = sum(device.load_capacity for device in devices)
+    return _work(history, given, devices) / (there * makespan) if makespan > 0 else 0.0
+
+
+def _work(history: RunHistory, given: Mapping[int, GivenTask], devices: Sequence[Device]) -> float:
+    """Return the seconds for which the successful attempts, each alone, would have kept a device busy."""
     done = 0.0
     for task, task_history in history.tasks.items():
         last, truth = task_history.last, given[task].truth
@@ -134,5 +147,30 @@ def _load_use(history: RunHistory, given: Mapping[int, GivenTask], devices: Sequ
             gpus = sum(key != HOST for key in last.devices)
             on_gpus = (truth.seconds - truth.loading) * truth.utilisation * gpus
             done += on_gpus if devices[0].is_gpu else truth.seconds * truth.cores
-    there = sum(device.load_capacity for device in devices)
-    return done / (there * makespan) if makespan > 0 else 0.0
+    return done
+
+
+def _energy(history: RunHistory, given: Mapping[int, GivenTask], devices: Sequence[Device], makespan: float) -> float:
+    """Return the energy of all GPUs in watt hours: idle power to the last end, that of contexts, and that of the work.
+
+    The energy of the work does not depend on what shares a GPU; packing saves the other two.
+    """
+    if not devices[0].is_gpu:
+        return 0.0
+    spans: dict[str, list[tuple[float, float]]] = {device.key: [] for device in devices}
+    for task_history in history.tasks.values():
+        for attempt in task_history.attempts:
+            for key in spans.keys() & attempt.devices if attempt.ended is not None else ():
+                spans[key].append((attempt.placed, attempt.ended or 0.0))
+    occupied = sum(map(_covered, spans.values()))
+    work = _work(history, given, devices) * (FULL_WATTS - CONTEXT_WATTS - IDLE_WATTS)
+    return (len(devices) * makespan * IDLE_WATTS + occupied * CONTEXT_WATTS + work) / 3600
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """Return the time that is covered by at least one of these spans."""
+    covered, until = 0.0, 0.0
+    for begin, end in sorted(spans):
+        covered += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return covered

@@ -74,7 +74,7 @@ _SIMULATED = {
     "mean_completion_bound": "number", "p95_completion": "number", "p95_completion_bound": "number",
     "waits": {"*": {"tasks": "integer", "mean": "number", "max": "number", "*": "any"}}, "ooms": "integer",
     "unknown_ooms": "integer", "bypassed_max": "integer", "stretched": "integer", "memory_use": "number",
-    "load_use": "number", "*": "any",
+    "load_use": "number", "energy_wh": "number", "*": "any",
 }  # fmt: skip
 _MEMORY = {"total": "integer", "free": "integer", "reserved": "integer"}
 _MACHINE = {

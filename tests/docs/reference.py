@@ -215,7 +215,8 @@ TASKS_ARE_TOLD = (
         "SCHEDULER_RESULT",
         (
             "a flat JSON object written here (at most 64 KiB) becomes the columns `result.*`; if it is rewritten while "
-            "the task runs, or JSON lines are appended, its numbers become curves (by `step` or `epoch`)"
+            "the task runs, or JSON lines are appended, its numbers become curves (by `step` or `epoch`). What "
+            "cannot be read is ignored; the row's `reason`, `why` and the run's log say so"
         ),
     ),
     ("SCHEDULER_PROGRESS", '"3/10" written here is progress; the usual epoch lines on stdout are progress too'),

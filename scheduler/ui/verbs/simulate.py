@@ -40,6 +40,7 @@ def facts(one: RunMetrics) -> dict[str, Any]:
         "stretched": one.stretched,
         "memory_use": round(one.memory_use, 4),
         "load_use": round(one.load_use, 4),
+        "energy_wh": round(one.energy, 1),
     }
 
 
@@ -60,7 +61,7 @@ def lines(policies: Sequence[RunMetrics]) -> list[str]:
     """Return a table of all policies, the waiting times, the lower bound with its reasons, and what did not succeed."""
     header = [
         "policy", "makespan", "/bound", "mean end", "/bound", "p95 end", "/bound", "OOMs", "bypassed", "stretched",
-        "memory", "load",
+        "memory", "load", "energy",
     ]  # fmt: skip
     rows = [_row(one) for one in policies]
     right = frozenset(range(1, len(header)))
@@ -96,6 +97,7 @@ def _row(one: RunMetrics) -> list[str]:
         str(one.stretched),
         f"{one.memory_use:.0%}",
         f"{one.load_use:.0%}",
+        f"{one.energy / 1000:.2f}kWh" if one.energy else "",
     ]
 
 

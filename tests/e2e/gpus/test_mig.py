@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.faults import fault
 from tests.support.gpu_home import GpuHome, holding, most_reserved, training
 from tests.support.standin.box import GPU_IS_LOST, NO_COMPILER
 from tests.support.waiting import wait_until
@@ -91,6 +92,7 @@ def test_compute_instances_with_one_memory_get_equal_parts_of_it(machine: Callab
     assert home.box.peak_used(parts[0]) > 4 * GIB, "both parts were used at once"
 
 
+@fault(198)
 def test_removed_instance_is_drained_and_the_rest_goes_on(machine: Callable[[int], GpuHome]) -> None:
     home = machine(1)
     first, second = home.box.slice(0, "2g.10gb", "2g.10gb")
@@ -106,6 +108,7 @@ def test_removed_instance_is_drained_and_the_rest_goes_on(machine: Callable[[int
     assert home.tries()[-1].gpus == (second,)
 
 
+@fault(198)
 class TestReconfiguration:
     def test_instance_made_during_a_run_takes_a_waiting_task(self, machine: Callable[[int], GpuHome]) -> None:
         home = machine(1)
@@ -184,6 +187,7 @@ class TestReconfiguration:
             home.go()
         assert uses(home) == {0: [only], 1: [0]}
 
+    @fault(199)
     @pytest.mark.parametrize(
         ("where", "switches", "sentence"),
         [
@@ -220,6 +224,20 @@ def test_container_that_may_read_only_its_instance_uses_it(machine: Callable[[in
     devices = home.call("devices", code=0).stdout
     assert "GPU 0.0" in devices
     assert f"{A100} MIG 2g.10gb" in devices
+
+
+def test_need_shown_on_an_instance_is_an_earlier_version_on_instances_of_other_sizes(
+    machine: Callable[[int], GpuHome],
+) -> None:
+    home = machine(2)
+    small, large = home.box.slice(0, "2g.10gb", "3g.20gb")
+    home.jobs(training(peak="3GiB", seconds=1.5))
+    sources = []
+    for run, devices in enumerate(("0.0", "0.1", "1", "0.0"), start=1):
+        home.call("run", "jobs.csv", "--devices", devices, code=0)
+        (one,) = home.tries(run)
+        sources.append((one.gpus[0], one.source))
+    assert sources == [(small, "measured"), (large, "earlier version"), (1, "earlier version"), (small, "profile")]
 
 
 def test_fifty_six_instances_are_found(machine: Callable[[int], GpuHome]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.faults import fault
 from tests.support.gpu_home import GpuHome, holding, training
 from tests.support.standin.box import NO_COMPILER
 from tests.support.waiting import wait_until
@@ -43,6 +44,7 @@ def test_power_limit_lasts_as_long_as_the_run(home: GpuHome) -> None:
     assert not [*home.leases.glob("power.*")]
 
 
+@fault(200)
 @pytest.mark.parametrize("how", ["run", "doctor", "resume"])
 def test_power_limit_of_a_killed_run_is_restored(home: GpuHome, how: str) -> None:
     home.jobs(holding("1GiB", Memory="2GiB"))
@@ -100,6 +102,7 @@ def test_gpu_that_ignores_the_limit_stops_the_run_with_the_reason(home: GpuHome)
     assert not home.tries()
 
 
+@fault(200)
 def test_note_of_another_user_is_neither_read_nor_restored(home: GpuHome) -> None:
     home.leases.mkdir(mode=0o700, exist_ok=True)
     note = home.leases / "power.planted"

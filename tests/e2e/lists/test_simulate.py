@@ -25,7 +25,7 @@ d,90,300,8000,2,3,0.8,20,wide.py
 """
 SAID = (
     "policy", "makespan", "lower_bound", "ratio", "mean_completion", "p95_completion", "waits", "ooms", "memory_use",
-    "load_use",
+    "load_use", "energy_wh",
 )  # fmt: skip
 
 

@@ -61,6 +61,15 @@ class TestNumbers:
         one = ran([row(peak=12 * GIB, busy=0.5), row("b.py", peak=6 * GIB, busy=0.25)], gpus(1))
         assert (one.memory_use, one.load_use) == (pytest.approx(0.75), pytest.approx(0.75))
 
+    def test_packed_tasks_save_idle_power_and_need_the_same_energy_for_their_work(self) -> None:
+        rows = [row(peak=8 * GIB, busy=0.5), row("b.py", peak=8 * GIB, busy=0.25)]  # of 600 s each
+        packed, single = ran(rows, gpus(1)), ran(rows, gpus(1), policy="one-per-gpu")
+        work = 600 * 0.75 * 210 / 3600
+        assert packed.energy == pytest.approx(600 * 90 / 3600 + work)
+        assert single.energy == pytest.approx(1200 * 90 / 3600 + work)
+        beside = ran(rows, gpus(2), policy="one-per-gpu")
+        assert beside.energy == pytest.approx(2 * 600 * 90 / 3600 + work)
+
     def test_task_that_fits_nowhere_counts_in_the_states_and_not_in_the_bound(self) -> None:
         one = ran([row(seconds=100.0), row("b.py", seconds=900.0, peak=30 * GIB)], gpus(1))
         assert ({str(state): n for state, n in one.states.items()}, one.bound.tasks) == (
