@@ -61,7 +61,7 @@ class DevicePool:
     def snapshot(self) -> tuple[DeviceBudget, ...]:
         """Return what each device has free."""
         budgets = (*(self.gpus.snapshot() if self.gpus else ()), *self.host.snapshot())
-        if len(budgets) > len(self.labels):
+        if any(budget.device.key not in self.labels for budget in budgets):  # one has joined
             self.labels.update({budget.device.key: budget.device.label for budget in budgets})
         return budgets
 
