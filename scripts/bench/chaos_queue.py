@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from scheduler.store.machine.locked_files import LockHolders
+from scheduler.store.machine.locked_files import LockHolders, is_locked
 from scripts.bench.chaos_links import ENDED
 from tests.support.killing import Started, is_alive, kill
 
@@ -155,7 +155,8 @@ def scheduler_of(state: Path) -> int:
     """Return the process that holds one of the runs; 0 if there is none."""
     for run in state.glob("runs/[0-9]*"):
         with contextlib.suppress(OSError):
-            pids = LockHolders().of(os.stat(run))
+            # Without a lock none holds it: the kernel's list may name a file of this inode number elsewhere.
+            pids = LockHolders().of(os.stat(run)) if is_locked(run) else []
             if pids:
                 return pids[0]
     return 0

@@ -1,6 +1,6 @@
 """Cut the power at each write of a run, or at random ones of a larger run, and resume it from what is left on the disk.
 
-    python scripts/bench/power_cuts.py [--tasks 3] [--points 1000] [--seed 1]
+    python scripts/bench/power_cuts.py [--tasks 3] [--points 1000] [--seed 1] [--queue]
 
 Without `--points` every point is tried at which something else is left on the disk. What a power cut leaves, and what
 counts as lost or run twice, is in `tests/support/power.py`. The exit code is 1 if anything is.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.support.power import Recorder, Verdict, prepare, try_points
+from tests.support.power import RUN, Recorder, Verdict, judge, judge_queue, prepare, queue_commands, try_points
 
 
 def main() -> int:
@@ -26,17 +26,19 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=3)
     parser.add_argument("--points", type=int, default=0, help="how many points, chosen at random; 0: all")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--queue", action="store_true", help="submit the tasks to a queue instead")
     args = parser.parse_args()
+    chosen = judge_queue if args.queue else judge
     dice, verdict, began = random.Random(args.seed), Verdict(), time.monotonic()
     codes = [dice.choice((0, 0, 3)) for _ in range(args.tasks)]
     with tempfile.TemporaryDirectory() as folder:
         recorder = Recorder(Path(folder))
         prepare(recorder, codes)
-        recorder.record("run", "jobs.csv", "--devices", "host", "--slots", "2", "--keep-going", "--plain")
+        recorder.record(*(queue_commands(recorder, codes) if args.queue else [RUN]))
         for names in ("synced", "all"):
             number = sum(1 for _ in recorder.points(names))
             most = min(number, args.points // 2) if args.points else number
-            try_points(recorder, codes, names, set(dice.sample(range(number), most)), verdict)
+            try_points(recorder, codes, names, set(dice.sample(range(number), most)), verdict, chosen)
             print(f"names {names}: {most} of {number} points; {verdict.line()}", flush=True)
     print(f"{verdict.line()}; seed {args.seed}, {time.monotonic() - began:.0f}s")
     for what in ("lost", "twice", "unreadable"):

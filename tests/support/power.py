@@ -9,20 +9,24 @@ sync of its data is empty). What tasks and the command have told the world outsi
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import struct
 import subprocess
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.support.killing import Home
 
 SOURCE = Path(__file__).parent / "standin/written.c"
+ENDS = ("succeeded", "failed")
 HEAD = struct.Struct("=IIIIQQ")
-WRITE, SYNC, SIZE, NAME, FOLDER, MOVE, REMOVE = "wstndmr"
+WRITE, SYNC, SIZE, NAME, FOLDER, MOVE, REMOVE, LINK = "wstndmrl"
+TO = b"symlink to "
+"""The beginning of the content of a symbolic link, which is whole as soon as its name is kept."""
 
 
 class Entry(NamedTuple):
@@ -81,6 +85,10 @@ class Disk:
             elif not entry.second:
                 self.files[entry.inode].resize(entry.offset)
             self.names[entry.path] = entry.inode
+        elif entry.op == LINK:
+            content = TO + os.fsencode(entry.second)
+            self.files[entry.inode] = File(bytearray(content), content)
+            self.names[entry.path] = entry.inode
         elif entry.op == MOVE:
             self._move(entry.path, entry.second)
         elif entry.op == REMOVE:
@@ -123,12 +131,15 @@ class Recorder:
         self.outside.mkdir()
         self.log = root / "log"
         self.log.touch()
+        (self.outside / "said").touch()
+        self._said = (self.outside / "said").stat().st_ino
+        """The file of the commands' output, which is named here and not by a recorded process."""
         self._library = root / "written.so"
         built = ["cc", "-shared", "-fPIC", "-O1", "-D_FORTIFY_SOURCE=0", "-o", str(self._library), str(SOURCE), "-ldl"]
         subprocess.run(built, check=True)
 
-    def record(self, *arguments: str) -> None:
-        """Run a command to its end; its output is told to the world outside."""
+    def record(self, *commands: Sequence[str]) -> None:
+        """Run commands one after the other, each to its end; their output is told to the world outside."""
         plain = dict(self.home.env)
         self.home.env |= {
             "LD_PRELOAD": str(self._library),
@@ -136,8 +147,9 @@ class Recorder:
             "WRITTEN_LOG": str(self.log),
             "PYTHONUNBUFFERED": "1",
         }
-        with open(self.outside / "said", "a") as said, self.home.start(*arguments, stdout=said, stderr=said) as done:
-            done.wait(120)
+        for command in commands:
+            with open(self.outside / "said", "a") as said, self.home.start(*command, stdout=said, stderr=said) as done:
+                done.wait(120)
         self.home.env = plain
         self.home.end()
 
@@ -147,6 +159,7 @@ class Recorder:
         """
         disk, before = Disk(), None
         world = str(self.outside)
+        disk.names[f"{world}/said"], disk.files[self._said] = self._said, File()
         for number, entry in enumerate(read(self.log)):
             disk.apply(entry)
             files, folders = disk.left(names)
@@ -167,9 +180,13 @@ class Recorder:
         for path in self.outside.iterdir():
             path.unlink()
         for path, data in {**files, **told}.items():
-            if Path(path).parent.is_dir():
-                Path(path).write_bytes(data)
-                Path(path).chmod(0o600)
+            if not Path(path).parent.is_dir():
+                continue
+            if data.startswith(TO):
+                Path(path).symlink_to(os.fsdecode(data.removeprefix(TO)))
+                continue
+            Path(path).write_bytes(data)
+            Path(path).chmod(0o600)
 
 
 @dataclass(slots=True)
@@ -191,6 +208,9 @@ class Verdict:
             f"{self.points} points tried: {len(self.lost)} lost, {len(self.twice)} run twice, "
             f"{len(self.unreadable)} unreadable"
         )
+
+
+Judge = Callable[[Recorder, list[int], int, dict[str, bytes], Verdict], None]
 
 
 def prepare(recorder: Recorder, codes: list[int]) -> None:
@@ -228,8 +248,59 @@ def judge(recorder: Recorder, codes: list[int], point: int, told: dict[str, byte
     ]
 
 
-def try_points(recorder: Recorder, codes: list[int], names: str, chosen: Collection[int], verdict: Verdict) -> None:
-    """Resume from what a power cut leaves at the chosen ones of all points."""
+RUN = ["run", "jobs.csv", "--devices", "host", "--slots", "2", "--keep-going", "--plain"]
+"""The command whose run is cut."""
+
+
+def queue_commands(recorder: Recorder, codes: list[int]) -> list[list[str]]:
+    """Return commands that submit the same tasks to a queue, each after the one before, and wait for them."""
+    told, found = recorder.outside / "told", list[list[str]]()
+    for task, code in enumerate(codes):
+        after = ["--after", f"ended:t{task - 1}"] if task else []
+        line = f"echo begin {task} >>{told}; exit {code}"
+        found += [["submit", "--name", f"t{task}", "--gpus", "0", *after, "--", "sh", "-c", line]]
+        found += [["wait", f"t{task}"]] if task != 1 else []  # the next one is submitted while this one waits or runs
+    return found
+
+
+def _listed(home: Home) -> list[dict[str, Any]]:
+    """Return all tasks of all runs."""
+    runs = json.loads(home.call("list", "--json", code=0).stdout)["runs"]
+    return [task for run in runs for task in run["tasks"]]
+
+
+def judge_queue(recorder: Recorder, codes: list[int], point: int, told: dict[str, bytes], verdict: Verdict) -> None:
+    """Submit one task more to the queue as the power cut has left it, which continues it, and note what is wrong."""
+    home = recorder.home
+    said = told.get(str(recorder.outside / "said"), b"").decode(errors="replace").splitlines()
+    accepted = [task for task in range(len(codes)) if str(task) in said]
+    ended = [task for task in range(len(codes)) if any(f"task {task} {how}" in line for line in said for how in ENDS)]
+    begun = told.get(str(recorder.outside / "told"), b"").decode()
+    verdict.points += 1
+    try:
+        home.call("submit", "--name", "more", "--gpus", "0", "--", "true", code=0)
+        for _ in range(2):  # what was sent and not accepted yet may be accepted now
+            home.call("wait", *(str(task["id"]) for task in _listed(home)))
+        listed = _listed(home)
+    except (AssertionError, subprocess.TimeoutExpired) as exc:
+        verdict.unreadable.append(f"point {point}: {str(exc)[-600:]}")
+        return
+    for task, code in enumerate(codes):
+        found = [(one["id"], one["exit_code"]) for one in listed if one["name"] == f"t{task}"]
+        fine = (
+            [[(task, code)]] if task in accepted else [[(task, code)], [(task, None)], []]
+        )  # None: of a run of its own
+        if found not in fine:
+            verdict.lost.append(f"point {point}: t{task} is {found}; accepted: {task in accepted}")
+    path = recorder.outside / "told"
+    after = path.read_text().removeprefix(begun) if path.exists() else ""
+    verdict.twice += [f"point {point}: t{task} ended before the cut" for task in ended if f"begin {task}\n" in after]
+
+
+def try_points(
+    recorder: Recorder, codes: list[int], names: str, chosen: Collection[int], verdict: Verdict, judge: Judge = judge
+) -> None:
+    """Continue from what a power cut leaves at the chosen ones of all points."""
     for place, (point, files, folders, told) in enumerate(recorder.points(names)):
         if place in chosen:
             recorder.restore(files, folders, told)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.faults import fault
-from tests.support.power import Disk, Entry, Recorder, Verdict, prepare, try_points
+from tests.support.power import RUN, Disk, Entry, Recorder, Verdict, judge_queue, prepare, queue_commands, try_points
 from tests.support.standin import box
 
 CODES = [0, 3, 0]
@@ -23,13 +23,27 @@ POINTS = 5
 def test_run_is_resumed_from_what_was_synced_at_random_points(tmp_path: Path) -> None:
     recorder, verdict, dice = Recorder(tmp_path), Verdict(), random.Random(26)
     prepare(recorder, CODES)
-    recorder.record("run", "jobs.csv", "--devices", "host", "--slots", "2", "--keep-going", "--plain")
+    recorder.record(RUN)
     for names in ("synced", "all"):
         number = sum(1 for _ in recorder.points(names))
         assert number > 20  # else nothing was recorded
         try_points(recorder, CODES, names, dice.sample(range(number), POINTS), verdict)
     assert verdict.good, verdict
     assert verdict.points == 2 * POINTS
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cc") is None, reason=box.NO_COMPILER)
+@fault(6)
+def test_queue_goes_on_from_what_was_synced_at_random_points(tmp_path: Path) -> None:
+    recorder, verdict, dice = Recorder(tmp_path), Verdict(), random.Random(21)
+    recorder.home.env["SCHEDULER_QUEUE_IDLE"] = "1s"
+    recorder.record(*queue_commands(recorder, CODES))
+    for names in ("synced", "all"):
+        number = sum(1 for _ in recorder.points(names))
+        assert number > 20
+        try_points(recorder, CODES, names, dice.sample(range(number), 2), verdict, judge_queue)
+    assert verdict.good, verdict
 
 
 def entry(op: str, path: str = "/a", second: str = "", offset: int = 0, data: bytes = b"") -> Entry:

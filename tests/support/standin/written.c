@@ -15,7 +15,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { WRITE = 'w', SYNC = 's', SIZE = 't', NAME = 'n', FOLDER = 'd', MOVE = 'm', REMOVE = 'r' };
+enum { WRITE = 'w', SYNC = 's', SIZE = 't', NAME = 'n', FOLDER = 'd', MOVE = 'm', REMOVE = 'r', LINK = 'l' };
 
 struct head {
     uint32_t op, first, second, length;
@@ -170,3 +170,14 @@ int unlinkat(int f, const char *a, int flags) { return moved(REAL(unlinkat)(f, a
 int rmdir(const char *a) { return moved(REAL(rmdir)(a), REMOVE, AT_FDCWD, a, 0, 0); }
 int mkdir(const char *a, mode_t mode) { return moved(REAL(mkdir)(a, mode), FOLDER, AT_FDCWD, a, 0, 0); }
 int mkdirat(int f, const char *a, mode_t mode) { return moved(REAL(mkdirat)(f, a, mode), FOLDER, f, a, 0, 0); }
+
+int symlink(const char *target, const char *a) {
+    char path[8192];
+    struct stat status = {0};
+    int failed = REAL(symlink)(target, a), kept = errno;
+    absolute(AT_FDCWD, a, path, sizeof path);
+    if (!failed && is_below(path) && lstat(path, &status) == 0)
+        note(LINK, path, target, status.st_ino, 0, "", 0);
+    errno = kept;
+    return failed;
+}
