@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support import killing
 from tests.support.standin.box import build
 from tests.support.standin.nodes import MISSING, Lab, can_be_made
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not can_be_made(), reason=MISSING)
 
@@ -91,3 +94,34 @@ def test_modules_of_the_program_are_sent_to_a_machine_that_lacks_them_or_has_oth
     there, here = lab.call("program.py", code=0).stdout.splitlines()
     assert there.endswith("given/modules-1.zip/models/small.py 6")
     assert here == f"{lab.root}/models/small.py 9"
+
+
+HOLDING = """\
+import os, time, scheduler
+def hold(name):
+    with open(name, "a") as file:
+        file.write("begun ")
+    while not os.path.exists("go"):
+        time.sleep(0.02)
+    return name
+with scheduler.Executor(on="ssh:n1,n2", gpus=0) as ex:
+    print(*[call.result() for call in [ex.submit(hold, name) for name in ("one", "two")]])
+"""
+
+
+def test_a_killed_program_leaves_no_call_on_any_node(lab: Lab) -> None:
+    (lab.root / "program.py").write_text(HOLDING)
+    with lab.start("program.py") as program:
+        wait_until(lambda: all((lab.root / name).exists() for name in ("one", "two")), 30)
+        program.kill()
+    wait_until(lambda: not [node for node in lab.nodes.values() if node.processes("python")], 20)
+
+
+def test_calls_on_nodes_go_on_once_each_when_their_scheduler_is_killed(lab: Lab) -> None:
+    (lab.root / "program.py").write_text(HOLDING)
+    with lab.start("program.py", stdout=subprocess.PIPE) as program:
+        wait_until(lambda: all((lab.root / name).exists() for name in ("one", "two")), 30)
+        killing.kill(lab.scheduler())
+        (lab.root / "go").touch()
+        assert program.communicate(timeout=60)[0] == "one two\n"
+    assert [(lab.root / name).read_text() for name in ("one", "two")] == ["begun ", "begun "]
