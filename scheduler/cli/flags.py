@@ -222,7 +222,8 @@ FIELD_VALUES = {
     "Preempt": "yes|no", "PreemptAfter": "TIME", "Priority": "N", "GPUs": "N", "Memory": "SIZE", "HostMemory": "SIZE",
     "CPUs": "CORES", "Timeout": "TIME", "Grace": "TIME",
     "StopSignal": "SIGNAL", "Retries": "N", "RetryOn": "OUTCOMES", "Resumable": "yes|no", "Device": "DEVICE",
-    "Node": "NODE,…", "Prefer": "DEVICE", "ThreadPercentage": "PERCENT|auto", "Exclusive": "yes|no",
+    "Node": "NODE,…", "Features": "FEATURE,…", "Prefer": "DEVICE", "ThreadPercentage": "PERCENT|auto",
+    "Exclusive": "yes|no",
 }  # fmt: skip
 """The word for the value of each task field in `--help`, by column."""
 

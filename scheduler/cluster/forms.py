@@ -105,6 +105,8 @@ class NodeFacts:
     """The state of its devices then."""
     notes: tuple[str, ...] = ()
     limits: Mapping[str, str] = field(default_factory=dict)
+    features: tuple[str, ...] = ()
+    """Its features, which rows may ask for."""
 
     @property
     def identity(self) -> tuple[str, str]:

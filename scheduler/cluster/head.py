@@ -284,7 +284,7 @@ class Nodes:
         node.is_there = True
         if new:
             node.facts, node.reported = facts, time.monotonic()
-            node.budgets = tuple(named_budget(budget, node.name) for budget in facts.budgets)
+            node.budgets = tuple(named_budget(budget, node) for budget in facts.budgets)
             node.layout += 1
         if self._join is None:
             return

@@ -42,6 +42,8 @@ class NodeName:
     """Its name for users, with which the labels of its devices begin."""
     cluster: RayCluster | None = None
     """The cluster that has it, which carries links to it."""
+    features: tuple[str, ...] = ()
+    """The features that Slurm gives to it."""
 
     def open(self) -> Transport:
         """Start an agent there and what carries its input and output. Raise OSError."""

@@ -62,6 +62,12 @@ class Node:
         return self.named.name
 
     @property
+    def features(self) -> tuple[str, ...]:
+        """Its features: those that its machine says, and those that Slurm gives to it."""
+        said = self.facts.features if self.facts is not None else ()
+        return tuple(dict.fromkeys((*said, *self.named.features)))
+
+    @property
     def echo(self) -> float:
         """Its own clock in its last report over the present link, 0 without one: another boot has another clock."""
         return self.clock if self.view else 0.0
@@ -121,7 +127,7 @@ def take_report(node: Node, said: Mapping[str, Any]) -> None:
 
 def _take_budgets(node: Node, said: Mapping[str, Any]) -> None:
     """Note the states of the devices that have changed; the others stay the same objects."""
-    told = [named_budget(forms.BUDGET.from_dict(one), node.name) for one in said["budgets"]]
+    told = [named_budget(forms.BUDGET.from_dict(one), node) for one in said["budgets"]]
     found = {one.device.key: one for one in (*(() if "whole" in said else node.budgets), *told)}
     if [one.device for one in found.values()] != [one.device for one in node.budgets]:
         node.layout += 1
@@ -138,11 +144,11 @@ def _of_node(told: Told, node: Node) -> Told:
     return replace(told, name=f"{node.name}/{told.name}", node=node.name, uid=uid if is_ours else told.uid)
 
 
-def named_budget(budget: DeviceBudget, node: str) -> DeviceBudget:
+def named_budget(budget: DeviceBudget, node: Node) -> DeviceBudget:
     return replace(budget, device=named(budget.device, node))
 
 
-def named(device: Device, node: str) -> Device:
+def named(device: Device, node: Node) -> Device:
     """Return a device of a node as one of the run's."""
-    key = host_of(node) if device.is_host else device.key
-    return replace(device, key=key, label=f"{node} {device.label}", node=node)
+    key = host_of(node.name) if device.is_host else device.key
+    return replace(device, key=key, label=f"{node.name} {device.label}", node=node.name, features=node.features)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from scheduler.errors import UsageError, describe_os_error
 from scheduler.runtime.processes import answer
@@ -33,6 +34,21 @@ def allocated_nodes(environ: Mapping[str, str]) -> list[str]:
     if code or not said.split():
         raise UsageError(f"--on slurm: scontrol could not name the nodes {nodes}: {said.strip() or f'exit {code}'}")
     return said.split()
+
+
+def features_of(nodes: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the features of each node, as Slurm's administrator named them; none if Slurm does not say."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        _, said = answer(["scontrol", "show", "node", ",".join(nodes), "--oneliner"], patience=PATIENCE)
+        return dict(features_in(line) for line in said.splitlines() if line.startswith("NodeName="))
+    return {}
+
+
+def features_in(line: str) -> tuple[str, tuple[str, ...]]:
+    """Return the name and the features of a node in a line of `scontrol show node --oneliner`."""
+    facts = dict(word.split("=", 1) for word in line.split() if "=" in word)
+    said = facts.get("ActiveFeatures", "").replace("(null)", "")
+    return facts["NodeName"], tuple(name for name in said.split(",") if name)
 
 
 def step(node: str, command: str) -> list[str]:

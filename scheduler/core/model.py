@@ -195,11 +195,13 @@ class Terms:
     """Seconds that it waits before it asks; None: the time of the run."""
     guest: str = ""
     """The process outside of its tree for which it holds devices, as `core/tasks/guest` writes it; empty: none."""
+    features: str = ""
+    """The features that its node must have, separated by commas; empty: none."""
 
     @property
     def is_bound(self) -> bool:
         """True if it may run on some devices of a run only."""
-        return bool(self.device or self.node)
+        return bool(self.device or self.node or self.features)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +286,8 @@ class Device:
     All devices of a run have a node, or none has. The key of a node's host is `host_of(node)`; a GPU's UUID is its key
     on every node. Labels are unique in a run, and begin with the node: `n1 GPU 0`, `n1 host`.
     """
+    features: tuple[str, ...] = ()
+    """The features of its node, which rows may ask for."""
 
     @property
     def key_there(self) -> str:

@@ -17,7 +17,7 @@ from scheduler.runtime import clock
 COLUMNS = (
     "Command", "Name", "Directory", "Env", "Epochs", "Priority", "GPUs", "Memory", "HostMemory", "CPUs", "Timeout",
     "Grace", "StopSignal", "Retries", "RetryOn", "Resumable", "Preempt", "PreemptAfter", "Hold", "Device", "Node",
-    "Prefer", "Exclusive", "ThreadPercentage", "Stdout", "Stderr", "After", "Begin",
+    "Features",    "Prefer", "Exclusive", "ThreadPercentage", "Stdout", "Stderr", "After", "Begin",
 )  # fmt: skip
 """The columns of the fields of a Task."""
 
@@ -51,6 +51,7 @@ class Task:
     hold: bool = False
     device: str = ""
     node: str = ""
+    features: str = ""
     prefer: str = ""
     exclusive: bool = False
     thread_percentage: int | str = ""

@@ -71,6 +71,8 @@ class Settings:
     """Which tasks go on at some steps, such as `1/3 by val_acc at 3,9,27`; empty: all."""
     on: str = ""
     """The nodes of the run, such as `ssh:gpu1,gpu2 local`; empty: this machine."""
+    features: str = ""
+    """The features of this machine as a node of runs, such as `a100,nvlink`, which rows may ask for."""
     node_fence: float = 0.0
     """Seconds without news of the scheduler after which a node ends the run's tasks; 0: they live on."""
     notify: str = ""
@@ -184,6 +186,14 @@ def _window(text: str) -> str:
     return text.strip()
 
 
+def _features(text: str) -> str:
+    """Read names of features, separated by commas."""
+    names = [name.strip() for name in text.split(",")]
+    if any(len(name.split()) != 1 for name in names):
+        raise ValueError(f"{text!r} is not a list of features: write it like a100,nvlink")
+    return ",".join(names)
+
+
 def _node_fence(text: str) -> float:
     if text.strip().lower() == "off":
         return 0.0
@@ -257,6 +267,7 @@ READERS: dict[str, Any] = {
     "stop_when": _stop_when,
     "keep_best": _keep_best,
     "on": str,
+    "features": _features,
     "node_fence": _node_fence,
     "notify": _notify,
 }

@@ -76,6 +76,11 @@ SETTINGS = {
         "–",
         "Machines on which the tasks run, such as `ssh:gpu1,gpu2 local`; by default this one.",
     ),
+    "features": (
+        "names",
+        "–",
+        "Features of this machine as a node of runs, such as `a100,nvlink`; rows ask for them in a column Features.",
+    ),
     "node_fence": (
         "time",
         "off",

@@ -30,7 +30,7 @@ from scheduler.errors import SchedulerError, StateError, describe_os_error
 from scheduler.execution.engine import PATIENCE as START_OF_SERVER
 from scheduler.execution.engine import LocalEngine
 from scheduler.execution.fork_server import ForkServer
-from scheduler.runtime.paths import RUN_CODE, RunPaths, make_private
+from scheduler.runtime.paths import NETWORK_FILE_SYSTEMS, RUN_CODE, RunPaths, StatePaths, file_system, make_private
 from scheduler.runtime.processes import signal_one
 from scheduler.runtime.settings import READERS, Settings, read_settings
 from scheduler.runtime.shim import boot_id, hostname, machine_id, start_time
@@ -44,7 +44,7 @@ from scheduler.values import replace
 
 FIRST_WORD = 30.0
 """Seconds for the head to say what it wants."""
-NODES_OWN = ("state", "leases", "notify")
+NODES_OWN = ("state", "leases", "notify", "features")
 """Settings that a node has of its own."""
 PATIENCE = 8.0
 """Seconds for an earlier agent of the run to let go when it is asked to; halfway it is killed."""
@@ -102,13 +102,14 @@ def _serve(channel: Channel) -> None:
     python = hello["python"]
     if python and not os.access(python, os.X_OK):
         raise StateError(f"there is no interpreter {python} there: install it, or choose another with --python")
+    home = _own_state(settings)
     pool = find_devices(hello["devices"], settings, environ)
     open_leases(settings, "").close()  # refused now, rather than once tasks are to start
-    channel.send({"here": FACTS.to_dict(_facts(pool))})
+    channel.send({"here": FACTS.to_dict(_facts(pool, settings))})
     join = _next(channel, "join", 0.0, lambda said: channel.send({"lacks": differences(said)}))
     if join is None:
         return
-    guest = RunPaths(places(settings).guest(join["token"]), 0)
+    guest = RunPaths(home.guest(join["token"]), 0)
     lock = _become_only_agent(guest, join["epoch"])
     signal.signal(signal.SIGTERM, lambda *_: channel.end())  # a newer agent asks
     try:
@@ -118,6 +119,16 @@ def _serve(channel: Channel) -> None:
         os.close(lock)
     if not over:
         _stay(guest)
+
+
+def _own_state(settings: Settings) -> StatePaths:
+    """Return this node's state directory; raise StateError if its locks may be those of other machines too."""
+    home = places(settings)
+    kind = file_system(home.root)
+    if kind in NETWORK_FILE_SYSTEMS:
+        cure = "name one on a local disk there, with the setting state or SCHEDULER_STATE"
+        raise StateError(f"its state directory {home.root} is on a network file system ({kind}): {cure}")
+    return home
 
 
 def _stay(guest: RunPaths) -> None:
@@ -161,11 +172,12 @@ def _environment(said: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **theirs, **ours}
 
 
-def _facts(pool: DevicePool) -> NodeFacts:
+def _facts(pool: DevicePool, settings: Settings) -> NodeFacts:
     caps = site_config.read(os.environ, os.getuid()).caps
     return NodeFacts(
         hostname(), machine_id(), boot_id(), os.getuid(), pool.usual, pool.driver, pool.reads,
         quota.capped(pool.snapshot(), caps, os.getuid()), tuple(pool.notes), dict(pool.limits),
+        tuple(filter(None, settings.features.split(","))),
     )  # fmt: skip
 
 

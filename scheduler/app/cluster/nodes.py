@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from scheduler.core.brain import Brain
     from scheduler.runtime.paths import RunPaths
 
-NODES_OWN = ("state", "leases", "notify")
+NODES_OWN = ("state", "leases", "notify", "features")
 """Settings that a node has of its own."""
 
 

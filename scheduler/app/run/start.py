@@ -46,8 +46,8 @@ from scheduler.store.task_classes import TaskClassFinder
 if TYPE_CHECKING:
     from scheduler.app.run.devices import RunDevices
 
-UNWRITTEN = ("state", "leases", "notify")
-"""Settings that the journal does not keep: they are paths, or may be secret."""
+UNWRITTEN = ("state", "leases", "notify", "features")
+"""Settings that the journal does not keep: they are of one machine, or may be secret."""
 CLASSIC_COUNTER = Path("scheduler_files/counter.txt")
 """The file in which the older batch-by-batch tool counts task ids."""
 

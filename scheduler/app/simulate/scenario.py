@@ -10,6 +10,7 @@ from scheduler.app.observe.run_facts import places
 from scheduler.app.run.options import chosen_python
 from scheduler.app.run.task_list import csv_listing
 from scheduler.core.model import Device, Job, Spec, Terms
+from scheduler.core.placement.node_choice import fault_of_nodes
 from scheduler.core.placement.request import declared, gpus_of
 from scheduler.core.profiling.class_profile import Profile
 from scheduler.core.profiling.earlier_versions import EarlierVersions
@@ -113,6 +114,8 @@ def _check(path: str, row: TraceRow, devices: Sequence[Device]) -> None:
             row.spec.row,
             "gpus",
         )
+    if fault := fault_of_nodes(row.spec.terms, devices, otherwise="--devices 2x(4x24GiB) simulates several"):
+        raise InputError(path, fault.text, row.spec.row, fault.column)
     if not row.gpus and not any(device.is_host for device in devices):
         raise InputError(
             path,

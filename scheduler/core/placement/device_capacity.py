@@ -312,8 +312,8 @@ def largest(device: Device, cap: int | None) -> int:
 
 
 def may_use(device: Device, terms: Terms) -> bool:
-    """Tell whether a task may run on a device, by the device and the nodes that its row names."""
-    return is_on(device.node, terms) and (not terms.device or is_called(device, terms.device))
+    """Tell whether a task may run on a device, by the device, the nodes and the features that its row names."""
+    return is_on(device, terms) and (not terms.device or is_called(device, terms.device))
 
 
 def listed(names: Sequence[str], noun: str) -> str:
@@ -328,8 +328,15 @@ def usable(rooms: Iterable[DeviceCapacity], terms: Terms) -> list[DeviceCapacity
     return [room for room in rooms if may_use(room.device, terms)]
 
 
-def is_on(node: str, terms: Terms) -> bool:
-    """Tell whether a task may run on a node."""
+def is_on(device: Device, terms: Terms) -> bool:
+    """Tell whether a task may run on the node of a device."""
+    if terms.features and not set(terms.features.split(",")) <= {*device.features}:
+        return False
+    return is_named(device.node, terms)
+
+
+def is_named(node: str, terms: Terms) -> bool:
+    """Tell whether a row leaves out no node, or names this one."""
     return not terms.node or node in terms.node.split(",")
 
 

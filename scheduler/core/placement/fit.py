@@ -16,7 +16,7 @@ from scheduler.values import replace
 
 def never_fits(terms: Terms, budgets: Iterable[DeviceBudget]) -> Refusal | None:
     """Return a refusal with its numbers if the row declares more than any device has."""
-    all_ = [budget for budget in budgets if is_on(budget.device.node, terms)]
+    all_ = [budget for budget in budgets if is_on(budget.device, terms)]
     gpus = gpus_of(terms, any(b.device.is_gpu for b in all_))
     host = terms.host_memory if gpus else declared(terms, 0)
     asked = [(declared(terms, gpus), True)] if gpus else []

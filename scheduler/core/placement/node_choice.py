@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import Device, Placement, Terms
 from scheduler.core.placement import fit
-from scheduler.core.placement.device_capacity import DeviceCapacity, is_called, is_on, listed
+from scheduler.core.placement.device_capacity import DeviceCapacity, is_called, is_named, is_on, listed
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import ResourceRequest, gpus_of
 from scheduler.units import count
@@ -36,20 +36,39 @@ class NodeFault:
     text: str
 
 
-def fault_of_nodes(terms: Terms, devices: Sequence[Device]) -> NodeFault | None:
-    """Return what is wrong with a task on these devices, whatever is free there."""
+def fault_of_nodes(
+    terms: Terms, devices: Sequence[Device], otherwise: str = "name nodes with --on"
+) -> NodeFault | None:
+    """Return what is wrong with a task on these devices, whatever is free there; `otherwise` is how to have nodes."""
     there = list(dict.fromkeys(device.node for device in devices if device.node))
     missing = [node for node in terms.node.split(",") if terms.node and node not in there]
     if missing:
-        has = f"has {listed(there, 'node')}" if there else "has this machine only: name nodes with --on"
+        has = f"has {listed(there, 'node')}" if there else f"has this machine only: {otherwise}"
         return NodeFault("Node", f"names the node {missing[0]!r}; this run {has}")
+    if terms.features and not there:
+        return NodeFault("Features", f"asks for features of nodes; this run has this machine only: {otherwise}")
+    if fault := _fault_of_features(terms, devices):
+        return fault
     gpus = gpus_of(terms, any(device.is_gpu for device in devices))
-    nodes = Counter(device.node for device in devices if device.is_gpu and is_on(device.node, terms))
+    nodes = Counter(device.node for device in devices if device.is_gpu and is_on(device, terms))
     most = max(nodes.values(), default=0)
     if not there or gpus <= most:
         return None
-    most_there = f"the most on one node{f' of {terms.node}' if terms.node else ''} is {most}"
+    named = f" of {terms.node}" if terms.node else f" with {terms.features}" if terms.features else ""
+    most_there = f"the most on one node{named} is {most}"
     return NodeFault("GPUs" if terms.gpus else "Node", f"needs {count(gpus, 'GPU')} on one node; {most_there}")
+
+
+def _fault_of_features(terms: Terms, devices: Sequence[Device]) -> NodeFault | None:
+    """Return what is wrong with the features that a task asks for."""
+    if not terms.features or any(is_on(device, terms) for device in devices):
+        return None
+    there = list(dict.fromkeys(name for device in devices for name in device.features))
+    lacking = [name for name in terms.features.split(",") if name not in there]
+    if lacking:
+        known = f"they have {listed(there, 'feature')}" if there else "the setting `features` of a machine names them"
+        return NodeFault("Features", f"asks for {lacking[0]!r}, which no node has; {known}")
+    return NodeFault("Features", f"no node{f' of {terms.node}' if terms.node else ''} has all of {terms.features}")
 
 
 def hosts_of(rooms: Iterable[DeviceCapacity]) -> Hosts:
@@ -62,12 +81,16 @@ def hosts_of(rooms: Iterable[DeviceCapacity]) -> Hosts:
 
 def hosts_for(terms: Terms, gpus: int, hosts: Hosts) -> Hosts:
     """Return the hosts of the nodes on which a task that requests this many GPUs may run."""
-    if not terms.node and (gpus or not terms.device):
+    if not terms.is_bound or (gpus and not terms.node and not terms.features):
         return hosts
-    there = {node: host for node, host in hosts.items() if is_on(node, terms)}
+    there = {node: host for node, host in hosts.items() if _may_be_on(node, host, terms)}
     if gpus or not terms.device:
         return there
     return {node: host for node, host in there.items() if host and is_called(host.device, terms.device)}
+
+
+def _may_be_on(node: str, host: DeviceCapacity | None, terms: Terms) -> bool:
+    return is_on(host.device, terms) if host is not None else is_named(node, terms) and not terms.features
 
 
 def fitted(

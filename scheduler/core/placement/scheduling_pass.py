@@ -127,7 +127,7 @@ class SchedulingPass(QueuePass):
         on_gpus = bool(need.gpus)
         is_there = not terms.is_bound or scratch.is_there(terms, for_gpus=on_gpus)
         if not is_there or (not on_gpus and not scratch.host_labels):
-            return Refusal(number, Reason.DEVICE, terms.device or terms.node or HOST)
+            return Refusal(number, Reason.DEVICE, terms.device or terms.node or terms.features or HOST)
         if on_gpus and scratch.kept_for:
             label = scratch.rooms.now(scratch.gpus[0]).device.label
             return Refusal(number, Reason.KEPT, label, text=scratch.kept_for)

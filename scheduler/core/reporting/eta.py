@@ -71,7 +71,7 @@ class EtaEstimate:
         """A heap of the attempts by their ends, each with a unique number."""
         self._numbers = count()
         self._groups: dict[Asked, WaitingGroup] = {}
-        self._shapes: dict[tuple[ResourceRequest, str, str], int] = {}
+        self._shapes: dict[tuple[ResourceRequest, str, str, str], int] = {}
         self._typical: dict[str, int] = {}
         self._placed_ranks: list[int] = []
         """The positions in the queue of the tasks that were placed, sorted."""
@@ -211,7 +211,7 @@ class EtaEstimate:
         seconds = min(seconds, inf if terms.timeout is None else terms.timeout) + self._snapshot.overhead
         least = min((ask.bytes or 0 for ask in need.gpus), default=0)
         load = fit.load_asked(need.busy, self._rules) if need.gpus else 0.0
-        shape = self._shapes.setdefault((need, terms.device, terms.node), len(self._shapes))
+        shape = self._shapes.setdefault((need, terms.device, terms.node, terms.features), len(self._shapes))
         return WaitingGroup(need, seconds, deviation, terms, least, load, shape, known is not None)
 
     # ---- all the work that is left ----

@@ -146,7 +146,8 @@ def content(spec: Spec, nth: int, append: str, directory: str) -> Content:
     """
     terms = spec.terms
     own = tuple(value for name, value in spec.own if f"{{{name}}}" in spec.command)
-    needs = (terms.gpus, terms.memory, terms.host_memory, terms.cpus, terms.device, terms.exclusive, terms.node)
+    nodes = (terms.node, terms.features) if terms.features else (terms.node,)
+    needs = (terms.gpus, terms.memory, terms.host_memory, terms.cpus, terms.device, terms.exclusive, *nodes)
     place = str(PurePath(directory, spec.directory))
     return (place, spec.executable, spec.command, spec.env, terms.epochs, own, nth, append, needs)
 

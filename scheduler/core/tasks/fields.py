@@ -178,12 +178,18 @@ def _guest(text: str) -> str:
     return str(Guest.read(text))
 
 
-def _nodes(text: str) -> str:
-    """Read the names of nodes, separated by commas."""
-    names = [name.strip() for name in text.split(",")]
-    if any(len(name.split()) != 1 for name in names):
-        raise ValueError(f"{text!r} is not a list of nodes: write it like n1 or n1,n2")
-    return ",".join(dict.fromkeys(names))
+def _names(what: str, example: str) -> Callable[[str], str]:
+    """Return a reader of names that are separated by commas."""
+
+    def read(text: str) -> str:
+        if any(len(name.split()) != 1 for name in text.split(",")):
+            raise ValueError(f"{text!r} is not a list of {what}: write it like {example}")
+        return ",".join(dict.fromkeys(map(str.strip, text.split(","))))
+
+    return read
+
+
+_nodes, _features = _names("nodes", "n1 or n1,n2"), _names("features", "a100 or a100,nvlink")
 
 
 def _command_text(text: str) -> str:
@@ -251,6 +257,7 @@ FIELDS: tuple[Field, ...] = (
     ),
     Field("Device", "device", str, "only devices on which the task may run: 2, or 0,1", "--device", ""),
     Field("Node", "node", _nodes, "only nodes on which the task may run (with --on): n1 or n1,n2", "--node", ""),
+    Field("Features", "features", _features, "features its node must have (with --on): a100,nvlink", "--features", ""),
     Field("Prefer", "prefer", str, "device that is preferred where several are free", "--prefer", ""),
     Field(
         "ThreadPercentage",

@@ -383,6 +383,7 @@ def test_a_row_says_on_which_node_and_device_its_task_runs(labs: Callable[..., L
     lab = labs("n1", "n2")
     rows = [["n2", "", ""], ["n2", "", "0"], ["", "n1:1", ""], ["", "n2:", "0"], ["n1,n2", "n1:0", ""]]
     lab.write("jobs.csv", "Command,Node,Device,GPUs", *(["sleep 0.5", *row] for row in rows))
+    (lab.nodes["n2"].folder / "machine.toml").write_text('features = "big, nvlink"\n')
     ended = lab.call("run", "jobs.csv", *lab.on, "--plain", code=0)
     said = ended.stdout + ended.stderr
     assert re.search(r"n1 +GPUs 0-1 \(2 x 24\.0GiB\), [\d.]+GiB RAM, [\d.]+ cores?.*\n.*n2 +GPUs 0-1 \(", said)
@@ -400,6 +401,12 @@ def test_a_row_says_on_which_node_and_device_its_task_runs(labs: Callable[..., L
         lab.write("bad.csv", "Command,Node,Device,GPUs", ["true", "", "", ""], ["true", *row])
         said = lab.call("run", "bad.csv", *lab.on, "--plain", code=2).stderr
         assert f"bad.csv, row 3, column {column}: {why}" in said
+    lab.write("features.csv", "Command,Features,GPUs", ["true", "nvlink", ""], ["true", "nvlink,big", "0"])
+    lab.call("run", "features.csv", *lab.on, "--plain", code=0)
+    assert [row["node"] for row in lab.tasks()] == ["n2", "n2"]
+    lab.write("bad.csv", "Command,Features", ["true", "h100"])
+    said = lab.call("run", "bad.csv", *lab.on, code=2).stderr
+    assert "bad.csv, row 2, column Features: asks for 'h100', which no node has; they have big, nvlink" in said
     said = lab.call("run", "jobs.csv", "--plain", code=2).stderr
     assert "jobs.csv, row 2, column Node: names the node 'n2'; this run has this machine only" in said
 

@@ -1,5 +1,6 @@
 """Several nodes: a task is on one of them, each has RAM and cores of its own, and a silent one starts nothing."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +45,18 @@ def away(*budgets: DeviceBudget) -> list[DeviceBudget]:
     return [replace(one, away="node b has not answered for 4 s") for one in budgets]
 
 
+def with_features(budgets: Sequence[DeviceBudget], *names: str) -> list[DeviceBudget]:
+    return [replace(one, device=replace(one.device, features=names)) for one in budgets]
+
+
 class TestOneNode:
+    def test_task_that_asks_for_features_starts_only_where_its_node_has_all_of_them(self) -> None:
+        one = with_features(node("a", gpu(0), host()), "big")
+        both = with_features(node("b", gpu(0, free="4GiB"), host("8GiB", cores=1)), "nvlink", "big")
+        rows = tasks(1, "2GiB", gpus=1, features="big,nvlink") + tasks(1, "2GiB", gpus=0, features="nvlink")
+        assert where(*one, *both, of=brain(rows)) == {1: ("b", "GPU-b-0", HOST), 2: ("b", HOST)}
+        assert reasons(brain(tasks(1, "2GiB", gpus=1, features="nvlink")), *one) == {1: "device"}
+
     def test_gpus_of_a_task_are_never_of_two_nodes(self) -> None:
         assert where(*TWO_OF_TWO, of=brain(tasks(3, "20GiB", gpus=2))) == {
             1: ("a", "GPU-a-0", "GPU-a-1", HOST),
@@ -120,6 +132,27 @@ class TestNodeOfARow:
     def test_node_of_a_run_on_one_machine_says_what_to_do(self) -> None:
         found = fault_of_nodes(terms(node="a"), [gpu(0).device])
         assert found == NodeFault("Node", "names the node 'a'; this run has this machine only: name nodes with --on")
+
+    @pytest.mark.parametrize(
+        ("said", "text"),
+        [
+            ("h100", "asks for 'h100', which no node has; they have big, nvlink"),
+            ("big,nvlink", ""),
+            ("nvlink", ""),
+        ],
+    )
+    def test_features_that_no_node_has_are_named(self, said: str, text: str) -> None:
+        devices = [one.device for one in (*with_features(node("a", gpu(0), host()), "big", "nvlink"), *TWO_OF_TWO[3:])]
+        assert fault_of_nodes(terms(features=said), devices) == (NodeFault("Features", text) if text else None)
+        both = fault_of_nodes(terms(features="big", node="b"), devices)
+        assert both == NodeFault("Features", "no node of b has all of big")
+        more = fault_of_nodes(terms(features="big", gpus=2), devices)
+        assert more == NodeFault("GPUs", "needs 2 GPUs on one node; the most on one node with big is 1")
+
+    def test_features_on_one_machine_say_what_to_do(self) -> None:
+        found = fault_of_nodes(terms(features="a100"), [gpu(0).device])
+        said = "asks for features of nodes; this run has this machine only: name nodes with --on"
+        assert found == NodeFault("Features", said)
 
     def test_rows_that_fit_have_no_fault(self) -> None:
         devices = [one.device for one in TWO_OF_TWO]
