@@ -160,6 +160,9 @@ class Rows:
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
         return {}
 
+    def ignored_result(self, task: int, attempt: int) -> str:
+        return ""
+
     def kind(self, task: int) -> TaskClass:
         name = self.job(task).name
         return TaskClass(name, name, probes=False)

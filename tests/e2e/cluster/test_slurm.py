@@ -66,6 +66,16 @@ def test_a_killed_head_is_resumed_in_its_allocation_and_every_task_ends_once(lab
     lab.check_once(12)
 
 
+def test_the_others_finish_the_list_when_a_node_of_the_allocation_is_powered_off(lab: Lab) -> None:
+    lab.once(9, 2.0)
+    with lab.going("run", "jobs.csv", "--on", "slurm", "--node-fence", "5s", "--grace", "1s", "--plain"):
+        wait_until(lambda: "n3" in {line.split()[1] for line in lab.told("begin")}, 40)
+        lab.nodes["n3"].power_off()
+        wait_until(lambda: "start again on the other nodes" in lab.log(), 30)
+    assert [row["state"] for row in lab.tasks()] == ["succeeded"] * 9
+    assert not lab.told("twice")
+
+
 def test_on_slurm_is_refused_outside_an_allocation(lab: Lab) -> None:
     lab.once(1)
     lab.env = {**lab.env, "SLURM_JOB_ID": ""}
