@@ -80,8 +80,8 @@ class RayCluster:
         self._start()
         end = time.monotonic() + CONNECT
         while not self._ids and not self._failed and (left := end - time.monotonic()) > 0:
-            assert self._packets is not None
-            select.select([self._packets], [], [], left)
+            bridge = () if self._packets is None else (self._packets,)  # none: it was killed, and is started again
+            select.select(bridge, [], [], left if bridge else min(left, AGAIN))
             self.look()
         if not self._ids:
             self.close()

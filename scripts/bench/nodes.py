@@ -183,6 +183,7 @@ def empty_takes(lab: Lab, environ: Mapping[str, str]) -> list[float]:
 
 TAKES = """
 import os, time
+from pathlib import Path
 from scheduler.app.cluster import nodes as cluster
 from scheduler.runtime.paths import RunPaths
 from scheduler.runtime.settings import read_settings
@@ -190,7 +191,7 @@ from scheduler.values import replace
 settings = replace(read_settings({{}}), on={on!r})
 made = cluster._nodes("auto", settings, dict(os.environ), "")
 made.connect()
-made.join(RunPaths({root!r}, 1), {{"token": "empty", "epoch": 1, "tasks": {root!r}, "umask": 0o22}})
+made.join(RunPaths(Path({root!r}), 1), {{"token": "empty", "epoch": 1, "tasks": {root!r}, "umask": 0o22}})
 node = made.nodes["n1"]
 end = time.monotonic() + 10
 while not node.view and time.monotonic() < end:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.cluster import ray_cluster
 from scheduler.cluster.ray_cluster import RayCluster
 from scheduler.errors import UsageError
 
@@ -45,3 +46,24 @@ def test_a_cluster_without_a_token_is_refused_beyond_loopback(listening: str, tm
     (tmp_path / "ray.py.address").write_text("192.0.2.2:6379")
     with pytest.raises(UsageError, match="takes orders from anyone who reaches it"):
         RayCluster(listening, insecure=False).connect()
+
+
+def test_a_bridge_that_is_killed_while_it_connects_is_started_again(
+    listening: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_cluster, "AGAIN", 0.1)
+    dies_once = """
+import os
+def init(**said):
+    try:
+        os.mkdir(__file__ + ".once")
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), 9)
+"""
+    (tmp_path / "ray.py").write_text(RAY.replace("def init(**said): pass", dies_once))
+    (tmp_path / "ray.py.address").write_text("127.0.0.1:6379")
+    cluster = RayCluster(listening, insecure=False)
+    cluster.connect()
+    assert cluster.names() == ["n1"]
+    cluster.close()
