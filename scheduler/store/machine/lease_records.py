@@ -94,7 +94,7 @@ class LeaseKind(RecordKind[Lease]):
         if not _has_its_shim(record, file.lockers):
             if file.is_free or _is_feigned(record, file):
                 return None
-            record = replace(record, shim=0)
+            record = replace(record, shim=0) if record.shim else record  # the mutex is held: each copy counts
         if record.guest and file.lockers.user(record.guest) != record.uid:
             record = replace(record, guest=0)  # it has ended, or it belongs to another user, whatever the lease says
         return replace(record, unreadable=file.user()) if record.unreadable else record
