@@ -16,6 +16,10 @@ PATIENCE = 5.0
 """Seconds to wait for the lock before an error names its holder; it is held for a few milliseconds."""
 
 
+LENGTH = 64
+"""The number of bytes within which its two numbers stand."""
+
+
 class Counter:
     """Two numbers in one file: the next task id and the next run number."""
 
@@ -28,7 +32,8 @@ class Counter:
         """Lock the counter for the block; the numbers taken are durable at its end.
 
         Keep the block short, because every start of a run of this user waits for it. Raise StateError, with the holder,
-        if the lock is not free within `patience` seconds.
+        if the lock is not free within `patience` seconds; with the usual patience only if no other start has taken
+        numbers meanwhile.
         """
         try:
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -36,7 +41,7 @@ class Counter:
             raise StateError(f"the counter {self._path} cannot be opened: {exc.strerror}") from exc
         try:
             try:
-                take_lock(fd, patience)
+                _take_in_turn(fd, patience)
             except BlockingIOError:
                 raise StateError(f"{_locked(fd, self._path, f' for {patience:g}s')}, or try again later") from None
             except OSError as exc:
@@ -81,6 +86,19 @@ def why_locked(path: Path) -> str:
         os.close(fd)
 
 
+def _take_in_turn(fd: int, patience: float) -> None:
+    """Lock the counter; fifty starts at once may take longer than the patience of each, and all come to their turn."""
+    while True:
+        before = os.pread(fd, LENGTH, 0)
+        try:
+            take_lock(fd, patience)
+        except BlockingIOError:
+            if patience < PATIENCE or os.pread(fd, LENGTH, 0) == before:
+                raise
+        else:
+            return
+
+
 def _locked(fd: int, path: Path, how_long: str = "") -> str:
     since = " has been locked" if how_long else " is locked"
     who = holder(fd, command=True)
@@ -92,7 +110,7 @@ class HeldCounter:
 
     def __init__(self, fd: int, path: Path, first: int) -> None:
         self._fd = fd
-        words = os.pread(fd, 64, 0).split()
+        words = os.pread(fd, LENGTH, 0).split()
         if words and (len(words) != 2 or not all(word.isdigit() for word in words)):
             raise StateError(f"the counter {path} is damaged: write the next task id and the next run number into it")
         self.task, self.run = (int(words[0]), int(words[1])) if words else (first, 1)

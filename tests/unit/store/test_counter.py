@@ -13,6 +13,7 @@ from scheduler.core.tasks.fields import RowForm
 from scheduler.core.tasks.row_source import InputRow
 from scheduler.errors import StateError
 from scheduler.runtime.paths import StatePaths
+from scheduler.store.run import counter as run_counter
 from scheduler.store.run.counter import Counter, why_locked
 from scheduler.store.run.run_store import SqliteRunStore
 from tests.support.faults import fault
@@ -59,6 +60,24 @@ def test_a_counter_that_is_locked_for_long_names_the_process_and_its_command(cou
             pass
         assert f"is locked by process {os.getpid()}" in why_locked(tmp_path / "counter")
     assert why_locked(tmp_path / "counter") == ""
+
+
+@fault(111)
+def test_a_start_waits_on_while_other_starts_take_numbers(
+    counter: Counter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of fifty starts at once were refused on a busy machine, though the lock went from one to the next."""
+    waits = list[float]()
+
+    def taken_by_others(fd: int, patience: float) -> None:
+        waits.append(patience)
+        if len(waits) < 4:
+            (tmp_path / "counter").write_text(f"{len(waits)} 1")
+            raise BlockingIOError
+
+    monkeypatch.setattr(run_counter, "take_lock", taken_by_others)
+    with counter.held() as held:
+        assert held.task == 3
 
 
 def test_a_missing_counter_is_not_locked_and_not_made(tmp_path: Path) -> None:
