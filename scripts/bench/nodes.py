@@ -191,11 +191,12 @@ from scheduler.values import replace
 settings = replace(read_settings({{}}), on={on!r})
 made = cluster._nodes("auto", settings, dict(os.environ), "")
 made.connect()
-made.join(RunPaths(Path({root!r}), 1), {{"token": "empty", "epoch": 1, "tasks": {root!r}, "umask": 0o22}})
+made.join(RunPaths(Path({root!r}), 1), {{"token": "empty", "epoch": 1, "root": {root!r}, "umask": 0o22, "warm": {{}}}})
 node = made.nodes["n1"]
 end = time.monotonic() + 10
 while not node.view and time.monotonic() < end:
     made.collect()
+assert node.view, node.why_away
 for number in range(300):
     node.took, made._number = None, number
     began = time.perf_counter()
