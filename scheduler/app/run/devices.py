@@ -145,7 +145,10 @@ def _with_gpus(said: str, settings: Settings, environ: Mapping[str, str], *, exp
             raise DeviceError(f"{node.why}; or run on the host's RAM alone: --devices host")
         rules, seen = device_rules(), node.gpus
         may = offered(allowed(seen, environ, rules), seen)
-        chosen = choose(said, may, seen)
+        try:
+            chosen = choose(said, may, seen)
+        except UsageError as exc:
+            raise UsageError("; ".join([str(exc), *(sentence for _, sentence in node.errors)])) from exc
         _check_budgets(said, chosen, settings)
         notes = [*may.notes]
         if chosen.host_only:

@@ -167,6 +167,7 @@ class TestFaults:
         assert "may not start on GPU 1: is lost" in home.call("why", "0", code=0).stdout
         said = home.call("submit", "--gpus", "3", "--", "true", code=2).stderr
         assert "needs 3 GPUs; this run has 2 GPUs" in said
+        assert "GPU 1 is lost" in home.call("exec", "--devices", "0,1", "--", "true", code=2).stderr
         home.call("submit", "--gpus", "1", "--", "true", code=0)
         home.call("wait", "1", code=0)
         home.call("cancel", "0", code=0)
