@@ -61,9 +61,10 @@ class Journal(JournalReader):
         return journal
 
     def close(self) -> None:
-        """Close the database and the file beside it."""
+        """Close the database and the file beside it, once: later its descriptor may be that of another file."""
         if self._reach_file is not None:
             self._reach_file.close()
+            self._reach_file = None
         super().close()
 
     @contextmanager

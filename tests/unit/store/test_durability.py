@@ -52,6 +52,15 @@ def test_events_that_may_be_late_are_synced_with_the_next_that_may_not(tmp_path:
     journal.close()
 
 
+def test_a_journal_that_is_closed_twice_closes_no_other_file(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path / "journal.db")
+    journal.close()
+    others = [os.open(tmp_path, os.O_RDONLY) for _ in range(4)]  # one of them has the number of the closed file
+    journal.close()
+    for fd in others:
+        os.close(fd)
+
+
 def test_a_journal_that_need_not_last_waits_for_no_disk_and_claims_no_reach(tmp_path: Path, synced: list[str]) -> None:
     journal = Journal.create(tmp_path / "journal.db")
     journal.lasting = False
