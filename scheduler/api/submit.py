@@ -21,7 +21,7 @@ from scheduler.app.queue.background_start import start_apart
 from scheduler.app.run.options import chosen_python
 from scheduler.core.control.request_kinds import Verb
 from scheduler.core.model import GOOD_ENDS, UNFINISHED
-from scheduler.errors import StateError, UsageError
+from scheduler.errors import InputError, StateError, UsageError
 from scheduler.inputs import python_tasks
 from scheduler.inputs.python_tasks import Task
 from scheduler.runtime.settings import read_settings
@@ -177,7 +177,10 @@ def submit(
     python = chosen_python(settings)
     chosen = [tasks] if isinstance(tasks, Task) else task_list(tasks)
     form, rows = python_tasks.rows(chosen, defaults_by_column(defaults or {}), python.path)
-    accepted = queue_client.submit(form, rows, python, settings, checked_name(queue), start_apart)
+    try:
+        accepted = queue_client.submit(form, rows, python, settings, checked_name(queue), start_apart)
+    except InputError as exc:
+        raise InputError("tasks", exc.message, exc.row, exc.column) from exc
     for sentence in accepted.hints:
         hint(sentence)
     return SubmittedTasks(accepted.run, accepted.tasks, queue, os.path.abspath(state) if state else "")

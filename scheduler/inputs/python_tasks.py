@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,7 +70,7 @@ def rows(tasks: Sequence[Task], defaults: Mapping[str, str], python: str) -> tup
     columns = list(COLUMNS)
     if not any(task.epochs is not None for task in tasks):
         columns.remove("Epochs")
-    if not any(task.after for task in tasks):
+    if not any(task.after or task.after == 0 for task in tasks):  # 0 is the first task of all
         columns.remove("After")
     if not any(task.begin for task in tasks):
         columns.remove("Begin")
@@ -143,8 +143,8 @@ def cell(task: Task, column: str) -> str:
         return _command(task.command)
     if column == "Env":
         return shlex.join(f"{name}={value}" for name, value in (task.env or {}).items())
-    if column == "After" and not isinstance(task.after, str | int):
-        return ",".join(str(parent) for parent in task.after)
+    if column == "After" and isinstance(task.after, Iterable) and not isinstance(task.after, str):
+        return ",".join(map(str, task.after))
     value = getattr(task, BY_COLUMN[column.lower()].attribute)
     if isinstance(value, bool):
         return "yes" if value else "no"

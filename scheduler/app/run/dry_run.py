@@ -98,7 +98,7 @@ def plan(
     held = brain.task_table.counts[State.HELD]
     stays = [f"{count(held, 'task')} would be held until scheduler release"] if held else []
     hints = [f"hint:   {hint}" for hint in (*listing.warnings(), *previous.words(), *times, *stays)]
-    _show(made, [*hints, *_would_refuse(previous)], out, as_json=as_json)
+    _show(made, [*hints, *opening.priority_hints(brain), *_would_refuse(previous)], out, as_json=as_json)
     return 0
 
 

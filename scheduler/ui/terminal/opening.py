@@ -47,7 +47,7 @@ def lines(
         *_mps_lines(brain),
         f"python  {_python(run)}",
         f"memory  {_memory(brain, budgets)}",
-        *_priority_hints(brain),
+        *priority_hints(brain),
         f"watch   scheduler top r{number}     stop   {how_to_stop(run)}",
     ]
 
@@ -194,7 +194,7 @@ def _unmanaged(budget: DeviceBudget, brain: Brain) -> str:
     return f"{label}: {size(used)} used by {users} (unmanaged){more}"
 
 
-def _priority_hints(brain: Brain) -> list[str]:
+def priority_hints(brain: Brain) -> list[str]:
     """Return a hint if, because of the order by batches, tasks with a better priority wait."""
     found = out_of_turn(brain.task_table, brain.terms) if brain.rules.order is RankOrder.BATCH else {}
     if not found:

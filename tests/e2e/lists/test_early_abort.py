@@ -155,5 +155,6 @@ class TestOrderHint:
         rows = "3 rows with priority 1 are in later batches than rows with a worse priority"
         hint = f"hint:   {rows}: --order global starts them first"
         assert hint in home.call("run", "jobs.csv", "--num", "2", code=0).stdout.splitlines()
+        assert hint in home.call("run", "jobs.csv", "--num", "2", "--dry-run", code=0).stdout.splitlines()
         for flags in (["--order", "global"], ["--num", "5"]):
             assert "in later batches" not in home.call("run", "jobs.csv", *flags, code=0).stdout

@@ -70,6 +70,11 @@ def test_submission_of_an_invalid_task_accepts_nothing(home: Home) -> None:
     assert not home.state.exists()
 
 
+def test_submission_after_an_unknown_task_is_refused_with_its_row(home: Home) -> None:
+    with pytest.raises(InputError, match=r"^tasks, row 1, column After: no task has the name 'prep'"):
+        submit([Task(command="true", after="prep")])
+
+
 def test_submission_of_no_tasks_starts_no_queue(home: Home) -> None:
     tasks = submit([])
     assert (tasks.wait(), tasks.tasks, tasks.succeeded) == ({}, [], True)

@@ -93,3 +93,8 @@ def test_a_task_object_has_every_field_of_a_column() -> None:
 def test_the_tasks_that_a_task_depends_on_may_be_a_text_a_number_or_a_list() -> None:
     form, made = rows([Task(command="true", after=after) for after in ("prep", 17, ["prep", 17], "")])
     assert [form.text(cells, "After") for _, cells, _, _ in made] == ["prep", "17", "prep,17", ""]
+
+
+def test_a_task_that_depends_on_task_0_alone_keeps_its_parent() -> None:
+    form, made = rows([Task(command="true", after=0), Task(command="true", after=None)])  # type: ignore[arg-type]  # as some write
+    assert [form.text(cells, "After") for _, cells, _, _ in made] == ["0", ""]
