@@ -13,6 +13,7 @@ from scheduler.core.model import State
 from scheduler.core.ports import Key, Sample
 from scheduler.core.reporting.eta import UNKNOWN, forecasts
 from scheduler.core.reporting.forecast import Forecast
+from scheduler.core.reporting.other_runs import waits_since
 from scheduler.core.reporting.schedule import MachineSnapshot
 from scheduler.runtime import clock
 from scheduler.runtime.paths import replace_file
@@ -94,7 +95,7 @@ class EtaUpdater:
         beside = () if settings.on else published_forecasts.others(find_directory(settings.leases or None), *own)
         history = self._session.history
         overhead = (history.kept - history.spent) / history.ended if history.ended else 0.0
-        since = max((attempt.placed for attempt in history.living.values()), default=self._began)
+        since = waits_since(self._session.brain, history, self._began)
         return MachineSnapshot(
             self._session.devices.snapshot(), others, self._used, progress, overhead, own[0],
             beside, since,

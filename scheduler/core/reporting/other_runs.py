@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from scheduler.core.brain import Brain
 from scheduler.core.model import is_host_key
 from scheduler.core.queue.task_group import Asked
 from scheduler.core.reporting.published_forecast import MOST_DEMANDS, PublishedForecast, WaitingDemand
+from scheduler.core.reporting.run_history import RunSummary
 from scheduler.core.reporting.schedule import PlannedAttempt, WaitingGroup
 from scheduler.values import replace
 
@@ -51,7 +53,7 @@ class FairTurns:
     """Whose task is next in a schedule, among this run and other runs."""
 
     def __init__(self, uid: int, since: float, said: Iterable[PublishedForecast], *, has_gpus: bool) -> None:
-        """Begin with what others have published; `since`: when this run last started a task."""
+        """Begin with what others have published; `since`: since when this run has waited."""
         waiting = sorted((one for one in said if one.waiting), key=lambda one: one.since)
         self.others = [OtherRun(one) for one in waiting[:MOST_RUNS]]
         self.living: Counter[str] = Counter()
@@ -99,6 +101,16 @@ class FairTurns:
     def _rank(self, other: OtherRun | None) -> tuple[int, float, float]:
         uid, since = (self._uid, self._since) if other is None else (other.uid, other.since)
         return self._held[uid], self._newest[uid], since
+
+
+def waits_since(brain: Brain, history: RunSummary, began: float) -> float:
+    """Return since when a run has waited for its turn: since its last start, if a task waited then.
+
+    `began` is the time at which its scheduler began.
+    """
+    first = brain.wait_queue.walk().front()
+    placed = (attempt.placed for attempt in (*history.living.values(), *history.recent.values()))
+    return max(began, max(placed, default=began), began if first is None else brain.waiting_since(first))
 
 
 def demands(

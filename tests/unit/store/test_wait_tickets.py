@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from scheduler.core.leases import RoomCall
 from scheduler.core.model import HOST, WaitTicket
 from scheduler.runtime.shim import pack_block
 from scheduler.store.machine import wait_tickets
@@ -130,6 +131,16 @@ class TestTickets:
         assert waited()[1] == 1.0, "it was shown again"
         show(registries[1], replace(TICKET, waited=0.5))
         assert waited()[1] == 0.5
+        for registry in registries:
+            registry.close()
+
+    def test_requests_of_another_user_to_make_room_are_not_read(self, leases: Path) -> None:
+        registries = [FileLeaseRegistry(leases, f"{number}-a", BOOT) for number in (1, 2)]
+        call = RoomCall(3, -5, (("2-a", 7, 1),))
+        show(registries[0], replace(TICKET, urgent=True, call=call))
+        assert registries[1].calls() == [call]
+        registries[1]._tickets = wait_tickets.Tickets(os.getuid() + 1, "2-a")
+        assert registries[1].calls() == []
         for registry in registries:
             registry.close()
 

@@ -10,13 +10,15 @@ from dataclasses import replace
 import pytest
 
 from scheduler.core.causes import DependencyStep
-from scheduler.core.events import Depended, Limited
+from scheduler.core.events import Depended, Limited, Submitted
 from scheduler.core.leases import Lease
 from scheduler.core.model import EstimateSource, State
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest
 from scheduler.core.reporting.eta import ALL_HELD, UNKNOWN, forecast, forecasts
 from scheduler.core.reporting.forecast import Forecast
+from scheduler.core.reporting.other_runs import waits_since
 from scheduler.core.reporting.published_forecast import PublishedForecast, WaitingDemand
+from scheduler.core.reporting.run_history import RunSummary
 from scheduler.core.reporting.schedule import MachineSnapshot
 from scheduler.units import GIB
 from tests.support import builders as b
@@ -353,6 +355,22 @@ class TestOtherRuns:
         assert ends[0] is not None
         assert ends[1] is not None
         assert ends[1].likely < ends[0].likely
+
+    def test_a_run_waits_since_its_last_start_although_that_task_has_ended(self) -> None:
+        made, history = b.brain(b.tasks(2, "1GiB")), RunSummary()
+        assert waits_since(made, history, 50.0) == 50.0
+        for event, at in ((b.placed(1), 70.0), (b.started(1), 70.0), (b.exited(1), 80.0)):
+            made.apply(event, at)
+            history.take(event, at)
+        assert waits_since(made, history, 50.0) == 70.0
+        assert waits_since(made, history, 100.0) == 100.0, "it was resumed"
+
+    def test_a_queue_that_was_idle_waits_since_its_next_task_came(self) -> None:
+        made, history = b.brain(b.tasks(1, "1GiB")), RunSummary()
+        for event, at in ((b.placed(1), 70.0), (b.started(1), 70.0), (b.exited(1), 80.0), (Submitted(2, 2, [0]), 90.0)):
+            made.apply(event, at)
+            history.take(event, at)
+        assert waits_since(made, history, 50.0) == 90.0
 
     def test_a_run_publishes_what_others_need(self) -> None:
         jobs = [*b.jobs(6, seconds=60.0, memory="1GiB"), *b.jobs(3, filename="big.py", memory="20GiB")]
