@@ -13,7 +13,7 @@ from scheduler.errors import UsageError
 from scheduler.values import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from scheduler.app.simulate.simulated_run import Scene
     from scheduler.core.model import Device
@@ -173,7 +173,7 @@ def _scenes(args: argparse.Namespace, settings: Settings) -> tuple[Scene, Scene 
             "give the machine: --devices 8x24GiB, --devices 4x24GiB,2x80GiB, --devices host:64GiB, or "
             "--devices '3x(4x24GiB)' for nodes"
         )
-    from scheduler.app.run.options import RunOptions, rules
+    from scheduler.app.run.options import RunOptions, ranked, rules
     from scheduler.app.simulate.simulated_run import Scene
     from scheduler.runtime import clock
     from scheduler.simulation.interference import MODELS
@@ -184,7 +184,8 @@ def _scenes(args: argparse.Namespace, settings: Settings) -> tuple[Scene, Scene 
     devices = parse_machine(args.devices, cores)
     loading = 0.0 if args.loading is None else flags.share("--loading", args.loading)
     known, seed = _known(args.known), flags.any_integer("--seed", args.seed)
-    tasks = _tasks(args, settings, devices, seed)
+    tasks, columns = _tasks(args, settings, devices, seed)
+    settings = ranked(settings, columns)
     largest = max(device.total for device in devices)
     if args.learning and (known.peaks or known.own):
         raise UsageError(f"--learning compares with known peaks: leave {args.known} out of --known, or --learning")
@@ -202,8 +203,10 @@ def _scenes(args: argparse.Namespace, settings: Settings) -> tuple[Scene, Scene 
     return found[0], found[1] if args.learning else None
 
 
-def _tasks(args: argparse.Namespace, settings: Settings, devices: Sequence[Device], seed: int) -> Sequence[TraceRow]:
-    """Return the rows of the list or trace that would ever start."""
+def _tasks(
+    args: argparse.Namespace, settings: Settings, devices: Sequence[Device], seed: int
+) -> tuple[Sequence[TraceRow], Container[str]]:
+    """Return the rows of the list or trace that would ever start, and its columns."""
     from scheduler.app.simulate.scenario import ScenarioSource, rows, without_held
     from scheduler.core.tasks.fields import BEGIN
     from scheduler.simulation.traces import looks_like_trace
@@ -215,10 +218,11 @@ def _tasks(args: argparse.Namespace, settings: Settings, devices: Sequence[Devic
     arrive_over = None if args.arrive_over is None else flags.duration("--arrive-over", args.arrive_over)
     assumed, fields = flags.assumed_task(args.assume), flags.checked_fields({BEGIN: args.begin} if args.begin else {})
     source = ScenarioSource(args.file, assumed, args.all_at_once, arrive_over, seed, fields=fields)
-    tasks, held = without_held(source.path, rows(source, devices, settings))
+    found, columns = rows(source, devices, settings)
+    tasks, held = without_held(source.path, found)
     if held:
         hint(f"left out: {count(held, 'task')} that {'is' if held == 1 else 'are'} held, or would wait for one that is")
-    return tasks
+    return tasks, columns
 
 
 def _num(args: argparse.Namespace, settings: Settings) -> int | None:

@@ -34,8 +34,10 @@ class Arm:
     def settings(self, settings: Settings) -> Settings:
         """Return the settings of its runs."""
         counted = self.per_device is not None and self.per_device > 1
+        chosen = {"order": "flag"} if self.num or self.order else {}
         return replace(
             settings,
+            source={**settings.source, **chosen},
             num=self.num or settings.num,
             order=self.order or ("batch" if self.num else settings.order),
             max_gpu_load=NO_LOAD_LIMIT if counted else settings.max_gpu_load,

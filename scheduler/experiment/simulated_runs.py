@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from scheduler.app.run.options import rules
+from scheduler.app.run.options import ranked, rules
 from scheduler.app.simulate.scenario import USUAL_EPOCH, USUAL_PEAK, USUAL_TIME, ScenarioSource, rows
 from scheduler.app.simulate.simulated_run import Scene, play
 from scheduler.core.model import Device
@@ -39,7 +39,7 @@ class SimulatedRunner(ArmRunner):
     def __init__(self, experiment: Experiment, settings: Settings, setting: SimulatedSetting) -> None:
         self._experiment, self._settings, self._setting = experiment, settings, setting
         source = ScenarioSource(experiment.path, setting.assumed, all_at_once=True, guess=True)
-        self._rows = rows(source, setting.devices, settings)
+        self._rows, self._columns = rows(source, setting.devices, settings)
         self.context = self._describe()
 
     def _describe(self) -> ExperimentContext:
@@ -70,7 +70,7 @@ class SimulatedRunner(ArmRunner):
         here = self._setting
         largest = max(device.total for device in here.devices)
         given = workload(self._rows, InitialKnowledge(peaks=True), seed=here.seed + repeat - 1, largest=largest)
-        settings = arm.settings(self._settings)
+        settings = ranked(arm.settings(self._settings), self._columns)
         model, speed = MODELS[MODEL], here.mps_speed if arm.mps else 1.0
         faster = replace(model, slowdown=lambda load: max(1.0, model.slowdown(load) / speed))
         return Scene(given, here.devices, faster, rules(self._experiment.options(arm), settings), settings.num)

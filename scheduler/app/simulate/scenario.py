@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from scheduler.app.observe.run_facts import places
 from scheduler.app.run.options import chosen_python
@@ -18,6 +18,7 @@ from scheduler.core.profiling.hardware import Hardware
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.tasks import command
 from scheduler.core.tasks.after import parsed
+from scheduler.core.tasks.fields import FIVE
 from scheduler.errors import InputError
 from scheduler.runtime.python_envs import Programs
 from scheduler.runtime.settings import Settings
@@ -50,9 +51,16 @@ USUAL_EPOCH, USUAL_TIME, USUAL_PEAK = 30.0, 600.0, 4 * GIB
 allowed."""
 
 
-def rows(source: ScenarioSource, devices: Sequence[Device], settings: Settings) -> list[TraceRow]:
-    """Return every row with its measurements; raise InputError with what is missing and how to give it."""
-    found = read_trace(source.path) if looks_like_trace(source.path) else _of_list(source, devices, settings)
+def rows(
+    source: ScenarioSource, devices: Sequence[Device], settings: Settings
+) -> tuple[list[TraceRow], Container[str]]:
+    """Return every row with its measurements, and the columns by which `run` would rank the list.
+
+    Raise InputError with what is missing and how to give it.
+    """
+    found, columns = (
+        _rows_of_trace(source.path) if looks_like_trace(source.path) else _of_list(source, devices, settings)
+    )
     some = any(device.is_gpu for device in devices)
     if not found:
         raise InputError(source.path, "it has a header and no rows: nothing to simulate")
@@ -60,8 +68,13 @@ def rows(source: ScenarioSource, devices: Sequence[Device], settings: Settings) 
     for row in found:
         _check(source.path, row, devices)
     if source.over is not None:
-        return arriving_over(found, source.over, source.seed)
-    return [replace(row, arrives=0.0) for row in found] if source.all_at_once else found
+        return arriving_over(found, source.over, source.seed), columns
+    return [replace(row, arrives=0.0) for row in found] if source.all_at_once else found, columns
+
+
+def _rows_of_trace(path: str) -> tuple[list[TraceRow], Container[str]]:
+    """Return the rows of a trace, whose batches are ranked like those of a five-column list."""
+    return read_trace(path), FIVE
 
 
 def without_held(path: str, found: Sequence[TraceRow]) -> tuple[list[TraceRow], int]:
@@ -124,8 +137,10 @@ def _check(path: str, row: TraceRow, devices: Sequence[Device]) -> None:
         )
 
 
-def _of_list(source: ScenarioSource, devices: Sequence[Device], settings: Settings) -> list[TraceRow]:
-    """Return the rows of a list, read as `run` reads it."""
+def _of_list(
+    source: ScenarioSource, devices: Sequence[Device], settings: Settings
+) -> tuple[list[TraceRow], Container[str]]:
+    """Return the rows of a list, read as `run` reads it, and its columns."""
     python = chosen_python(settings)
     listing = csv_listing(
         source.path, header=0, defaults=source.fields, append="both", python=python.path, mine=settings.my_columns
@@ -146,7 +161,7 @@ def _of_list(source: ScenarioSource, devices: Sequence[Device], settings: Settin
         known = known.over(_usual(spec)) if guessed else known
         _complete(source.path, number, job.name, known)
         made.append(replace(trace_row(spec, known, job.name), guessed=guessed))
-    return made
+    return made, listing.form.known
 
 
 def _usual(spec: Spec) -> MeasuredTask:

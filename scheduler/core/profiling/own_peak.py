@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from scheduler.core.config import BATCHES, SchedulingConfig
 from scheduler.core.lifecycle import TaskState
-from scheduler.core.model import HOST, EstimateSource, Purpose, Terms
+from scheduler.core.model import HOST, EstimateSource, Purpose, RankOrder, Terms
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, declared
 from scheduler.core.profiling import estimator
 from scheduler.core.profiling.class_profile import main_parts
@@ -15,7 +15,7 @@ from scheduler.values import replace
 
 def config(rules: SchedulingConfig) -> SchedulingConfig:
     """Return the configuration of that procedure: what a task uses beyond its peak is reserved in small steps."""
-    return replace(rules, policy=BATCHES, margin=0.0, margin_bytes=rules.peak_step_bytes)
+    return replace(rules, policy=BATCHES, order=RankOrder.BATCH, margin=0.0, margin_bytes=rules.peak_step_bytes)
 
 
 def need(terms: Terms, task: TaskState | None, gpus: int, rules: SchedulingConfig) -> ResourceRequest:

@@ -166,6 +166,16 @@ class TestLists:
         assert [found["makespan"] for found in (one, later)] == pytest.approx([7300.0] * 2, abs=60.0)
         assert one["mean_completion"] + 1750.0 < later["mean_completion"]
 
+    def test_a_list_of_commands_is_ranked_over_all_its_rows_as_run_ranks_it(self, home: Home) -> None:
+        on = ("jobs.csv", "--devices", "host:2GiB", "--cores", "1", "--no-deviation")
+        forms = [("Command", "true"), ("Directory,Executable,Filename,Epochs", ".,-1,train.py,1")]
+        waits = []
+        for columns, cells in forms:
+            rows = [f"{cells},{priority},100,400" for priority in (*[5] * 20, -1)]
+            self.write(home, f"{columns},Priority,duration_s,peak_mem_mib", *rows)
+            waits.append(told(home, *on)["waits"]["-1"]["max"])
+        assert waits[0] == 0.0 < waits[1], "five columns are ranked batch by batch"
+
     def test_a_window_that_opens_later_delays_the_list(self, home: Home) -> None:
         self.write(home, "Command,duration_s,peak_mem_mib", "true,100,400")
         opens = datetime.now().astimezone() + timedelta(hours=2)

@@ -6,9 +6,11 @@ import json
 
 import pytest
 
+from scheduler.app.run.options import ranked
 from scheduler.experiment.arms import Arm, Experiment, copies_needed, mps_arms, priority_arms
 from scheduler.experiment.readings import BatchWait, Reading, Summary, summaries
 from scheduler.experiment.verdict import ExperimentContext, verdict
+from scheduler.runtime.settings import Settings
 
 REAL = ExperimentContext()
 
@@ -47,6 +49,11 @@ def test_one_arm_stands_for_all_batches_where_priority_alone_ranks() -> None:
         "--num 20",
         "--order global",
     ]
+
+
+def test_an_arm_with_batches_keeps_them_for_a_list_of_commands() -> None:
+    arms, columns = priority_arms([5, 20], ["batch", "global"]), ("Command", "Priority")
+    assert [ranked(arm.settings(Settings()), columns).order for arm in arms] == ["batch", "batch", "global"]
 
 
 def test_throughput_counts_what_succeeded() -> None:
