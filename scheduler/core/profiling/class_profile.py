@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from scheduler.core.profiling.family.families import Family
 
 RERANK_STEP = 0.25
-"""Times vary a little with every run; only a larger change moves a task in the queue."""
+"""The relative change of a time above which a task moves in the queue: times vary a little with every run."""
 MOST_PEAKS = 20
 """The number of newest peaks that are kept, because a script's data may change."""
 
@@ -61,7 +61,7 @@ class Peaks:
         return max([self.lower, *self.full])
 
     def note_use(self, used: int) -> None:
-        """Forget attempts that computed without this part: what one needs that uses so much of it is unknown."""
+        """Forget attempts that computed without this part: the need of one that uses `used` bytes of it is unknown."""
         self.without, self.above = False, max(self.above, used)
         self.full = [peak for peak in self.full if peak]
 
@@ -91,7 +91,7 @@ class PredictedPeak:
     by: EstimateSource
     busy: float = 0.0
     grown: float = 1.0
-    """How many times as much a new version of its script needs; it is contained in `peaks`."""
+    """The factor by which a new version of its script needs more; `peaks` include it."""
     confirmed: int = 0
     """The number of classes of the new version that have shown how their need compares with the earlier version."""
 
@@ -127,7 +127,7 @@ class Profile:
     updated: float = 0.0
     """The time of its last change in seconds since the epoch; 0 if it is of this run."""
     confirmed: bool = False
-    """True if an earlier version of its script needed as much."""
+    """True if an earlier version of its script needed at least as much."""
 
     def part(self, name: str) -> Peaks:
         """Return the peaks of one part; empty ones if none are known."""
@@ -143,18 +143,19 @@ class Profile:
         return EstimateSource.PROBE if probed and not self.earlier else EstimateSource.PROFILE
 
     def is_without(self, gpus: int) -> bool:
-        """Tell whether no attempt is known to have used any of this number of GPUs, and at least one provably did
-        not.
+        """Tell whether at least one attempt provably used none of this number of GPUs, and no attempt is known to have
+        used any of them.
         """
-        for position in range(gpus):  # a generator takes three times as long, and every placement asks
+        for position in range(gpus):  # every placement calls this, and a generator would take three times as long
             part = self.parts.get(str(position))
             if part is None or not part.known or part.peak or part.above:
                 return False
         return gpus > 0
 
     def is_sure(self, rules: SchedulingConfig) -> bool:
-        """Tell whether more than one task at a time may rely on it, since an attempt may reach its peak at its very
-        end.
+        """Tell whether more than one task at a time may rely on these peaks.
+
+        An attempt that still runs may reach its peak at its very end.
         """
         seen = any(
             part.full or part.lower_by is EstimateSource.PROBE for name, part in self.parts.items() if name != HOST
@@ -162,7 +163,7 @@ class Profile:
         return self.earlier or self.confirmed or seen or self.settlings >= rules.sure_after
 
     def expected(self, epochs: int | None) -> float:
-        """Return the duration of an attempt by its number of epochs, else as a whole; 0 if unknown."""
+        """Return the duration of an attempt with this number of epochs, else of any whole attempt; 0 if unknown."""
         return self.epoch_seconds * (epochs or 0) or self.whole_seconds
 
     @property
@@ -175,7 +176,7 @@ class Profile:
         for name, peak in evidence.peaks.items():
             if peak or (evidence.whole and name != HOST):  # nothing less than a whole run shows that a GPU is not used
                 self.parts.setdefault(name, Peaks()).learn(peak, evidence)
-        on_its_devices = set(evidence.peaks) not in ({HOST}, set())  # RAM beside GPUs says nothing about these
+        on_its_devices = set(evidence.peaks) not in ({HOST}, set())  # the RAM of a GPU task says nothing of GPUs
         self.settlings += on_its_devices and not (evidence.whole or evidence.broken or evidence.probe)
         self._learn_times(evidence)
 
@@ -224,7 +225,7 @@ def on_gpus(peaks: Mapping[str, int]) -> dict[str, int]:
 
 def family_of(profiles: Iterable[Profile]) -> Family:
     """Return the family of one script's profiles, with what they show about its arguments."""
-    from scheduler.core.profiling.family.families import Family  # 3 ms that a view of a run never pays
+    from scheduler.core.profiling.family.families import Family  # takes 3 ms; a view of a run does not need it
 
     family = Family()
     for number, profile in enumerate(profiles):

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 MOST_VERSIONS = 5
 """The number of newest versions in which a class is looked for."""
 EQUAL_SHARE, EQUAL_BYTES = 0.05, 64 * MIB
-"""Peaks of two versions that differ by less are equal."""
+"""Peaks of two versions are equal if they differ by at most this share or by at most this number of bytes."""
 LOWER_FROM = 2
-"""The number of classes that must need less than before until others are expected to need less, too."""
+"""The number of classes that must need less than before, until others are expected to need less, too."""
 GROWN = 1.3
-"""The function of the arguments of a version is fitted again when its known classes have grown by this factor."""
+"""The function of a version's arguments is fitted again when its number of classes has grown by this factor."""
 
 Words = tuple[tuple[str, ...], tuple[str, ...]]
 
@@ -44,7 +44,7 @@ class EarlierNeed:
 
     need: PredictedPeak
     is_best: bool
-    """True if other classes of its own version cannot show it better."""
+    """True if other classes of its own version cannot give a better estimate."""
 
 
 @dataclass(slots=True)
@@ -140,7 +140,7 @@ class EarlierVersions:
     """The versions of all scripts, by what relates them: the same path or the same content."""
 
     def __init__(self, known: Iterable[Profile], words: Words) -> None:
-        """Take the profiles of earlier runs; `words`: the arguments that do not matter, and those that do."""
+        """Take the profiles of earlier runs; `words` are the arguments that do not matter, and those that do."""
         self._words = words
         self._versions: dict[str, Version] = {}
         self._by_relation: dict[str, dict[str, Version]] = {}
@@ -227,7 +227,7 @@ class EarlierVersions:
 
 
 def _ratio(earlier: int, now: int) -> float:
-    """Return how many times as much a class needs now; 1 if the difference may be chance."""
+    """Return the ratio of the present need of a class to its earlier one; 1 if the difference may be chance."""
     if abs(now - earlier) <= max(EQUAL_BYTES, EQUAL_SHARE * earlier):
         return 1.0
     return now / max(earlier, 1)

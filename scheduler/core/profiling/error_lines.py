@@ -74,7 +74,7 @@ def _unframed(line: str) -> str:
 def without_code(lines: Sequence[str]) -> list[str]:
     """Return the lines, with the source code of tracebacks emptied: code may contain any error name."""
     kept: list[str] = []
-    column = -1  # where the code of the present frame is indented beyond; -1: no frame
+    column = -1  # lines that are indented more are code of the present frame; -1: no frame
     for line in lines:
         stack = _STACK.match(line) if 'File "' in line else None
         if stack:
@@ -119,7 +119,7 @@ def is_another_error(lines: Sequence[str]) -> bool:
 
 
 def _message(lines: Sequence[str]) -> Sequence[str]:
-    """Return the lines of an exception's message: it goes on behind a colon, and in indented lines."""
+    """Return the lines of an exception's message, which continues after a final colon and in indented lines."""
     goes_on = lines[0].rstrip().endswith(":")
     more = next((at for at, line in enumerate(lines[1:], 1) if not line.startswith((" ", "\t"))), len(lines))
     return lines[: max(more, 2 if goes_on else 1)]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scheduler.core.profiling.task_class import TaskClass
 
 
-def need(  # all that a need follows from
+def need(  # all that determines a need
     terms: Terms,
     task: TaskState | None,
     rules: SchedulingConfig,
@@ -67,13 +67,13 @@ def _main(
 
 
 def _above(profile: Profile | None, part: str, rules: SchedulingConfig) -> int:
-    """Return what attempts of an unknown class used or asked for until they failed, and the margin; 0 if none did."""
+    """Return the highest use or request of failed attempts of an unknown class, with the margin; 0 if none failed."""
     seen = profile.part(part).above if profile is not None else 0
     return with_margin(seen, rules) if seen else 0
 
 
 def _at_least(ask: MemoryRequest, above: int) -> MemoryRequest:
-    """Return an expected need that is not below what attempts of the class have shown."""
+    """Return an expected request, but at least `above`, the need that attempts of the class have shown."""
     least = max(ask.least, above)
     return replace(ask, bytes=max(ask.bytes or 0, above), least=least, shown=least)
 
@@ -105,9 +105,9 @@ def _guessed(guess: PredictedPeak, part: str, rules: SchedulingConfig) -> Memory
 
 
 def margin_of(guess: PredictedPeak, rules: SchedulingConfig) -> float:
-    """Return the margin, as a share, of a need that an earlier version of the script showed.
+    """Return the margin, as a share, for a need that is known from an earlier version of the script.
 
-    What has grown already grows less far: the margin of an unconfirmed need contains what was seen to be more.
+    The margin of an unconfirmed need allows for growth; the growth that was already observed counts towards it.
     """
     if guess.confirmed >= rules.earlier_sure and guess.grown == 1.0:
         return rules.margin
@@ -197,7 +197,8 @@ def with_shared_margin(peak: int, full: int, spare: int, squares: float, rules: 
     """Return the reservation for a known peak on a GPU where known tasks have `spare` bytes above their peaks.
 
     `squares` is the sum of the squares of these peaks. Independent errors add up to the root of the sum of their
-    squares, so one headroom of that size serves all tasks on the GPU; `full` is the reservation with an own margin.
+    squares, so one headroom for that sum serves all tasks on the GPU; `full` is the reservation with a margin of its
+    own.
     """
     headroom = rules.margin_bytes + rules.margin * sqrt(squares + float(peak) * peak)
     return min(full, max(least_shared(peak, rules), peak + int(headroom) - spare))
@@ -216,10 +217,10 @@ def short_of(placement: Placement, event: Exited) -> tuple[str, ...]:
 
 
 def after_oom(reserved: int, peak: int, rules: SchedulingConfig, asked: int = 0) -> int:
-    """Return the least bytes to reserve after an out-of-memory.
+    """Return the lowest number of bytes to reserve for an attempt after one that ran out of memory.
 
-    That is the sum of its use and of its last request, if it reported one; otherwise one and a half times its
-    reservation or use.
+    If the failed attempt reported its last request, that is the sum of its use and of this request, with the margin.
+    Otherwise it is one and a half times its reservation or use.
     """
     if asked:
         return with_margin(peak + asked, rules)
@@ -248,10 +249,10 @@ def once_loaded(held: int, rules: SchedulingConfig) -> int:
 
 
 def within(had: int, wanted: int, least: int, left: int | None) -> int:
-    """Return the new amount of a reservation that should grow to `wanted` bytes where only `left` bytes are left.
+    """Return the new amount of a reservation of `had` bytes that should grow to `wanted` bytes.
 
-    It gets `least` in any case, if it wants that much: measured use is reserved even if that overcommits, and a little
-    more, so that not every touched page is a further step; margins never overcommit.
+    It grows by at most `left` bytes, which may still be reserved (None: unknown), but to at least `least` bytes if it
+    wants as much: measured use is reserved even if that overcommits, while margins never overcommit.
     """
     return wanted if left is None else min(wanted, max(least, had + max(0, left)))
 
@@ -286,9 +287,9 @@ def is_new_peak(before: int, now: int, rules: SchedulingConfig) -> bool:
     return now - before > rules.peak_step_bytes and now > before * (1 + rules.peak_step)
 
 
-def is_watched(placement: Placement, settled: bool) -> bool:  # of the attempt
-    """Tell whether an attempt was started with an unknown need, or that of an earlier version, and has not settled
-    yet.
+def is_watched(placement: Placement, settled: bool) -> bool:
+    """Tell whether an attempt has not settled yet, and was started with an unknown need or with the need of an earlier
+    version.
     """
     return placement.source.is_watched and placement.purpose is Purpose.RUN and not settled
 

@@ -46,9 +46,9 @@ class Sizes:
         known.
 
         The sizes are assumed to be exchangeable: then a new one is below the k-th of n with probability k / (n + 1).
-        But small ones show theirs first, so `hidden` classes that have not shown theirs yet count as larger than all.
-        If n is too small for the share, the highest size is raised by its n-th part, once for each of these and the
-        new one.
+        But small classes show their sizes first. So `hidden` classes, whose sizes are not known yet, count as larger
+        than all others. If n is too small for the share, the highest size is raised by its n-th part, once for each
+        hidden class and once for the new one.
         """
         known = len(self._sorted)
         if known < least:

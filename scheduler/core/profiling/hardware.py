@@ -13,8 +13,8 @@ from scheduler.units import GIB
 class Hardware:
     """The models of the devices of a run.
 
-    A run has one class for equal tasks, named after the model that it has most of. What an attempt shows is kept for
-    later runs under the model that it ran on, as a run on that model alone would keep it.
+    A run has one class for equal tasks, named after the most frequent model among its devices. What an attempt shows is
+    kept for later runs under the model that it ran on, as a run with that model alone would keep it.
     """
 
     def __init__(
@@ -23,8 +23,8 @@ class Hardware:
         drivers: Callable[[], Mapping[str, str]],
         usual: Callable[[], int] = lambda: 1,
     ) -> None:
-        """Take functions that return the devices, the driver of each node, and the GPUs of a task that names none: all
-        of them may change while nodes join.
+        """Take functions that return the devices, the driver of each node, and the number of GPUs of a task that names
+        none. They are called again and again, because all of this may change while nodes join.
         """
         self._discover, self._drivers, self._usual = discover, drivers, usual
         self._seen: tuple[Sequence[Device], Mapping[str, str]] | None = None
@@ -44,14 +44,14 @@ class Hardware:
         self._hosts = _by_number(self._words[device.key] for device in there if not device.is_gpu) or ("",)
 
     def of(self, terms: Terms) -> tuple[str, ...]:
-        """Return the hardware on which a task with these terms may run, that of most devices first."""
+        """Return the hardware on which a task with these terms may run, the most frequent first."""
         self._look()
         some = bool(self._gpus)
         gpus = self._usual() if some and terms.gpus is None else gpus_of(terms, some)
         return tuple(f"{gpus} x {words}" for words in self._gpus or ("",)) if gpus else self._hosts
 
     def ran_on(self, keys: Sequence[str]) -> str:
-        """Return the hardware of an attempt on these devices of the run, without their number: that of the first."""
+        """Return the hardware of the first of these devices, on which an attempt ran, without a number of devices."""
         self._look()
         return self._words.get(keys[0], "") if keys else ""
 

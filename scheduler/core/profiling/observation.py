@@ -12,8 +12,10 @@ from scheduler.core.profiling.profile_index import ProfileIndex
 
 
 def note_growth(profiles: ProfileIndex, kind: int, task: TaskState, rules: SchedulingConfig) -> bool:
-    """Count what an attempt of unknown memory uses on its GPUs, beyond a context, among the needs of all classes, by
-    which others start before it has settled; return whether that changed anything.
+    """Count the GPU memory that an attempt of unknown need uses among the needs of all classes, if it is more than a
+    context; return whether that changed anything.
+
+    By these needs other tasks can start before the attempt has settled.
     """
     placement = task.placement
     if not kind or placement is None or not placement.gpus or not estimator.is_watched(placement, task.settled):

@@ -1,7 +1,7 @@
 """The words by which a task reports that memory ran out: which memory, and how much it had requested.
 
-Three kinds of patterns, from the general to the special: the words of memory that is short, in any program; the words
-that tell that they mean something else; and the sentences of single products that have none of these words.
+There are three kinds of patterns, from the general to the special: the words by which any program says that memory is
+short; the words that give such a line another meaning; and the sentences of single products with none of these words.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Part = Literal["host", "gpu"]
 _LONG = 3
 """The number of lines over which a message may be broken, where tracebacks are drawn in a frame."""
 _AROUND = 40
-"""The number of lines before a message in which a GPU is looked for, if the message does not say whose memory it is."""
+"""The number of lines before a message that are searched for a GPU, if the message does not say whose memory it is."""
 _BREAK = 60
-"""The number of characters at the end of a line in which broken words are searched."""
+"""The number of characters at the end of a line that are searched for broken words."""
 _SENSELESS = 1 << 50
 """A request for this many bytes is a mistake of the program, because no machine has them."""
 
@@ -183,8 +183,9 @@ def _may_say_so(text: str) -> bool:
 
 
 def killed_for_memory(signal: int | None, code: int | None, kernel_kills: int, output: str = "") -> bool:
-    """Tell whether the kernel killed the task for memory: no scheduler did, and the kernel counted such a kill
-    meanwhile.
+    """Tell whether the kernel killed a task for memory, provided that no scheduler killed it.
+
+    The kernel must have counted such a kill meanwhile.
 
     A launcher such as torchrun ends with its own exit code, and reports that a worker was killed with SIGKILL.
     """
@@ -198,7 +199,7 @@ def _goes_on(line: str) -> bool:
 
 
 def _tries_again(line: str, following: str = "") -> bool:
-    """Tell whether a line reports that memory ran out, and it or the next one that the program does without it."""
+    """Tell whether a line reports that memory ran out, and that line or the next one that the program continues."""
     return any(words.TRIES_AGAIN.search(text) for text in (line, following)) and _has_the_words(line)
 
 
@@ -229,7 +230,7 @@ def _has_the_words(line: str) -> bool:
 
 
 def _says_so_with(line: str, following: list[str]) -> bool:
-    """Tell whether a line reports it together with the next one, if the message is broken between them."""
+    """Tell whether a line and the next one together report that memory ran out, in a message broken between them."""
     if not following or not line or not following[0]:
         return False
     end = line.rstrip()[-_BREAK:]
@@ -243,9 +244,9 @@ def _says_so_with(line: str, following: list[str]) -> bool:
 
 
 def _part(message: list[str], before: list[str]) -> Part:
-    """Return the memory that a message is about: from its first line, else from the lines around it.
+    """Return the memory that a message is about: by its first line, else by the lines around it.
 
-    Words that say nothing about which memory it is are about that of a GPU where the lines before speak of one.
+    If these do not say which memory it is, it is that of a GPU if an earlier line mentions one, else that of the host.
     """
     for text in (message[0], " ".join(message), " ".join(before[-_LONG:])):
         if _ON_CPU.search(text):

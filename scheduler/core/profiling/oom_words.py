@@ -1,4 +1,4 @@
-"""The vocabulary of a lack of memory: rules that hold for any program, and the words that take them back.
+"""The vocabulary of a lack of memory: rules that hold for any program, and the words that overrule them.
 
 A rule joins words of three kinds within one clause: memory, allocation, and failure or shortage. No rule names a
 product; `PRODUCTS` has the few sentences that contain none of these words. The gaps of all rules are bounded, because a
@@ -25,8 +25,8 @@ OF_FAILURE = (
     "terminat", "abort", "crash", "inadequate", "impossible",
     "problem", "beyond", "above", "refus", "den", "used up", "used all", "consumed all", "through",
 )  # fmt: skip
-"""Words of which each rule needs at least one of both kinds, in lower case. Most lines have none and are not examined
-further."""
+"""Words in lower case: each rule needs at least one of OF_MEMORY and one of OF_FAILURE. Most lines have none and are
+not examined further."""
 
 _KIND = (
     r"(?:(?:gpu|device|cuda|hip|host|system|video|graphics|cpu|main|physical|virtual|pinned|free|available|allocatable"
@@ -194,7 +194,7 @@ PRODUCTS = lazy_pattern(
 """Sentences of particular products, which no rule covers."""
 
 MEANS_ELSE = lazy_pattern(
-    r"\bnot a failure\b"  # XLA and TensorFlow tried for speed, and do without
+    r"\bnot a failure\b"  # XLA and TensorFlow tried for speed, and go on
     r"|Tried to allocate more than 1EB"  # torch was given a size that makes no sense
     r"|\bibv_\w+.{0,400}Cannot allocate memory|\bmlock(?:all)?\b|\block(?:ed|ing)? (?:page|memory)\b"  # ulimit -l
     r"|\btime limit\b"
@@ -211,7 +211,7 @@ MEANS_ELSE = lazy_pattern(
     r"|^(?!.{0,400}(?:\binvoked oom|\bkilled process)).{0,400}\boom[ _-]?(?:score|adj)"
     r"|\boom[ _-]?kill(?:er)?[ _-]?disable|\bmetaspace\b|\bdirect buffer memory\b|\bfallocate\b|\bexceeds \d+% of\b"
     r"|\bsoft limit\b|\bdisk (?:space|quota)\b|\b(?:free|on) (?:the )?disk\b|\bmemory required by task\b"
-    r"|\b(?:possible|potential)(?: \w+)? causes\b"  # it guesses
+    r"|\b(?:possible|potential)(?: \w+)? causes\b"  # a guess of the program
     r"|\balloc\w* (?:(?:an?|the|static|new|free|any|pod|network) )*(?:ip|ipv[46]|mac|tcp|udp|ports?|subnets?"
     r"|pod ?cidrs?|address(?:es)?(?! space))\b",  # of a network
     re.IGNORECASE,
@@ -224,7 +224,7 @@ FIRST_TRY = lazy_pattern(
 LEAVES_OUT = lazy_pattern(r"\bskipp(?:ing|ed)\b|\bcontinuing\b", re.IGNORECASE)
 """Words by which a program tells that it leaves something out for lack of memory."""
 WARNS = lazy_pattern(r"\[W\]|\bWARN(?:ING)?\b")
-"""The level of a line that is no error."""
+"""The levels of log lines that are warnings, not errors."""
 TRIES_AGAIN = lazy_pattern(
     r"\bretrying\b|\bwill (?:re|keep )?try(?:ing)?\b|\bfall(?:ing|s)? ?back\b|\btrying again\b"
     r"|\b(?:attempting|trying) to (?:free|recover|continue|reclaim)\b"
@@ -232,13 +232,13 @@ TRIES_AGAIN = lazy_pattern(
     r"(?!(?:a )?(?:smaller|lower|fewer|less).{0,60}\b(?:may|might|can|could|should|helps?)\b)",
     re.IGNORECASE,
 )
-"""Words by which it tells that it does without what it was refused."""
+"""Words by which a program tells that it continues without the memory that it was refused."""
 ADVICE = lazy_pattern(
     r"\b(?:avoid\w*|prevent\w*|if|may|might|in case|risk|potential\w*|possib\w+|handl\w+|catch\w*|until"
     r"|unless|when|whether|likely|against|usually|often|typically|normally|sometimes)\b[^.:;]{0,80}$",
     re.IGNORECASE,
 )
-"""Words before it in its sentence that make it advice and not a report."""
+"""Words that, earlier in the same sentence, make the message advice instead of a report."""
 ADDRESS = lazy_pattern(r"\bhttps?://\S+")
 """An address, whose words say nothing about this program."""
 

@@ -1,4 +1,4 @@
-"""The request of a task by its own profiling run alone, as `--profile sequential` packs: its peak, without a margin."""
+"""The request of a task under `--profile sequential`: the peak of its own profiling run, without a margin."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from scheduler.values import replace
 
 
 def config(rules: SchedulingConfig) -> SchedulingConfig:
-    """Return the configuration of that procedure: what a task uses beyond its peak is reserved in small steps."""
+    """Return the configuration for this: what a task uses beyond its peak is reserved in small steps."""
     return replace(rules, policy=BATCHES, order=RankOrder.BATCH, margin=0.0, margin_bytes=rules.peak_step_bytes)
 
 
 def need(terms: Terms, task: TaskState | None, gpus: int, rules: SchedulingConfig) -> ResourceRequest:
     """Return what a task requests: a device alone for its profiling run, then its peak there, or what its row declares.
 
-    The buffer is per device, however many tasks share it. Load does not count, and cores where the row declares them.
+    The buffer is per device, however many tasks share it. Load does not count; cores count only where the row declares
+    them.
     """
     peaks = task.probed if task is not None else None
     said = declared(terms, gpus)
@@ -38,6 +39,6 @@ def need(terms: Terms, task: TaskState | None, gpus: int, rules: SchedulingConfi
 
 
 def _ask(said: int | None, peaks: Mapping[str, int] | None, part: str) -> MemoryRequest:
-    """Return the request for one part; a short profiling run may end before that part of it is measured."""
+    """Return the request for one part; it may be unknown, as a short profiling run may end before it is measured."""
     bytes_ = said if said is not None else (peaks or {}).get(part)
     return MemoryRequest(None) if bytes_ is None else MemoryRequest(bytes_, bytes_)

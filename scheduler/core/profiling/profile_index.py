@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from scheduler.core.profiling.task_class import TaskClass
 
 IDLE_KINDS = 2000
-"""The least number of classes that are remembered although no task of them waits or runs; at most twice as many are."""
+"""At least this number of classes are remembered although none of their tasks waits or runs; at most twice as many
+are."""
 
 
 def _is_without_gpus(kind: TaskClass) -> bool:
@@ -28,7 +29,7 @@ class ProfileIndex:
     """Task classes and their profiles by number; number 0 stands for tasks whose class is not determined."""
 
     _earlier: EarlierVersions | None = None
-    """Built for the first class; a view of a run does without."""
+    """Built for the first class; a view of a run does not need it."""
 
     def __init__(
         self, known: Mapping[str, Profile] | None = None, *, ignore: Iterable[str] = (), only: Iterable[str] = ()
@@ -51,7 +52,7 @@ class ProfileIndex:
         self._unheard = {name for names in self._words for name in names}
         self._claims: dict[str, frozenset[str]] = {}
         self._on_gpus, self._beside = Sizes(), Sizes()
-        """The highest known need of each class on one of its GPUs, and of RAM beside them."""
+        """The highest known need of each class on one of its GPUs, and its need of RAM beside its GPUs."""
         self._ram: dict[str, int] = {}
         """The highest known RAM of a class beside its GPUs, by script."""
         self._loading: dict[str, int] = {}
@@ -91,7 +92,7 @@ class ProfileIndex:
         return self._newest - self._looked_over >= IDLE_KINDS
 
     def forget(self, used: Collection[int]) -> list[int]:
-        """Forget classes of which no task is left, the oldest first, and return their numbers; `used` are the others.
+        """Forget classes without tasks, the oldest first, and return their numbers; `used` are the classes with tasks.
 
         What earlier runs knew about a class is kept for later tasks. A family that loses classes is computed again from
         the remaining ones.
@@ -150,7 +151,7 @@ class ProfileIndex:
         self._newest += 1
         number = self._numbers[kind.key] = self._newest
         self.kinds[number] = kind
-        earlier = self.earlier  # it takes in the profiles of earlier runs before the first one leaves them
+        earlier = self.earlier  # built from all profiles of earlier runs, so before one of them is taken out
         profile = self._known.pop(kind.key, None) or earlier.with_times_of(kind)
         profile.rerank()
         self._profiles[number] = profile
@@ -177,7 +178,7 @@ class ProfileIndex:
         self._observe(number)
 
     def _size(self, number: int) -> None:
-        """Keep what a class needs on one GPU, and of RAM beside it, among the needs of all classes."""
+        """Keep the needs of a class, on one GPU and of RAM beside it, among the needs of all classes."""
         parts, kind = self._profiles[number].parts, self.kinds[number]
         now = max((max(part.peak, part.above) for name, part in parts.items() if name != HOST), default=0)
         self._on_gpus.put(number, now)
@@ -213,8 +214,8 @@ class ProfileIndex:
         return self._on_gpus.bound(share, least, hidden)
 
     def is_unlike(self, bytes_: int, share: float, least: int) -> bool:
-        """Tell whether so few bytes are below this share of what each class needs on a GPU, and at least `least` are
-        known.
+        """Tell whether `bytes_` are less than this share of what any class needs on a GPU; False while the needs of
+        fewer than `least` classes are known.
         """
         return len(self._on_gpus) >= least and bytes_ < share * self._on_gpus.least
 
@@ -240,7 +241,7 @@ class ProfileIndex:
         kind, peaks = self.kinds.get(number), self._profiles[number].peaks
         if kind is None or not kind.family or not peaks:
             return
-        if _is_without_gpus(kind) or peaks.keys() != {HOST}:  # else it was over before a sample saw it on its GPUs
+        if _is_without_gpus(kind) or peaks.keys() != {HOST}:  # else it ended before it was sampled on its GPUs
             from scheduler.core.profiling.family.class_summaries import Beside  # not for readers of runs
 
             profile = self._profiles[number]
@@ -262,7 +263,7 @@ class ProfileIndex:
         return self._profiles.get(number, self._nothing)
 
     def has_succeeded(self, number: int) -> bool:
-        """Tell whether the whole run of an attempt of a class is known."""
+        """Tell whether the peak of a full run of the class is known."""
         return any(part.full for part in self.profile(number).parts.values())
 
     def kind(self, number: int) -> TaskClass | None:
@@ -320,7 +321,7 @@ class ProfileIndex:
 
     def note_absence(self, number: int, gpus: int, *, sure: bool) -> list[int]:
         """Take in that a living attempt of a class computes without its GPUs; return the classes of which more is known
-        now. `sure`: it has computed for long.
+        now. `sure` is True if it has computed for a long time.
         """
         if number not in self._profiles:
             return []
@@ -334,8 +335,8 @@ class ProfileIndex:
         return [number]
 
     def withdraw_absence(self, number: int) -> list[int]:
-        """Forget that living attempts of a class computed without its GPUs, since one of them ended in another way than
-        by success; return the classes of which less is known now.
+        """Forget that living attempts of a class computed without its GPUs, because one of them ended without success;
+        return the classes of which less is known now.
         """
         parts = self._profiles[number].parts.values() if number in self._profiles else ()
         if not any(part.without for part in parts):
@@ -349,7 +350,7 @@ class ProfileIndex:
         """Take in that an attempt of a class uses GPUs, though the class was known to need none; return the classes of
         which less is known now.
 
-        Living attempts of the same script that have used none so far show no more that they will not.
+        Other living attempts of the same script that have used no GPU so far no longer prove that they will use none.
         """
         if number not in self._profiles:
             return []
@@ -368,13 +369,13 @@ class ProfileIndex:
         return [other for other, kind in self.kinds.items() if kind.family == family] if family else [number]
 
     def _renew_family_of(self, number: int) -> None:
-        """Build the family of a class again, without what is no longer believed."""
+        """Build the family of a class again, after something about its classes was withdrawn."""
         if family := self.script(number):
             self._renew(family, self._relatives_of(number))
             self._touched.add(family)
 
     def news(self) -> list[tuple[str, str, bool]]:
-        """Return the findings since the last call: script, argument, and whether it is neutral or no longer so."""
+        """Return the findings since the last call: script, argument, and True if it is neutral, else False."""
         found = []
         for name in sorted(self._touched):
             before, now = self._claims.get(name, frozenset()), self._families[name].claims()

@@ -37,7 +37,7 @@ def watch(
     busy: float | None,
     evidence: ResizeCause | None = None,
 ) -> list[Event]:
-    """Return the events of one sample, and change nothing; `evidence` that it computes without its GPUs."""
+    """Return the events of one sample, and change nothing; `evidence` shows that it computes without its GPUs."""
     news = {k: b for k, b in used.items() if estimator.is_new_peak(living.peak.get(k, 0), b, run.rules)}
     events: list[Event] = [Peaked(living.id, living.attempts, news)] if news else []
     if (moved := without_gpu.moved(run, living, placement, used, now, evidence)) is not None:
@@ -94,7 +94,8 @@ def _known_meanwhile(
 ) -> dict[str, int] | None:
     """Return the new reservation of an attempt on GPUs after another attempt of its class has shown the need.
 
-    That of an unsettled attempt shrinks. That of any attempt grows, before it uses more and its neighbours fail.
+    The reservation of an unsettled attempt shrinks. The reservation of any attempt grows, before the attempt uses more
+    and its neighbours fail.
     """
     gpus, rules = placement.gpus, run.rules
     if not gpus or placement.source is EstimateSource.DECLARED:
@@ -141,7 +142,7 @@ def _expected_meanwhile(
 def _corrected_ram(
     run: SampledRun, living: TaskState, placement: Placement, seen: Mapping[str, int], still: float
 ) -> Resized | None:
-    """Return the corrected reservation of RAM that was an expectation; None if it stays unchanged.
+    """Return the corrected reservation of RAM that was only expected; None if it stays unchanged.
 
     `still` is the number of seconds for which its use of RAM has not grown.
 
@@ -205,8 +206,10 @@ def _may_settle(run: SampledRun, living: TaskState, placement: Placement, now: f
 
 
 def _is_overdue(run: SampledRun, living: TaskState, placement: Placement, now: float) -> bool:
-    """Tell whether an attempt of unknown need has used less than every known class, or no more than a context, for so
-    long that other tasks need not wait for it.
+    """Tell whether other tasks need no longer wait for an attempt of unknown need to settle.
+
+    That is so if its memory has been flat for the settle time and is less than that of every known class, or if it has
+    been flat for several times as long and is no more than a context.
     """
     if not placement.gpus or not estimator.is_watched(placement, living.settled or living.overdue):
         return False
@@ -217,8 +220,9 @@ def _is_overdue(run: SampledRun, living: TaskState, placement: Placement, now: f
 
 
 def _has_other_load(run: SampledRun, living: TaskState, placement: Placement, now: float, busy: float) -> bool:
-    """Tell whether an attempt keeps its GPUs busy for another share of the time than expected, and its memory has been
-    flat for long enough to believe that.
+    """Tell whether an attempt keeps its GPUs busy for another share of the time than expected.
+
+    This is believed once its memory has been flat for the settle time.
     """
     differs = busy > 0 and abs(busy - placement.busy) > run.rules.load_step
     return differs and bool(placement.gpus) and now - living.last_peak_at >= _settle_time(living, placement, run.rules)

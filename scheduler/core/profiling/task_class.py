@@ -38,7 +38,7 @@ class TaskClass:
     """Its device, key and family on the other models of device that the run has."""
 
     def on(self, hardware: str) -> TaskClass | None:
-        """Return the class that a run on this hardware alone would find; None if the run did not have it then.
+        """Return the class that a run on this hardware alone would find; None if the class does not know it.
 
         `hardware` is without the number of GPUs; empty if it is unknown.
         """
@@ -51,7 +51,7 @@ class TaskClass:
 
 @dataclass(frozen=True, slots=True)
 class ScriptPlace:
-    """Where a script is, so that its copy elsewhere has the same profiles."""
+    """The place of a script, used to give a copy in another place the same profiles."""
 
     path: str = ""
     """The absolute path of the script; empty if it is unknown."""
@@ -69,7 +69,7 @@ class ScriptPlace:
         return word
 
     def interpreter(self, path: str) -> str:
-        """Return the path of a Python as it would be in a copy; an environment of the project is told by its name."""
+        """Return the path of a Python as it would be in a copy; an environment of the project is known by its name."""
         environment = PurePath(path).parent.parent
         project = str(environment.parent)
         above = project != "/" and f"{self.folder}/".startswith(f"{project}/")
@@ -90,7 +90,7 @@ def said_by(spec: Spec) -> list[str]:
     line = shell_line(said)
     try:
         return (_without_redirections(words(line)) if line else said) or said
-    except ValueError:  # it takes a shell to read it
+    except ValueError:  # only a shell can read it
         return said
 
 
@@ -171,8 +171,9 @@ def is_python(word: str) -> bool:
 def _relations(
     spec: Spec, named: Sequence[str], script: str, digest: str, device: str, place: ScriptPlace
 ) -> tuple[str, ...]:
-    """Return what relates a script to its other versions: its path, and its content; whatever the interpreter, the
-    driver and the model of device are.
+    """Return what relates a script to its other versions: its path and its content.
+
+    The interpreter, the driver and the model of device do not count.
     """
     program = "python" if not spec.is_whole or is_python(named[0]) else PurePath(named[0]).name
     others = [place.portable(word) for word in named[1 if spec.is_whole else 0 :] if word != script]
@@ -183,13 +184,13 @@ def _relations(
 
 
 def _hash(parts: Sequence[str]) -> str:
-    from hashlib import blake2b  # 2 ms that no light verb pays
+    from hashlib import blake2b  # takes 2 ms, which light verbs do not need
 
     return blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=10).hexdigest()
 
 
 def _without(said: list[str], names: tuple[str, ...]) -> list[str]:
-    """Return the words without these options and their values."""
+    """Return the words without the options in `names` and their values."""
     kept, skip = [], False
     for word in said:
         if skip:

@@ -1,9 +1,9 @@
 """Tasks on a machine with GPUs that use none: how they are recognised, and what they request then.
 
 A task class is known to need no GPU after one attempt of it has succeeded without using any. Before that an attempt may
-show while it runs that it computes without: by processor time, by an epoch, or by resting, with nothing on its GPUs.
-Then it counts as a task of the host, so that other tasks may use its GPUs. A part of a GPU stays reserved for a while,
-for the case that it begins to use that after all. Then it is a task of unknown need on the GPU, like any other.
+show while it runs that it computes without them: by processor time, by an epoch, or by resting, with nothing on its
+GPUs. From then on it counts as a task of the host, so that other tasks may use its GPUs. A part of a GPU stays reserved
+for a while, in case the attempt begins to use the GPU after all. Then it is a task of unknown need, like any other.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Signs:
             self.cpu_seconds, self.rested = cpu_seconds, rested
 
     def evidence(self, placement: Placement, seconds: float, rules: SchedulingConfig) -> ResizeCause | None:
-        """Return RESTING or WITHOUT for an attempt that began so many seconds ago; None while neither is shown.
+        """Return RESTING or WITHOUT for an attempt that began `seconds` ago; None while neither is shown.
 
         Several processes may use much processor time before any of them could load a model, so the time since its
         start counts as well.
@@ -142,8 +142,8 @@ def moved(
 def on_other_side(
     task: TaskState, sees: tuple[str, ...], cause: ResizeCause, at: float, rules: SchedulingConfig
 ) -> Placement:
-    """Return the placement of an attempt that left the GPUs that it sees, or came back to them; the task's details
-    follow it.
+    """Return the placement of an attempt that left the GPUs that it sees, or came back to them, and update the task to
+    match.
     """
     placement = task.placement
     assert placement is not None

@@ -22,23 +22,24 @@ Codes = tuple[int, ...]
 """The values of a class by slot, each as its number in the order of first appearance."""
 
 MOST_SLOTS = 100
-"""Further names share one slot: with a new name in every row the table would grow with the square of its rows."""
+"""Further names share one slot. Otherwise a table with a new name in every row would grow with the square of the number
+of rows."""
 REST = "..."
 LABELS_FROM = 8
-"""From this number of rows, each with another value, a text counts as a label, whatever its name ..."""
+"""From this number of rows on, each with another value, a string counts as a label, whatever its name is ..."""
 NAMED_LABELS_FROM = 3
-"""... and from this number if its name suggests a label."""
+"""... and from this number on if its name suggests a label."""
 
 
 class Role(StrEnum):
     """The role of a slot that varies."""
 
     LEARNED = "learned"
-    """It is learned whether it matters."""
+    """Learned: peaks show whether it matters."""
     UNIQUE = "unique"
-    """Left out: a text with another value in every row."""
+    """Left out: a string with another value in every row."""
     LABEL = "label"
-    """Left out: also by its name, or because it is composed of other values."""
+    """Left out: its name suggests a label and every row has another value, or it is composed of other values."""
     IGNORED = "ignored"
     """The user says that it does not matter."""
     NEEDED = "needed"
@@ -46,7 +47,7 @@ class Role(StrEnum):
 
 
 LEFT_OUT = (Role.UNIQUE, Role.LABEL)
-"""The roles in the order in which they are blamed for a difference that nothing else explains."""
+"""The roles of slots that are left out when classes are compared."""
 SPLITTING = frozenset({Role.LEARNED, Role.NEEDED})
 
 
@@ -70,7 +71,7 @@ class _Column:
     numbers: bool = True
     content: bool = False
     within: set[int] = field(default_factory=set)
-    """Slots whose value is contained in this one's, in every class."""
+    """The slots whose value is a part of the value of this slot, in every class."""
 
     def code(self, text: str | None) -> int:
         code = self.codes.get(text)
@@ -194,7 +195,7 @@ class ArgumentTable:
         column = self.columns[slot]
         name, values = plain_name(column.name), len(column.texts)
         only = self._only if any(plain_name(column.name) in self._only for column in self.columns) else set()
-        if only or name in self._ignore:  # a script that has none of these arguments was not meant
+        if only or name in self._ignore:  # scripts with none of the `only` arguments were not meant
             return Role.NEEDED if name in only - self._ignore else Role.IGNORED
         if labels(column.name):
             every = values == len(self.table) >= NAMED_LABELS_FROM
@@ -203,7 +204,7 @@ class ArgumentTable:
         return Role.UNIQUE if every and not column.numbers and not column.content else Role.LEARNED
 
     def _composed(self, roles: Mapping[int, Role]) -> list[int]:
-        """Return the texts that are composed of at least two other values and are determined by all others."""
+        """Return the string slots that are composed of at least two other values and are determined by all others."""
         learned = {slot for slot, role in roles.items() if role in SPLITTING}
         texts = [slot for slot in learned if roles[slot] is Role.LEARNED and not self.columns[slot].numbers]
         composed = [slot for slot in texts if len(self.columns[slot].within & learned) > 1]

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from math import inf
 
 Row = Sequence[float | str | None]
-"""The values of one task class, by argument: a number, a text, or None where the class does not have it."""
+"""The values of one task class, by argument: a number, a string, or None where the class does not have it."""
 
 ENOUGH = 3
-"""An argument that is in no term changes nothing if so many of its values were seen; if it has fewer, all of them."""
+"""An argument that is in no term changes nothing if this number of its values were seen, or all of them if it has
+fewer."""
 BETWEEN_FROM = 4
 """From this many values of a number on, values between them are considered known."""
 MOST_TEXTS = 8
@@ -20,34 +21,40 @@ MOST_TEXTS = 8
 class SeenValues:
     """The values of one argument in the classes to which a function was fitted, and how well it predicts them.
 
-    If values repeat, as in a grid, a class with a new value may be unlike all others: known are the values that were
-    seen twice, and numbers between others.
+    If values repeat, as in a grid, a class with a new value may be unlike all others. So only values that were seen
+    twice, and numbers between others, count as known.
     """
 
     def __init__(self, column: Sequence[float | str | None], right: Sequence[bool], covered: Sequence[bool]) -> None:
-        """Take one value for each class; `right` are those whose peak the others predict, `covered` those whose peak
-        is not above the bound that the others give.
+        """Take one value for each class.
+
+        `right` is True for a class whose peak the others predict, `covered` for one whose peak is not above the bound
+        that the others give.
         """
         self._times = Counter(column)
         self._right = Counter(value for value, is_so in zip(column, right, strict=True) if is_so)
         self._covered = Counter(value for value, is_so in zip(column, covered, strict=True) if is_so)
         plain = is_number(column)
         self.is_free = plain and 2 * len(self._times) > len(column) and len(self._times) >= ENOUGH
-        """True for a number that is seldom given twice, as in a random search: then all its values count as known."""
+        """True for a number whose values seldom repeat, as in a random search: then all its values count as known."""
         numbers = sorted(value for value in self._times if isinstance(value, float))
         between = plain and len(numbers) >= BETWEEN_FROM
         self._least, self._most = (numbers[0], numbers[-1]) if between else (inf, -inf)
 
     def knows(self, value: float | str | None) -> bool:
-        """Tell whether a value counts as known, because half of the classes that have it are below their bound."""
+        """Tell whether a value counts as known; one that was seen twice counts only if half of its classes are below
+        their bound.
+        """
         times = self._times[value]
         if times > 1:
             return 2 * self._covered[value] >= times
         return self.is_free or (isinstance(value, float) and self._least <= value <= self._most)
 
     def is_neutral(self, values: int) -> bool:
-        """Tell whether an argument that is in no term changes nothing: enough of so many values were seen where the
-        peak was predicted without it, and none where most were not.
+        """Tell whether an argument that is in no term, with this number of values, changes nothing.
+
+        That is so if the peaks of classes were predicted without it for enough of its values, and if there is no value
+        for which most peaks were not.
         """
         right = sum(2 * self._right[value] > times for value, times in self._times.items())
         wrong = any(times > 1 and 2 * self._right[value] < times for value, times in self._times.items())
@@ -61,8 +68,8 @@ class SeenValues:
 class UsualPeaks:
     """The mean peak of each value of the arguments whose values repeat, as further columns of a row.
 
-    An observed class takes the mean of every second class with its value, among which it is not itself: a function
-    could compute its own peak back from the mean of all others.
+    The observed classes with a value form two halves, and each takes the mean of the half that does not contain it.
+    From the mean of all others a function could compute the peak of the class itself.
     """
 
     def __init__(self, rows: Sequence[Row], peaks: Sequence[int]) -> None:
@@ -104,7 +111,7 @@ class UsualPeaks:
 def _halves(
     column: Sequence[float | str | None], peaks: Sequence[int]
 ) -> dict[float | str | None, tuple[list[int], list[int]]]:
-    """Return the peaks of each value: those of every first and of every second class that has it."""
+    """Return the peaks of the classes with each value, in two halves: the classes go to them in turn."""
     found: dict[float | str | None, tuple[list[int], list[int]]] = {}
     for value, peak in zip(column, peaks, strict=True):
         first, second = found.setdefault(value, ([], []))
@@ -118,7 +125,7 @@ def is_number(column: Sequence[float | str | None]) -> bool:
 
 
 def is_among(value: float | str | None, others: Sequence[float | str | None]) -> bool:
-    """Tell whether a value is one of these, or a number between them."""
+    """Tell whether a value is one of `others`, or a number between them."""
     if value in others:
         return True
     numbers = [other for other in others if isinstance(other, float)]

@@ -41,7 +41,7 @@ def slots(words: Sequence[str]) -> Slots:
 
 
 def is_number(text: str) -> bool:
-    """Tell whether a text is a plain number."""
+    """Tell whether a string is a plain number."""
     return _NUMBER.fullmatch(text) is not None
 
 

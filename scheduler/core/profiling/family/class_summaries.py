@@ -20,9 +20,9 @@ class Beside:
 
 NOTHING = Beside()
 APART, SLACK = 1.5, 64 * MIB
-"""Peaks of one task seldom differ by this factor from run to run ..."""
+"""From run to run, the peaks of one task seldom differ by more than this factor and this number of bytes ..."""
 MANY = 8
-"""... but so many classes show how high a further one may come, whatever the cause is."""
+"""... but this number of classes shows how high another one may come, whatever the cause of the difference is."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +47,7 @@ class Cell:
 
     @property
     def agrees(self) -> bool:
-        """True unless few classes differ so much that something unseen matters."""
+        """False if the classes are few and differ so much that something unknown must matter."""
         near = all(high <= APART * self.lowest[part] + SLACK for part, high in self.highest.items())
         return near or len(self.kinds) >= MANY
 
@@ -71,8 +71,9 @@ class Cell:
             self.lowest[part] = min(self.lowest.get(part, peak), peak)
 
     def change(self, before: Beside, now: Beside) -> None:
-        """Replace what one class needs besides; if it had the highest RAM and needs less now, call `lower`
-        afterwards.
+        """Replace the need of one class apart from its peaks.
+
+        Call `lower` afterwards if the class needed the most RAM and needs less now.
         """
         self.host = max(self.host, now.host)
         self.busy += now.busy - before.busy

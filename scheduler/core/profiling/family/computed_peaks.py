@@ -15,7 +15,7 @@ BOUND = 0.75
 REFIT = 1.3
 """Functions are fitted again when the number of known classes has grown by this factor ..."""
 SURPRISED = 1 / 32
-"""... or if more than this share of peaks came as a surprise since then."""
+"""... or if more than this share of the peaks since then were unexpected."""
 LOADS = 1_000_000
 """A load is fitted in millionths."""
 
@@ -48,7 +48,7 @@ class Functions:
     """The fitted classes."""
 
     def is_neutral(self, place: int, values: int) -> bool:
-        """Tell whether an argument with so many values is known to change no peak."""
+        """Tell whether an argument with this number of values is known to change no peak."""
         return bool(self.peaks) and all(
             one.is_neutral(place, values) for by_part in self.peaks for one in by_part.values()
         )
@@ -67,7 +67,7 @@ class Functions:
         return min(1.0, found.middle / LOADS) if found is not None else self.classes.usual_busy
 
     def are_surprised(self, row: Row, peaks: Mapping[str, int]) -> bool:
-        """Tell whether nothing was expected of a class, or not a peak that high."""
+        """Tell whether no peak was expected for a class, or only a lower one."""
         return all(
             any(one.is_surprised(row, peaks.get(part, 0)) for part, one in by_part.items()) for by_part in self.peaks
         )
@@ -82,20 +82,21 @@ def _predicted(by_part: ByPart, row: Row, needed: Sequence[int]) -> dict[str, in
 
 
 class ComputedPeaks:
-    """Functions that are fitted at moments that follow from the known classes, so that they do not depend on when they
-    are asked.
+    """Functions of a family, fitted again as more classes are known.
+
+    The known classes alone determine when that happens, so the answers do not depend on the time of a question.
     """
 
     def __init__(self) -> None:
         self._sample: tuple[tuple[int, Mapping[str, int]], ...] = ()
         """The classes and peaks to which the functions are fitted: all that were known at that moment."""
         self._surprises = 0
-        """The peaks since that moment that the functions did not let expect."""
+        """The number of unexpected peaks since that moment."""
         self._functions: Functions | None = None
         """None: not fitted yet."""
 
     def see(self, peaks: Mapping[int, Mapping[str, int]], kind: int, of: ObservedClasses) -> bool:
-        """Take the peaks of all classes after more is known of one; return whether computed peaks may have changed."""
+        """Take the peaks of all classes after `kind` has changed; return whether computed peaks may have changed."""
         if len(peaks) < FIT_FROM:
             return False
         fitted = len(self._sample)
@@ -107,7 +108,7 @@ class ComputedPeaks:
         return True
 
     def forget(self) -> None:
-        """Drop the functions, because the arguments of classes are distinguished in another way now."""
+        """Drop the functions, because other arguments distinguish the classes now."""
         self._functions = None
 
     def functions(self, of: ObservedClasses) -> Functions:

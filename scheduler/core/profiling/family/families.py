@@ -81,18 +81,18 @@ class Family:
         self._places: list[int] = []
         """The argument groups that may matter, by position."""
         self._values: list[int] = []
-        """The number of values of each of these, as far as a proof needs it."""
+        """The number of values of each of these groups, counted up to ENOUGH; a proof needs no more."""
         self._keys: list[Key] = []
-        """The values of these in each row of the table."""
+        """The values of these groups in each row of the table."""
         self._matter: tuple[int, ...] = ()
-        """The positions in a key of arguments that may change a peak: classes that are equal there are alike."""
+        """The positions in a key of the arguments that may change a peak. Classes with equal values there are alike."""
         self._cells: dict[Key, Cell] = {}
         self._grown = False
         self._guesses: dict[Key, FamilyEstimate | None] = {}
         self._computed = ComputedPeaks()
 
     def add(self, kind: int, slots: Slots, rows: int = 1) -> None:
-        """Add a class with this number of further rows in the list; 0 if it is only known from earlier runs."""
+        """Add a class with `rows` further rows in the list; 0 if it is only known from earlier runs."""
         before = self._rows.get(kind)
         if before is None:
             self._numbers[kind] = len(self._columns.table)
@@ -221,12 +221,12 @@ class Family:
         if cell is None or not (cell.agrees or not self._is_labelled):
             return computed
         peaks = dict(cell.highest)
-        if computed is not None and len(cell.kinds) < FIT_FROM:  # the highest of three covers three in four
+        if computed is not None and len(cell.kinds) < FIT_FROM:  # the highest of three is above three of four new ones
             peaks = {part: max(peak, computed.peaks.get(part, 0)) for part, peak in peaks.items()}
         return FamilyEstimate(peaks, EstimateSource.SIMILAR, cell, cell.usual_busy)
 
     def _predicted(self, key: Key) -> FamilyEstimate | None:
-        """Return what the function says of a class."""
+        """Return the estimate of the functions for a class; None if there is none."""
         functions, row = self._computed.functions(self), self._arguments(key)
         needed = [at for at, place in enumerate(self._places) if self._bundles[place].role is Role.NEEDED]
         peaks = functions.predict(row, needed)
@@ -244,11 +244,11 @@ class Family:
         return self._beside.get(kind, NOTHING)
 
     def arguments_of(self, kind: int) -> Row:
-        """Return the values of a class of the arguments that may matter."""
+        """Return a class's values of the arguments that may matter."""
         return self._arguments(self._key(kind))
 
     def _arguments(self, key: Key) -> Row:
-        """Return the values of a key: numbers if all values of an argument are numbers, else texts."""
+        """Return the values of a key: numbers if all values of an argument are numbers, else strings."""
         bundles = [self._bundles[place] for place in self._places]
         return [self._argument(bundle, code) for bundle, code in zip(bundles, key, strict=True)]
 

@@ -1,10 +1,10 @@
 """The peak of a script as a function of its arguments, with a bound that holds for a stated share of new tasks.
 
-The function is a sum of few terms: a constant, numbers, their squares, logarithms and products, texts that are equal to
-a value, and the usual peak of a value. Memory of training is of that shape: weights grow with width x width x depth,
-activations with batch x width, and a model has its size. Terms are chosen one by one while they explain more than
-chance would. Errors are relative. The bound comes from the errors of predictions of each observed peak by all others,
-so it holds whatever the true shape is. A constant is a function too, if the peaks agree.
+The function is a sum of few terms: a constant, numbers, their squares, logarithms and products, strings that are equal
+to a value, and the usual peak of a value. The memory of training has that shape: weights grow with width x width x
+depth, activations with batch x width, and each model has a size of its own. Terms are added one by one while they
+explain more than chance would. Errors are relative. For the bound, each observed peak is predicted from all others; the
+bound follows from the errors, so it holds whatever the true shape is. A constant is a function too, if the peaks agree.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ FIT_FROM = 3
 MOST_ROWS = 100
 """A function is fitted to at most this many classes, spread over all: more would add little, and cost more."""
 ALIKE, SLACK = 0.05, 64 * MIB
-"""A prediction is right if it is not further off than one of these."""
+"""A prediction is right if its error is at most this share of the peak, or at most this number of bytes."""
 MOST_TERMS = 8
 ROWS_A_TERM = 4
-"""The least number of known classes for each term; so from eight on there is more than the constant."""
+"""The least number of known classes for each term, so with fewer than eight a function is only a constant."""
 MOST_NUMBERS = 12
 """With more numbers than this, products of three are left out, because they would be too many to distinguish."""
 CHANCE = 2.0
@@ -46,7 +46,7 @@ UNITS = {"GiB": GIB, "MiB": MIB, "KiB": 1024, "B": 1}
 MOST = 0.75
 """The share of peaks that have to agree with their prediction for a function to explain them."""
 WIDEST = 4.0
-"""A bound that is further above the function says less than what other scripts let expect."""
+"""The highest ratio of the bound to the predicted peak. A higher bound says less than the peaks of other scripts."""
 FAR = 16.0
 """The leverage above which a task is too far from all observations."""
 
@@ -55,7 +55,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One product of a function: places of numbers, of logarithms, and a text that must be equal."""
+    """One product of a function: the places of its numbers and of its logarithm, and a string that must be equal."""
 
     numbers: tuple[int, ...] = ()
     logarithm: int | None = None
@@ -127,13 +127,13 @@ class PeakFunction:
 
     @property
     def _categories(self) -> frozenset[int]:
-        """The arguments of which single values matter."""
+        """The arguments that matter by single values, not as numbers."""
         texts = {term.text[0] for term in self.terms if term.text is not None}
         usual = {self._usual.place(at) for term in self.terms for at in term.numbers if at >= len(self._seen)}
         return frozenset(texts | usual)
 
     def is_neutral(self, place: int, values: int) -> bool:
-        """Tell whether an argument with so many values is known to change nothing."""
+        """Tell whether an argument with this number of values is known to change nothing."""
         return self.explains and place not in self.places and self._seen[place].is_neutral(values)
 
     def words(self, names: Sequence[str]) -> str:
@@ -175,7 +175,7 @@ class PeakFunction:
         return place in self.places or any(row[place] == value for row in self._rows)
 
     def is_surprised(self, row: Row, peak: int) -> bool:
-        """Tell whether nothing was expected of a class, or not a peak that high."""
+        """Tell whether no peak was expected for a class, or only a lower one."""
         guess = self.predict(row, 1.0)
         return guess is None or peak > max(guess.bound * (1 + ALIKE), guess.bound + SLACK)
 
@@ -188,8 +188,10 @@ class PeakFunction:
         return known and all(self._knows_beside(place, row) for place in self._categories)
 
     def _knows_beside(self, place: int, row: Row) -> bool:
-        """Tell whether the other arguments that matter had these values, or numbers on both sides, in classes with this
-        value: one model may double what another one leaves as it is.
+        """Tell whether classes with this value of an argument had the other values of the row too, or numbers on both
+        sides of them, where these matter.
+
+        Without such classes the peak is unknown: what doubles the memory of one model may not change that of another.
         """
         alike = [other for other in self._rows if other[place] == row[place]]
         others = [one for one in self.places - {place} if not self._seen[one].is_free]
@@ -280,7 +282,7 @@ class _Directions:
 
 
 def fit(rows: Sequence[Row], peaks: Sequence[int]) -> PeakFunction | None:
-    """Return the function of these peaks; None if too few are known, or if nothing explains them."""
+    """Return the function that explains these peaks; None if too few are known, or if none does."""
     if len(rows) < FIT_FROM or min(peaks) <= 0 < max(peaks):
         return None
     unused, peaks = max(peaks) == 0, [max(1, peak) for peak in peaks]
@@ -318,7 +320,7 @@ def _candidates(rows: Sequence[Row], arguments: int, found: _Directions) -> dict
 
 
 def _direction(values: Sequence[float]) -> list[float]:
-    """Return values of unit length, so that it shows how much of them is left."""
+    """Return the values scaled to length 1, so that a later length shows which share of them is left."""
     length = sqrt(_dot(values, values)) or 1.0
     return [value / length for value in values]
 
@@ -339,7 +341,7 @@ def _explains(before: _Directions, after: _Directions, among: int) -> bool:
 
 
 def _best(candidates: Mapping[Term, Sequence[float]], rest: Sequence[float]) -> Term | None:
-    """Return the term that explains most of what is left; of equal ones the simplest."""
+    """Return the term that explains the largest part of `rest`; of equal ones the simplest."""
     best, most = None, SMALL
     for term, values in candidates.items():
         length = _dot(values, values)
@@ -352,8 +354,9 @@ def _best(candidates: Mapping[Term, Sequence[float]], rest: Sequence[float]) -> 
 
 
 def _terms(rows: Sequence[Row], arguments: int) -> list[Term]:
-    """Return all terms that differ between classes, the simplest first; so many columns are arguments, the others usual
-    peaks.
+    """Return all terms that differ between classes, the simplest first.
+
+    The first `arguments` columns are arguments, the others usual peaks.
     """
     columns = list(zip(*rows, strict=True))
     varying = [place for place, column in enumerate(columns) if _varies(column)]
@@ -375,7 +378,7 @@ def _varies(column: Sequence[float | str | None]) -> bool:
 
 
 def _categories(column: Sequence[float | str | None]) -> list[str | None]:
-    """Return the values of a text that may matter, except the first; none if nearly every class has its own."""
+    """Return the strings in a column that may matter, except the first; none if there are too many."""
     if is_number(column) and None not in column:
         return []
     values = dict.fromkeys(value if isinstance(value, str) else None for value in column)
