@@ -1,4 +1,4 @@
-"""The limit that the kernel keeps on the GPU memory of a control group: the controller `dmem`, since Linux 6.14.
+"""The limit that the kernel sets on the GPU memory of a control group, by the controller `dmem` (since Linux 6.14).
 
 Each GPU is a region in the root's `dmem.capacity`, named by its place on the bus (`drm/0000:03:00.0/vram0`). The shim
 writes the limits into `dmem.max` of the attempt's group. Drivers have to register their memory with the kernel.
@@ -24,7 +24,7 @@ _KERNEL = "dmem needs Linux 6.14 or newer with CONFIG_CGROUP_DMEM"
 
 @dataclass(frozen=True, slots=True)
 class DmemFence:
-    """The MemoryFence of a run with `--fence dmem`: the region of each GPU by its key."""
+    """The MemoryFence of a run with `--fence dmem`; `regions` has the region of each GPU by the GPU's key."""
 
     regions: Mapping[str, str]
 
@@ -37,7 +37,7 @@ class DmemFence:
 
 
 def regions(buses: Mapping[str, str], mounts: Sequence[Path] = MOUNTS) -> dict[str, str]:
-    """Return the region of each GPU by its key; `buses` are the places of GPUs on the bus."""
+    """Return the region of each GPU by its key; `buses` has the place of each GPU on the bus by the same key."""
     lines = [
         line.split()[0] for mount in mounts for line in _text(mount / "dmem.capacity").splitlines() if line.split()
     ]
@@ -54,8 +54,8 @@ def why_not(
 ) -> str:
     """Return why the kernel cannot limit these GPUs for tasks of this process; empty if it can.
 
-    With `change`, the controller is switched on for the groups below this process's own group where that is still to be
-    done; without it, that it could be is not known.
+    With `change`, switch the controller on for the groups below this process's own group unless it is on already.
+    Without `change`, the answer may be empty although switching it on would fail.
     """
     if not any(CONTROLLER in _text(mount / "cgroup.controllers").split() for mount in mounts):
         return f"this kernel ({os.uname().release}) has no such controller: {_KERNEL}"
@@ -65,7 +65,7 @@ def why_not(
         return f"the driver has not registered the memory of {which} with the kernel (dmem.capacity)"
     own = own_group() if folder is None else folder
     if not own:
-        return "this process may make no control groups: start it in one that is delegated to you"
+        return "this process may not create control groups: start it in a control group that is delegated to you"
     if CONTROLLER not in _text(Path(own, "cgroup.controllers")).split():
         return f"the controller is not delegated to {own}: root writes +dmem to cgroup.subtree_control above it"
     return _switched_on(Path(own, "cgroup.subtree_control")) if change else ""

@@ -1,6 +1,6 @@
 """The reader of one attempt's metrics: its output and its result file, a bounded part at each look.
 
-Standard library only: the host's sampler child runs it from a copy in the run's directory.
+It uses the standard library only, because the host's sampler child runs a copy of it in the run's directory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scheduler.core.metrics.record import LARGEST, MetricRecord
 PART = 32 << 10
 """Bytes of a file that are read at one look; reading them takes about 10 ms."""
 FAR = 1 << 20
-"""Bytes that were not read yet, from which on only the end of the file is read."""
+"""If more bytes than this were not read yet, only the end of the file is read."""
 LARGEST_RESULT = 64 << 10
 """Bytes of the largest result file that is read as one object."""
 PROGRESS_TAIL = 256
@@ -39,7 +39,7 @@ class MetricReader:
     ) -> None:
         """Prepare to read; what the file `kept` already contains is not read again. A view writes nothing to it.
 
-        `watched` are the metrics whose values are told one by one.
+        `watched` are the metrics whose values are reported one by one.
         """
         self._log, self._progress, self._result, self._kept = log, progress, result, kept
         self._names, self._watched = names, watched
@@ -159,7 +159,7 @@ class MetricReader:
         return news
 
     def finish(self) -> None:
-        """Keep the record as that of an attempt that has ended, and of which everything was read."""
+        """Save the record as final: the attempt has ended, and all its files were read."""
         self.record.final = True
         self.save()
 
@@ -199,7 +199,7 @@ def _anew(path: str, flags: int) -> int:
 
 
 def _tail(path: str) -> str:
-    """Return the end of a small text; empty if it is not a regular file, above all for a pipe."""
+    """Return the end of a small text file; empty if it is not a regular file, for example a pipe."""
     try:
         with open(path, "rb", buffering=0, opener=without_waiting) as file:
             status = os.fstat(file.fileno())

@@ -108,7 +108,7 @@ class DevicePool:
 
     @property
     def drivers(self) -> Mapping[str, str]:
-        """The driver in words, and how it reads memory: with a model they tell what a task needs."""
+        """The driver in words, and how it reads memory; a task's need depends on these two and on the GPU's model."""
         return {"": f" ({self.driver}, by {self.reads})"}
 
     @property

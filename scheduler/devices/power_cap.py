@@ -1,8 +1,8 @@
 """A power limit on the GPUs of a run, which is set with nvidia-smi as root and taken back afterwards.
 
 A note in the lease directory holds the earlier limit of a GPU. Each run that wants the cap holds a shared lock on the
-note, which the kernel takes back from a killed one. A process that gets the note alone restores the limit and removes
-it: the last run at its end, else the next start of a run, or `doctor --clean`.
+note; if the run is killed, the kernel releases the lock. A process that gets an exclusive lock restores the limit and
+removes the note. This is the last run at its end; if it was killed, the next start of a run, or `doctor --clean`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def restore_left(folder: Path, environ: Mapping[str, str]) -> list[str]:
 
 
 def _open(path: Path) -> int:
-    """Open a note under a lock that no other run has at this moment, or share it with those that want the cap."""
+    """Open a note, and lock it exclusively if no other run holds a lock on it at this moment."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as exc:
@@ -110,7 +110,7 @@ def _is_own(fd: int) -> bool:
 
 
 def _give_up(fd: int, environ: Mapping[str, str], sentence: str = "") -> list[str]:
-    """Restore the limit of a note that no other run holds, and remove the note; return what there is to say."""
+    """Restore the limit of a note that no other run holds, and remove the note; return sentences for the user."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         note = _read(fd)

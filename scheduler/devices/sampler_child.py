@@ -21,8 +21,8 @@ HOST, GPUS = "host.sampler", "gpu.nvml_sampler"
 """The modules from which a child can be started."""
 INIT = "init"
 STEP = 1.0
-"""The longest time between two checks of a child that counts as its silence, in seconds: if more passed, the parent
-itself stood still."""
+"""The longest time between two checks, in seconds, that counts as silence of the child: if more time has passed, the
+parent itself stood still."""
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from scheduler.devices.{} import main; main()"
 _RUNS = b"R"
 
@@ -43,8 +43,8 @@ class LibraryCall:
 class SamplerChild:
     """A process that may hang, stand still or crash at any moment; no method waits for it.
 
-    Of orders only the newest matters: one that was not sent yet is replaced, so the outgoing buffer holds the rest of
-    one order and one more at most, however long the child does not read.
+    Only the newest order matters: it replaces one that was not sent yet. So the outgoing buffer holds the rest of one
+    order and one complete order at most, however long the child does not read.
     """
 
     bug = ""

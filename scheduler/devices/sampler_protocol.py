@@ -5,7 +5,7 @@ JSON lines from standard input, and answers in JSON lines on standard output. Ea
 `order` is a number. Each answer says which `order` it follows, and in how many seconds the next one is due (`rest`;
 null: after the next order). So the parent knows when an answer is due. Before every step that may hang, the child
 writes the step to the board, which is memory shared with its parent: after a hang or a crash only the board is left.
-Standard library only: the child is started from a copy in the run's directory.
+This module uses the standard library only, because the child runs from a copy in the run's directory.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def choose(spec: str, allowed: AllowedGpus, node: Sequence[InstalledGpu]) -> Cho
     `0.1` is the MIG instance 1 of GPU 0, and `0` all instances of a GPU in MIG mode.
 
     Each item may have a budget (`0:10GiB`); of two for the same device the later counts. `auto`, the default, is every
-    allowed GPU, even if there is none. The caller checks whether a budget leaves anything beside the buffer. Raise
+    allowed GPU, even if there is none. The caller checks whether a budget leaves anything beyond the buffer. Raise
     UsageError.
     """
     caps: dict[str, int | None] = {}
@@ -76,7 +76,7 @@ def _cards(spec: str, which: str, node: Sequence[InstalledGpu]) -> list[Installe
 
 
 def _is_free(card: InstalledGpu, allowed: AllowedGpus, node: Sequence[InstalledGpu]) -> bool:
-    """Tell whether a GPU may be used in all its parts, also in parts that it has not yet."""
+    """Tell whether all parts of a GPU may be used, including those that may be made later."""
     parts = divided([card], node)
     return all(part in allowed.gpus for part in parts) and (bool(parts) or not allowed.source)
 

@@ -25,8 +25,8 @@ class Slot:
 def read_slots(names: Sequence[str], node: Sequence[InstalledGpu], numbers: Mapping[str, int]) -> tuple[Slot, ...]:
     """Return slots by their names; `numbers` are CUDA's numbers of the GPUs, in bus order.
 
-    A name may be any text: one that names no GPU is passed to the task as well. Only a number is refused if there are
-    GPUs and none has it, since its task would silently run without one.
+    A name may be any text: one that names no GPU is passed to the task as well. Only a number that no GPU has is
+    refused, if there are GPUs at all, since its task would silently run without one.
     """
     return tuple(Slot(name, _cards(name, node, numbers)) for name in names)
 

@@ -24,11 +24,11 @@ def gpu_environment(
     uuids: Sequence[str], visible: str, indices: Sequence[int], environ: Mapping[str, str]
 ) -> dict[str, str | None]:
     """Return the variables of a task outside of MPS on these GPUs, in the order in which it sees them; None removes
-    one.
+    a variable.
 
-    No GPUs: it runs on the host alone and finds none. `visible` is UUID or INDEX; `indices` are CUDA's numbers in the
-    order of bus ids (`allocation.cuda_numbers`), which are not always NVML's. Variables about preallocation that the
-    user has set in `environ` stay.
+    Without GPUs the task runs on the host alone and finds none. `visible` is UUID or INDEX; `indices` are CUDA's
+    numbers in the order of bus ids (`allocation.cuda_numbers`), which are not always NVML's. Variables about
+    preallocation that the user has set in `environ` stay.
     """
     variables: dict[str, str | None] = dict.fromkeys(MPS_VARIABLES)
     if not uuids:

@@ -1,4 +1,4 @@
-"""The limit that PyTorch keeps by itself: an option of its allocator, for tasks whose PyTorch knows it.
+"""The limit that PyTorch itself sets on its memory: an option of its allocator, for tasks whose PyTorch knows it.
 
 PyTorch is found by its files beside the task's Python, and never imported. Releases from 2.10 on know the option; older
 ones end with an error when they read it.
@@ -19,7 +19,7 @@ OPTION = "per_process_memory_fraction"
 NEW, OLD = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
 """The variables with the allocator's options; PyTorch calls the second one deprecated."""
 _LIBRARIES = ("libc10_cuda.so", "libc10_hip.so")
-"""The parts of PyTorch that read the option; one without GPUs has neither."""
+"""The parts of PyTorch that read the option; a PyTorch without support for GPUs has neither."""
 _STEP = 1e-4
 """The fraction is rounded down to a multiple of this."""
 _SCRIPT = b"#!"

@@ -12,13 +12,13 @@ from typing import NamedTuple
 from scheduler.runtime.threads import StartedThread, start_thread
 
 BEHIND = 100
-"""The number of removals that may wait before `remove` waits too; a resumed run checks more ended attempts than
-this."""
+"""The number of removals that may wait; while there are as many, `remove` waits. A killed scheduler leaves no more than
+these, and the next one cleans up after more ended attempts than that."""
 BATCH = 50
 """The number of removals that begin together."""
 REST = 0.1
-"""Seconds for which fewer removals wait for more: waking the thread for each would cost the scheduler's own thread
-more than the removal itself."""
+"""Seconds for which fewer removals than BATCH wait for more: waking the thread for each removal would cost the
+scheduler's own thread more than the removal itself."""
 STUCK = 1.0
 """Seconds for which `remove` waits; then the disk hangs, and the files stay until the run is removed."""
 LAST = 30.0
@@ -48,7 +48,7 @@ class Remover:
         self._thread: StartedThread | None = None
         self._is_over = False
         self._is_stuck = False
-        """True if the last removal found no place in time; then the next one does not wait."""
+        """True if the last call of `remove` waited in vain; then the next one does not wait."""
 
     def remove(self, leftovers: Leftovers) -> None:
         """Remove the files soon, or at once if this user may have no more threads."""

@@ -34,9 +34,9 @@ IN_FLIGHT = 32
 SWEEP = 0.1
 """Seconds that one search for processes may take: `collect` must not delay the loop."""
 LOOK = 0.1
-"""Seconds that a look at one process may take: one that hangs in the kernel may keep its memory from being read."""
+"""Seconds that a look at one process may take: if it hangs in the kernel, reading its memory may hang too."""
 MOST_UNREADABLE = 16
-"""The number of such processes that keep a thread busy each."""
+"""The number of such processes that may be looked at together; each keeps a thread busy."""
 LOOK_AGAIN = 0.2
 UNANSWERED = 1.0
 """Seconds without an answer after which the engine looks for stopped shims that have not reported their pid."""
@@ -87,8 +87,8 @@ class LocalEngine:
     """The engine that runs attempts under shims that outlive it; the files in `tasks_dir` alone show what became of
     them.
 
-    Call `collect` once a second even if `fileno` stays quiet: only there are an unresponsive server and processes that
-    do not die noticed.
+    Call `collect` once a second even if `fileno` stays quiet: only `collect` notices an unresponsive server, and
+    processes that do not die.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class LocalEngine:
         self._outputs = OutputReader()
         self._looks = BoundedCalls(LOOK, MOST_UNREADABLE)
         self._ran: set[Key] = set()
-        """Attempts whose record was read, and whose claim is therefore no fence."""
+        """Attempts whose record was read; their claims are therefore no fences."""
         self._events: list[Started | Exited] = []
         self._collecting = False
         """True while events are collected, so that they need not make the engine readable."""
@@ -226,7 +226,7 @@ class LocalEngine:
     def forget(self, task: int, attempt: int) -> None:
         """Remove the files of an attempt whose Exited is committed; keep a log that is not empty.
 
-        A fence stays: an order may be late, and must find the attempt given up as long as the run exists.
+        A fence stays as long as the run exists, so that a late order finds that the attempt was given up.
         """
         folder = self._folder(task)
         claim = shim.claim_path(folder, attempt)
@@ -335,7 +335,7 @@ class LocalEngine:
     def _began(self, client: ShimClient, attempt: _Attempt, claim: Claim) -> None:
         client.process = claim.shim, claim.shim_start
         if not client.served:
-            self._server.last_answer = time.monotonic()  # those that it forked before tell for long after it hangs
+            self._server.last_answer = time.monotonic()  # older shims answer even if it hangs
         self._sent.pop(attempt.key, None)
         self._started(attempt, claim)
         self._send_asked(attempt)
@@ -503,7 +503,7 @@ class LocalEngine:
         self._over(attempt, exit_classifier.exited(attempt.key, record, read, attempt.directory))
 
     def _is_empty(self, attempt: _Attempt, claim: Claim | None) -> bool:
-        """Kill what is left of the attempt's process tree; return whether nothing is."""
+        """Kill what is left of the attempt's process tree; return whether nothing is left."""
         led = (claim.pid, claim.start) if claim is not None else (0, 0)
         if claim is not None and claim.boot_id != shim.boot_id():
             return True

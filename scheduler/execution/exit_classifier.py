@@ -24,7 +24,7 @@ _OUTCOMES = {
     "timeout": Outcome.TIMEOUT,
     "stopped": Outcome.INTERRUPTED,
 }
-FENCED = "its machine had not heard the scheduler for longer than --node-fence allows"
+FENCED = "its machine had not heard from the scheduler for longer than --node-fence allows"
 _SAMPLE, _MOSTLY = 1000, 0.6
 """The number of bytes of an output that are searched for zeros, and the share of zeros that means UTF-16."""
 _LAST_WORDS = (signal.SIGABRT, signal.SIGBUS)
@@ -102,7 +102,7 @@ class OutputReader:
         self._news: list[str] = []
 
     def read(self, log: str, stderr: str) -> str:
-        """Return the end of a log, and that of the file with the errors where they are apart and it answers."""
+        """Return the end of a log; if `stderr` names a separate file and that answers, append the end of it."""
         said = _tail(log)
         if not stderr:
             return said

@@ -14,7 +14,7 @@ SHARED = (signal.SIGINT, signal.SIGQUIT)
 """Signals of the terminal, which reach the command by themselves."""
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 LEFT = (signal.SIGTERM, signal.SIGHUP, signal.SIGCONT)
-"""The signals that a command gets once its lease is lost: an interactive shell ends by the second."""
+"""The signals that a command gets once its lease is lost: an interactive shell ignores TERM, and ends by HUP."""
 
 
 class ForegroundCommand:

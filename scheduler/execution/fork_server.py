@@ -40,17 +40,17 @@ class ForkServer:
         bounds: Mapping[str, Any] | None = None,
         note: Path | None = None,
     ) -> None:
-        """Prepare the server; `bounds`, as the shim reads them, are the tasks' umask and limits where they are not
-        this process's; `note` is the file that names the server, for the next scheduler of the run."""
+        """Prepare the server; `bounds`, as the shim reads them, are the umask and the limits of tasks if they differ
+        from this process's own. The file `note` names the server for the next scheduler of the run."""
         self.former = _read_note(note)
-        """The pid and the start time of the last server of an earlier scheduler; it may live on, and be stopped."""
+        """The pid and the start time of the last server of an earlier scheduler; it may still live, but be stopped."""
         self.output: tuple[int, ...] = ()
         self.lasting = True
         """True if the ends of attempts must survive a power failure."""
         self.warm: Mapping[str, Any] = {}
         """The program that the server loads, as the shim reads it; empty: none."""
         self.loose = False
-        """True if background processes of tasks outlive them."""
+        """True if background processes of tasks outlive their tasks."""
 
         self._shim_path = shim_path
         self._base_env = dict(base_env)
@@ -103,7 +103,7 @@ class ForkServer:
     def _write_note(self, pid: int) -> None:
         if self._note is None:
             return
-        with contextlib.suppress(OSError):  # a full disk: it matters only where the server is stopped for good as well
+        with contextlib.suppress(OSError):  # a full disk: the file only helps if a signal has stopped the server
             fd = os.open(self._note, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 os.pwrite(fd, f"{pid} {shim.start_time(pid)}".encode().ljust(NOTE), 0)

@@ -1,15 +1,16 @@
-"""The program of a lease's attempt: it holds the devices as long as its guest lives, a process that no shim started.
+"""The program of a lease's attempt: it holds the devices for a process that no shim started, its guest.
 
-`python -I -S lease_holder.py GUEST/TOKEN/GRACE WHAT…`. GUEST is a `core/tasks/guest`, TOKEN the name of the socket on
-which the guest waits, GRACE the seconds between a stop signal and KILL; WHAT is what the lease is for, which only the
-task's class needs. Over the socket go lines of JSON:
+It holds them as long as the guest lives. `python -I -S lease_holder.py GUEST/TOKEN/GRACE WHAT…` starts it. GUEST is a
+`core/tasks/guest`, TOKEN the name of the socket on which the guest waits, GRACE the seconds between a stop signal and
+KILL. WHAT describes the use of the lease; the holder ignores it, and only the task's class depends on it. The holder
+and the guest exchange lines of JSON over the socket:
 
     {"granted": the environment of the attempt}    to the guest, once
-    {"end": exit code, "why": a sentence}          from the guest: it needs the devices no more
+    {"end": exit code, "why": a sentence}          from the guest: it no longer needs the devices
 
-The holder ends with that code, or with 0 when the guest ends without a word. The kernel tells its end by a pidfd,
+The holder ends with that code, or with 0 when the guest ends without such a message. A pidfd shows the guest's end,
 whatever ended it. A signal that stops the attempt is passed on to the guest, and KILL follows shortly before it would
-reach the holder. This module lives on the standard library alone.
+reach the holder. This module uses the standard library only.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def identity(pid: int) -> str:
 
 
 class HolderWait:
-    """The wait for the end of the guest, or for its word that it needs the devices no more."""
+    """The wait for the end of the guest, or for its message that it no longer needs the devices."""
 
     def __init__(self, pidfd: int, sock: socket.socket, grace: float) -> None:
         self._pidfd = pidfd
@@ -131,13 +132,13 @@ def _opened(pid: int, who: str, boot: str) -> int:
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
-        _refuse(f"process {pid}, for which the lease was, has ended")
+        _refuse(f"process {pid}, which asked for the lease, has ended")
     except OSError as exc:
         _refuse(f"process {pid} cannot be watched ({exc.strerror}): a lease needs Linux 5.3 or later")
     if who.partition(".")[0] != identity(pid).partition(".")[0]:
         _refuse(f"process {pid} is in a container with pids of its own: start scheduler lease where the queue runs")
     if (who, boot) != (identity(pid), boot_id()):
-        _refuse(f"process {pid}, for which the lease was, has ended")
+        _refuse(f"process {pid}, which asked for the lease, has ended")
     return fd
 
 

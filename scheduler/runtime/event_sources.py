@@ -18,7 +18,7 @@ from scheduler.core.ports import Happening, Request, Sample, World
 from scheduler.runtime import clock
 
 GATHER = 0.02
-"""Seconds for which starts are held back if nothing else happened."""
+"""Seconds for which reports of started attempts are held back if nothing else happened."""
 
 
 ASK_ALL = 0.1
@@ -175,8 +175,8 @@ class SystemWorld:
     def wait(self, timeout: float, until: float = inf) -> list[Happening]:
         """Return when any source has something, or when the time is over.
 
-        Starts alone free nothing, so they wait a moment for more: together with the end of a short task they form one
-        durable record.
+        Started attempts free nothing, so their events wait a moment for others: the start and the end of a short task
+        then form one durable record.
         """
         news = self._wait(min(timeout, until - clock.wall()))
         if news and all(isinstance(happening, Started) for happening in news):

@@ -12,7 +12,7 @@ LOOK_AHEAD = 5000
 """The number of waiting tasks whose task class is looked up; more would cost memory on lists of a million and gain
 nothing."""
 MOST_SILENT = 100
-"""How many waiting tasks are passed over in one look because their scripts do not answer; each costs 0.1 ms."""
+"""The number of waiting tasks that one look may skip because their scripts do not answer; each costs 0.1 ms."""
 LOOK_FOR_DIRECTORIES = 1000
 """The number of waiting tasks whose directory is looked up in one pass while a directory cannot be entered; each
 takes 0.1 ms."""

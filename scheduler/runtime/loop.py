@@ -88,7 +88,7 @@ class Ports:
     sharing: GpuSharing | None = None
     """MPS, if the run uses it."""
     full: Callable[[], str] = str
-    """Returns why nothing can be launched at the moment (a disk that is nearly full); an empty text if nothing
+    """Returns why nothing can be launched at the moment (a disk that is nearly full); an empty string if nothing
     prevents it."""
 
 
@@ -114,7 +114,7 @@ class Loop:
         """Attempts whose end is known and whose files can be removed after the tasks that waited for their memory
         have started."""
         self._observations: list[tuple[TaskClass, Observation, Sequence[str]]] = []
-        """Observations from ended attempts, for later runs, with the devices on which each was."""
+        """Observations from ended attempts, for later runs, each with the devices that the attempt used."""
         self._may_get_rows = False
         """True if rows may still arrive although no task is left."""
         self._turns = TurnTracker(brain.rules)
@@ -139,7 +139,7 @@ class Loop:
             self.ports.leases.adopt(task.id, task.attempts)
             self.ports.engine.adopt(task.id, task.attempts)
             if task.asked in (Action.CANCEL, Action.SAVE, Action.PRUNE):
-                self._stop(task.id)  # the scheduler that was to do it may have died before it could
+                self._stop(task.id)  # the earlier scheduler may have died before it stopped the task
         self._follow_dependencies()
         look_ahead(self.brain, self.ports.run_store.kind)
 
@@ -213,7 +213,7 @@ class Loop:
             self._act(event)
 
     def _halt(self) -> None:
-        """Stop launching if the latest ends show that it would be in vain."""
+        """Stop launching if the latest ended attempts show that it would be in vain."""
         halted = self.brain.halt()
         if halted is None:
             return
@@ -402,7 +402,7 @@ class Loop:
     # ---- deciding ----
 
     def place(self) -> None:
-        """Decide and carry it out: take leases inside the mutex, write the journal outside, then launch."""
+        """Decide, and carry it out: take leases with the mutex held, release it, write the journal, then launch."""
         for sentence in (*self.ports.watcher.troubles(), *self.ports.engine.troubles()):
             self.ports.view.say(sentence)
         self._notices.say_uncounted(self.ports.leases.troubles())
@@ -475,7 +475,7 @@ class Loop:
         used_by = self.ports.watcher.used_by
         leases = [replace(lease, used=used_by(lease.shim, lease.name)) for lease in others]
         now, turns, policy = self.ports.world.now(), self._turns, transaction.house()
-        budgets = self._budgets(policy.closed)  # after what leases use: what is free must not be the older of the two
+        budgets = self._budgets(policy.closed)  # the use of leases must not be measured after what is free
         return Machine(
             now,
             budgets,
@@ -503,7 +503,7 @@ class Loop:
     def _launch(self, taken: Taken) -> None:
         try:
             named = self._probes.named(with_ports(taken))
-        except StateError as exc:  # no numbers for its probes: all of it is decided again at the next look
+        except StateError as exc:  # its probes got no numbers: the next look decides all of it again
             self._notices.say_trouble(exc)
             for placement, _ in taken:
                 self.ports.leases.drop(placement.task, placement.attempt)

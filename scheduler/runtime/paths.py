@@ -170,7 +170,7 @@ class RunPaths:
 
     @property
     def readings(self) -> Path:
-        """The file with what the run's scheduler measured of its devices last."""
+        """The file with the last measurements of the run's devices by its scheduler."""
         return self.root / "readings.json"
 
     @property
@@ -229,7 +229,7 @@ class RunPaths:
         return f"{self._tasks}/{task}/.result.{attempt}"
 
     def value(self, task: int, attempt: int) -> str:
-        """Return the file for what a function returns or raises; the launcher knows it by that of the result."""
+        """Return the file for what a function returns or raises; the launcher knows it by the result file's name."""
         return f"{self.result(task, attempt)}.value"
 
     def metrics(self, task: int, attempt: int) -> str:
@@ -258,7 +258,9 @@ def find_places(state: str | None) -> StatePaths:
     host = os.uname().nodename or "localhost"
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     if base.startswith("~"):
-        raise StateError("there is no home directory to keep the state in: set HOME, or give one with --state DIR")
+        raise StateError(
+            "there is no home directory to keep the state in: set HOME, or name the directory with --state DIR"
+        )
     usual = Path(base) / APPLICATION / host
     kind = file_system(usual)
     if kind not in NETWORK_FILE_SYSTEMS:
@@ -346,7 +348,7 @@ def make_private(path: Path) -> None:
     if status.st_uid == os.getuid():
         if status.st_mode & 0o077:
             path.chmod(0o700)
-    elif os.getuid() != 0 or stat.S_ISLNK(status.st_mode):  # root looks after others, but not where they lead it
+    elif os.getuid() != 0 or stat.S_ISLNK(status.st_mode):  # root may serve others, but follows no link of theirs
         raise _of_another_user(path, status.st_uid)
 
 
@@ -378,7 +380,7 @@ def why_not_writable(path: Path) -> str:
 
     The test leaves nothing behind; a directory that does not exist yet is judged by its nearest parent.
     """
-    import tempfile  # 8 ms that only who asks pays
+    import tempfile  # it takes 8 ms to load, and is rarely needed
 
     there = nearest(path)
     if not there.is_dir():

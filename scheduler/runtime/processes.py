@@ -30,8 +30,8 @@ _LOAD_AND_RUN = (
     "import sys; sys.path[:] = filter(None, sys.path); "
     "exec(compile(open(sys.argv[1], 'rb').read(), sys.argv[1], 'exec'))"
 )
-"""Run a file as Python does, but without what compiled it in memory: each fork would copy its pages' entries; and
-without the working directory on the path."""
+"""Run a file as Python does, but without the working directory on the path, and without the memory of the compiler:
+each fork would copy the entries of its pages."""
 
 
 def start_server(shim_path: Path, sock: socket.socket, *, plain: bool = False) -> Child:
@@ -72,8 +72,8 @@ def start_link(argv: Sequence[str], errors: int, sock: socket.socket | None = No
 
 
 def _tie_to_parent(number: int = signal.SIGKILL) -> Callable[[], None]:
-    """Return the function that a new process calls before it executes its program: it gets this signal at the end of
-    its parent.
+    """Return the function that a new process calls before it executes its program, to get this signal when its parent
+    ends.
 
     PyDLL keeps the interpreter's lock: the new process is a copy of one thread, which goes on holding it.
     """
@@ -154,7 +154,7 @@ def _be_copy(work: Callable[[int], int], write: int) -> NoReturn:
     code = 1
     try:
         code = work(write)
-    except BaseException:  # noqa: BLE001 - it goes where the copy's errors go, and the exit code tells
+    except BaseException:  # noqa: BLE001 - it is printed with the copy's errors, and shown by the exit code
         sys.excepthook(*sys.exc_info())
     finally:
         for stream in (sys.stdout, sys.stderr):
@@ -271,8 +271,8 @@ def continue_stopped(pid: int, start: int = 0) -> bool:
 
 
 Examine = Callable[[int, Callable[[], bool]], bool]
-"""A function that is given a pid and a look at its process, and returns what the look returns or raises
-TimeoutError."""
+"""A function that takes a pid and a function that examines this process. It returns what that function returns, or
+raises TimeoutError."""
 
 
 def sweep(
@@ -287,13 +287,14 @@ def sweep(
     """Kill what a dead shim left behind, until nothing is left or `deadline` seconds are over; return what survives, or
     may survive.
 
-    The seconds count from the end of the first look, which is at every process and takes longest; during it a process
-    may always have ended. The next looks are only at new processes.
+    The seconds count from the end of the first look. That look examines every process and takes longest; on a busy
+    machine some process always ends before it can be examined, so another look is needed. Later looks examine only new
+    processes.
 
-    The processes bear the cookie in their environment. Some programs overwrite or clear theirs; so processes that are
-    still in the `session` that the task led (its pid, and its `start` time), or can write to its `log`, belong to it
-    too, and so do those whose parent is now the fork server that the claim of the `dead` shim names. Processes that
-    began before the session do not belong to it.
+    The processes bear the cookie in their environment, but some programs overwrite or clear their environment. So other
+    processes belong to the task too: those that are still in the `session` that it led (its pid, and its `start` time),
+    those that can write to its `log`, and those whose parent is now the fork server that the claim of the `dead` shim
+    names. Processes that began before the session do not belong to it.
 
     The memory of a process that hangs in the kernel may not be readable: then `examine` raises TimeoutError, and that
     process may survive.
@@ -324,7 +325,7 @@ def sweep(
 
 
 def _kill_orphans(dead: shim.Claim, found: dict[int, int]) -> list[int]:
-    """Kill what dead shims of that server left behind and add it to `found`; return what may be left all the same.
+    """Kill what dead shims of that server left behind, and add it to `found`; return the pids that may still be left.
 
     The kernel moves a shim's children to the server a moment after it has released its locks: until then they are not
     found.
@@ -343,10 +344,10 @@ def _kill_orphans(dead: shim.Claim, found: dict[int, int]) -> list[int]:
 
 
 def _kill_marked(belongs: Callable[[int], bool], others: set[int], start: int) -> tuple[dict[int, int], list[int]]:
-    """Kill each process that belongs as soon as it is found (it may be about to fork); return {pid: pidfd}.
+    """Kill each process that belongs as soon as it is found (it may be about to fork).
 
-    Return also the processes that ended before they could be examined, as they may have belonged, and have forked
-    before; and those that cannot be examined. What began before `start` does not belong.
+    Return {pid: pidfd} of these, and the pids of the processes that could not be examined, or ended before they were:
+    they may have belonged, and may have forked. A process that began before `start` does not belong.
     The newest come first, and a process that does not belong is examined only once, so no chain of forks escapes for
     long.
     """
@@ -381,7 +382,7 @@ def _kill_marked(belongs: Callable[[int], bool], others: set[int], start: int) -
 
 
 def _pidfd(pid: int) -> int:
-    """Return a descriptor that always means this process; -1 if the kernel has none, or no more."""
+    """Return a descriptor that always means this process; -1 if the kernel cannot provide one."""
     try:
         return os.pidfd_open(pid)
     except OSError:
@@ -435,7 +436,8 @@ def _writes(pid: int, file: tuple[int, int]) -> bool:
 def _is_open_to_write(pid: int, fd: str, file: tuple[int, int]) -> bool:
     """Tell whether a descriptor of a process is this file, open to write.
 
-    The file itself is looked at last: on a dead network mount that would take for ever. Linux 5.14 tells its inode.
+    The file itself is examined last: on a dead network mount that takes for ever. Since Linux 5.14 its inode is known
+    before.
     """
     try:
         if not os.readlink(f"/proc/{pid}/fd/{fd}").startswith("/"):

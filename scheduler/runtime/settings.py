@@ -25,7 +25,7 @@ MACHINE_FILE = site_file.PLACE
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of one run, with texts converted to numbers."""
+    """The settings of one run, with strings converted to numbers."""
 
     state: str = ""
     leases: str = ""
@@ -37,7 +37,7 @@ class Settings:
     profile: str = "auto"
     profile_epochs: int = 2
     settle: float | None = None
-    """The settle time in seconds; None: 5 s on the host, by evidence on GPUs."""
+    """The settle time in seconds; None: 5 s on the host, and on GPUs a time that depends on the evidence."""
     unmanaged: str = "headroom"
     unmanaged_calm: float = 120.0
     max_gpu_load: float = 2.0
@@ -51,7 +51,7 @@ class Settings:
     window: str = ""
     """The local times in which tasks may start; empty: at any time."""
     preempt: str = "no"
-    """yes: every task may ask less urgent resumable ones to make room; no: only tasks that say so."""
+    """yes: every task may ask less urgent resumable ones to make room; no: only tasks that request it."""
     preempt_after: float = 300.0
     memory_args: str = ""
     ignore_args: str = ""

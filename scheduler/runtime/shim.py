@@ -64,8 +64,8 @@ MSG_DONTWAIT = 0x40
 INLINE = 16384
 """The longest message, in bytes: a longer order is read from memory whose descriptor is sent."""
 BLOCK = 4096
-"""The size of a claim, a record and a lease, in bytes: each is one block, allocated before it is needed, and read
-and written at once."""
+"""The size of a claim, a record and a lease, in bytes: each is one block, which is allocated before it is needed, and
+is read and written as a whole."""
 COOKIE = "SCHEDULER_COOKIE"
 NAME = "scheduler-shim"
 """The kernel's name of the server and its shims (`comm`): it survives a fork, and every exec replaces it."""
@@ -91,7 +91,7 @@ LOG_MAX = 1 << 30
 At `LOG_RATE` or less a log stays below the limit if the shim gets a processor at once. On two cores with five times as
 many busy processes, a log of 50 MiB on ext4 came to 131 MiB at 800 MB/s, and one on tmpfs to 75 MiB at 430 MB/s."""
 LOG_RATE = 1 << 30
-"""The rate, in bytes per second, at which a task may have started to write since the log was last checked."""
+"""The rate, in bytes per second, that is assumed for a task until the next check, even if it was slower so far."""
 LOG_HURRY = 64 << 20
 """The rate, in bytes per second, above which a log is cut in the way that takes equally long on every file system."""
 LOG_LOOKS = (0.005, 1.0)
@@ -103,12 +103,12 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _SYS_CLONE3, _CLONE_INTO_CGROUP = 435, 0x200000000
 _WAITED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1)
 _BLOCKED = (*_WAITED, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ)
-"""The signals that the shim blocks. The last two would otherwise be ignored, and then by the task too, which
+"""The signals that the shim blocks. Python would ignore the last two, and so would the task, which
 commands do not expect."""
 _AT_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_", "LC_", "LANG", "TZ")
 """The beginnings of the names of variables that the loader, the C library or Python read when a process starts."""
 _AT_ONCE = "PYTHONUNBUFFERED"
-"""The variable of that kind which every task gets, and which a program that is loaded obeys too."""
+"""The variable of that kind that every task gets; a program that the server has loaded obeys it as well."""
 _SHORT = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """Errors of a machine that lacks processes, memory or open files."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -406,7 +406,7 @@ def boot_id() -> str:
 
 
 def machine_id() -> str:
-    """Return the id of this installation, or an empty text if it has none."""
+    """Return the id of this installation, or an empty string if it has none."""
     return _text("/etc/machine-id")
 
 
@@ -440,8 +440,8 @@ def is_stopped(pid: int) -> bool:
 
 
 def children_finder(proc: str = "/proc") -> Callable[[int], list[int]]:
-    """Return a function that lists the children of a process: from the kernel's own lists, or from one scan without
-    them.
+    """Return a function that lists the children of a process: from the kernel's own lists, or from one scan if there
+    are none.
     """
     if os.path.exists(f"{proc}/self/task/{os.getpid()}/children"):
         return lambda pid: _listed_children(proc, pid)
@@ -466,9 +466,9 @@ def descendants(root: int, children: Callable[[int], list[int]]) -> list[int]:
 def lease_members(
     shim: int, guest: int, children: Callable[[int], list[int]], shims: Collection[int] = ()
 ) -> list[int]:
-    """Return the processes of a lease: those below its shim, its guest and those below that.
+    """Return the processes of a lease: those below its shim, its guest, and those below the guest.
 
-    Below the guest may be a scheduler: the trees of its `shims` have leases of their own.
+    The guest may have started a scheduler: the trees of its `shims` are left out, as they have leases of their own.
     """
     below = descendants(shim, children)
     if not guest:
@@ -629,7 +629,7 @@ class Watch:
             self._signal()
 
     def _look_at_fence(self) -> None:
-        """Stop the task once it may live no longer; what cannot be read now leaves the time as it was."""
+        """Stop the task once it may live no longer; if the file cannot be read, the time stays as it is."""
         self._fence_at = self._now + FENCE_LOOK
         self._until = max(self._until, living_until(self._order.until))
         if self._last >= self._until and not self.why and self.status is None:
@@ -781,7 +781,7 @@ def _move(fd: int, source: int, target: int) -> tuple[int, int]:
 
 
 def living_until(path: str) -> float:
-    """Return the time, in seconds since boot, that a file says; 0 if it says none."""
+    """Return the time, in seconds since boot, that a file contains; 0 if it contains none."""
     try:
         return float(_text(path) or 0.0)
     except ValueError:
@@ -826,7 +826,7 @@ class WarmProgram(NamedTuple):
         return order.argv[:2] == [self.python, self.path] and not any(name.startswith(_AT_START) for name in changed)
 
     def become(self, prctl: Callable[[int, bytes], int], argv: list[str], env: dict[str, str]) -> NoReturn:
-        """Run the program in this process, which nothing of the shim may survive, to its end."""
+        """Run the program to its end in this process, in which nothing of the shim may remain."""
         code = 1
         try:
             prctl(_PR_SET_NAME, os.path.basename(self.python).encode())
@@ -1041,14 +1041,14 @@ def _ended(begun: StartedAttempt, watch: Watch, failure: bytes) -> Record:
 def _fork_task(home: ServerContext, order: AttemptOrder, held: list[int], log: int) -> tuple[int, str, int, int]:
     """Fork the child that executes the command when it gets the word; if it cannot, it writes why.
 
-    Return its pid, its control group if it has one, the event that is the word, and the pipe with what it writes.
+    Return its pid, its control group if it has one, the event for the word, and the pipe with what it writes.
     """
     go = os.eventfd(0, os.EFD_CLOEXEC)
     words, answer = os.pipe()
     merged = {**home.env, **order.env, COOKIE: order.cookie}
     env = {name: value for name, value in merged.items() if value is not None}
     warm = home.warm is not None and home.warm.runs(home, order)
-    grouped = home.group and order.cgroup and not warm  # an interpreter goes on only after a fork that it knows of
+    grouped = home.group and order.cgroup and not warm  # Python goes on only in a fork that it made itself
     pid, group = home.group.fork(order.cookie) if home.group and grouped else (os.fork(), "")
     if pid == 0:
         try:
@@ -1147,7 +1147,7 @@ def _set_bounds(bounds: Mapping[str, Any]) -> None:
 
 def _hindrance(error: Exception, order: AttemptOrder) -> str:
     """Return what prevented the start of a task without a fault of its own: `machine` or `directory`; otherwise an
-    empty text.
+    empty string.
     """
     number = error.errno if isinstance(error, OSError) else errno.ENOMEM if isinstance(error, MemoryError) else 0
     if number in _SHORT:
@@ -1316,7 +1316,7 @@ def _where_groups_can_be(home: ServerContext) -> str:
     os.close(writer)
     can = os.read(reader, 1) == b"!" and bool(path) and os.access(f"{path}/cgroup.kill", os.W_OK)
     os.close(reader)
-    with suppress(ChildProcessError):  # it went without a word, as SIGCHLD is ignored
+    with suppress(ChildProcessError):  # it leaves no exit code, because SIGCHLD is ignored
         os.waitpid(pid, 0)
     group.close()
     return home.groups if can else ""

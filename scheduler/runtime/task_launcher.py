@@ -2,9 +2,10 @@
 
     python launcher.py GIVEN [words that only describe the task]
 
-GIVEN is FILE@PLACE, where FILE has the calls of a whole run: a line of JSON and a pickle that all calls share, then one
-of each for every call, which begin at PLACE. It is only read if this user owns it and no other user can write it, since
-the writer of a pickle controls its reader. Standard library only.
+GIVEN is FILE@PLACE. FILE has the calls of a whole run: first a line of JSON and a pickle that all calls share, then a
+line of JSON and a pickle for each call. PLACE is the position at which those of this call begin. The file is only read
+if this user owns it and no other user can write it, since the writer of a pickle controls its reader. This module uses
+the standard library only.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ MANIFEST = "modules.json"
 
 
 class SchedulerReached(BaseException):
-    """Raised when the module being loaded starts a scheduler: everything above that line is then loaded."""
+    """Raised when the module being loaded starts a scheduler: the part of it above that call has been loaded."""
 
 
 class ModuleLoading:
-    """True while a task's module is being loaded; a call that starts a scheduler then ends the loading."""
+    """The state of this process: `now` is True while a task's module is being loaded. See `stop_loading`."""
 
     now = False
 
@@ -66,9 +67,9 @@ def open_own(path: str) -> BinaryIO:
 
 
 def write_own(path: str, said: dict[str, Any], pickled: bytes, *, durable: bool = True) -> None:
-    """Write such a file, readable by its owner only, completely or not at all.
+    """Write a file for `open_own`, readable by its owner only, completely or not at all.
 
-    After a power failure one that is not `durable` may be empty.
+    Unless `durable` is set, the file may be empty after a power failure.
     """
     fd = os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "wb") as file:
@@ -96,7 +97,7 @@ class CallWriter:
         self._at += len(data)
 
     def add(self, said: dict[str, Any], pickled: bytes) -> str:
-        """Write a call and return its GIVEN; `said` and the pickled dictionary or value are its own."""
+        """Write a call and return its GIVEN; `said` and the pickled dictionary or value belong to this call only."""
         place = f"{self._path}@{self._at}"
         self._write(json.dumps(said).encode() + b"\n" + pickled)
         return place
@@ -115,7 +116,7 @@ class CallWriter:
 
 
 class Call:
-    """One call in such a file: what is said of it, and its values, which are loaded once its module is."""
+    """One call in a file of calls: its description, and its values, which can be loaded once its module is loaded."""
 
     def __init__(self, given: str) -> None:
         """Find the call. Raise OSError, PermissionError or ValueError with the reason."""
@@ -148,7 +149,7 @@ class Call:
 
 
 def said_in(file: BinaryIO) -> dict[str, Any]:
-    """Return the first line of such a file. Raise ValueError if it is not a JSON object."""
+    """Return the next line of a file of calls. Raise ValueError if it is not a JSON object."""
     said: dict[str, Any] = json.loads(file.readline())
     return said
 
@@ -184,7 +185,7 @@ class ResultFolder:
         self._fd = fd
 
     def enter(self, *, force: bool) -> str:
-        """Create and lock the folder; return why there is nothing to do in it, or an empty text."""
+        """Create and lock the folder; return why there is nothing to do in it, or an empty string."""
         before = state_of(self.path)
         os.makedirs(self.path, exist_ok=True)
         if before == FINISHED and not force:
@@ -223,8 +224,8 @@ class ResultFolder:
 def share_log(path: str) -> int:
     """Write the output to this file as well as to the log: as one file with two names, if possible.
 
-    Otherwise it goes to this file alone; return the descriptor of the log, to which the end of the file is then copied,
-    or -1.
+    If that is impossible, the output goes to this file alone. Then return the descriptor of the log, to which the
+    caller copies the end of the file; otherwise -1.
     """
     temporary = f"{path}.{os.getpid()}"
     log = os.readlink("/proc/self/fd/1")
@@ -359,7 +360,7 @@ def variables(said: object) -> dict[str, str]:
     if said is None:
         return {}
     if not isinstance(said, dict):
-        raise TypeError(f"required_env() must return a dictionary of texts, not {said!r}")
+        raise TypeError(f"required_env() must return a dictionary of environment variables, not {said!r}")
     return {str(name): str(value) for name, value in said.items()}
 
 
@@ -412,7 +413,7 @@ def _digest_of(path: str) -> str:
 
 
 def value_path() -> str:
-    """Return the file for what a function returns: the run has named the attempt's result, and this lies beside it."""
+    """Return the file for what a function returns: it lies beside the attempt's result, which the run has named."""
     return f"{os.environ['SCHEDULER_RESULT']}.value"
 
 
@@ -423,7 +424,7 @@ def run_function(call: Call) -> int:
         module = load(call.said)
         value = find(module, call.said["name"])(call.load())
         write_own(result, {"error": ""}, pickle.dumps(value))
-    except Exception as exc:  # noqa: BLE001  # a task's own: it is told as data, and as a traceback in the log
+    except Exception as exc:  # noqa: BLE001  # a task's own: it is saved as data, and printed in the log
         traceback.print_exc()
         write_own(result, {"error": "".join(traceback.format_exception_only(exc)).strip()}, b"")
         return 1
@@ -433,7 +434,7 @@ def run_function(call: Call) -> int:
 def run_call(call: Call) -> int:
     """Run a call of an executor; its value, or its exception, goes to a file of the attempt. Return the exit code.
 
-    The function and its arguments come by cloudpickle, which the caller's environment has.
+    The function and its arguments are pickled with cloudpickle, which the caller's environment has.
     """
     result = value_path()
     sys.path[:] = call.said["path"]

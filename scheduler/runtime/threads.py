@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 PATIENCE = 1.0
-"""Seconds that a caller waits."""
+"""Seconds that a caller waits at most."""
 MOST_LATE = 4
-"""Calls that may be late at the same time; while there are so many, all other calls fail at once."""
+"""The number of calls that may be late at the same time; while there are so many, all other calls fail at once."""
 _IDLE = 1
 """Threads without a call that are kept for the next ones."""
 
@@ -68,7 +68,7 @@ class BoundedCalls:
     """The calls of one caller; each is made in a thread, and the caller waits for it for a limited time.
 
     A thread in a call to the kernel cannot be ended, so a late call lasts until it returns, and its result is
-    discarded. Its key is busy as long. So a mount that is dead costs the caller one wait, and one thread.
+    discarded. Its key stays busy until then. So a dead mount costs the caller one wait, and one thread.
     Only one thread may make calls of such an object.
     """
 

@@ -1,8 +1,8 @@
 """Proofs that attempts do not use a GPU, from samples; without a proof nothing is concluded.
 
-A sample proves that an attempt is absent if the driver lists processes by pids that are known here, none of them
-belongs to the attempt, and since its launch no memory has appeared that could be its own in another form: memory
-without a process, or a process of that user without a lease.
+A sample proves that an attempt is absent if the driver lists processes by pids that are known here, and none of them
+belongs to the attempt. In addition, no memory may have appeared since its launch that could be its own in another form:
+memory without a process, or a process of the same user without a lease.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from scheduler.values import dataclass
 GAP = 3.0
 """A sample proves nothing about times more than this many seconds before it; it also counts as fresh for this long."""
 COVERED = 0.9
-"""The share of the time since the first sample that must be proved."""
+"""The share of the time since the first sample for which absence must be proved."""
 LOOKS = 2
-"""The least number of samples: a single one may precede the program's start."""
+"""The least number of proofs: the program may have started only after the first one."""
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Absences:
         self._proofs = {key: proof for key, proof in self._proofs.items() if key in here}
 
     def see(self, at: float, proved: Mapping[Key, bool], present: Collection[Key]) -> None:
-        """Add one sample: whether it proves the absence of each attempt, and the attempts that use the GPU."""
+        """Add a sample; `proved` tells which attempts it proves to be absent, `present` which of them use the GPU."""
         for key, is_proved in proved.items():
             proof = self._proofs.setdefault(key, _Proof(at, at))
             proof.present = proof.present or key in present

@@ -1,7 +1,8 @@
 """The GPUs of the node that this process may use, according to its environment.
 
-NVML lists every GPU of the node, and the MIG instances of each. They are hidden from this process by a device cgroup,
-then by CUDA_VISIBLE_DEVICES, or, if that is not set, by Slurm's variables or the container runtime's.
+NVML lists every GPU of the node, and the MIG instances of each. Some of them may be hidden from this process: first by
+a device cgroup, then by CUDA_VISIBLE_DEVICES or, if that is not set, by the variables of Slurm or of the container
+runtime.
 """
 
 from __future__ import annotations
@@ -70,13 +71,13 @@ def allowed(node: Sequence[InstalledGpu], environ: Mapping[str, str], device_rul
 
 
 def divided(gpus: Iterable[InstalledGpu], node: Sequence[InstalledGpu]) -> tuple[InstalledGpu, ...]:
-    """Return these GPUs, each one in MIG mode replaced by its instances; nothing comes twice."""
+    """Return these GPUs, each of them once; a GPU in MIG mode is replaced by its instances."""
     parts = (part for gpu in gpus for part in (instances_of(gpu, node) if gpu.mig else [gpu]))
     return tuple({part.uuid: part for part in parts}.values())
 
 
 def whole(node: Iterable[InstalledGpu]) -> list[InstalledGpu]:
-    """Return the GPUs without MIG instances."""
+    """Return the whole GPUs, and leave out the MIG instances."""
     return [gpu for gpu in node if not gpu.parent]
 
 
@@ -103,8 +104,8 @@ def within(node: Sequence[InstalledGpu], device_rules: str) -> tuple[InstalledGp
     """Return the GPUs that the cgroup lets this process open; all of them if it sets no rules.
 
     Each line gives a permission (`c 195:2 rwm`); anything else is forbidden. The permission to make nodes (`m`) alone
-    does not allow use. A cgroup that forbids single devices lists `a *:* rwm` all the same; NVML cannot open these, and
-    leaves them out.
+    does not allow use. A cgroup that forbids single devices still lists `a *:* rwm`; NVML cannot open the forbidden
+    devices, and does not list them.
     """
     if not device_rules.strip():
         return tuple(node)
@@ -129,8 +130,8 @@ def _named(gpus: Sequence[InstalledGpu], environ: Mapping[str, str], notes: list
 
 
 def _by_cuda(said: str, gpus: Sequence[InstalledGpu], environ: Mapping[str, str], notes: list[str]) -> Found:
-    """Return the GPUs for a list of UUIDs or numbers. CUDA does not mix them: an entry of the other kind ends its
-    list. A number counts GPUs, also those in MIG mode.
+    """Return the GPUs for a list of UUIDs or numbers. CUDA does not mix the two: an entry of the other kind
+    ends the list. Numbers count all GPUs, including those in MIG mode.
     """
     if said.startswith(_UUIDS):
         return tuple(_entries(said, lambda entry: _of_prefix(entry, gpus), notes)), CUDA

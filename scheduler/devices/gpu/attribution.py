@@ -1,10 +1,11 @@
 """The attribution of one GPU's memory to attempts, to unmanaged processes, and to memory that is not freed yet.
 
-If the driver lists the memory of every process, an attempt uses what its processes use. If it does not (Windows'
-driver, a container that sees no pids but its own, a task whose container is no descendant of its shim), memory cannot
-be attributed to processes: then the rise of the device since before the launch is divided. A single attempt of unknown
-need gets the rest of it, and this counts as measured; the others are credited with their reservations, as far as the
-rise suffices, and nothing is learned from that. Pure: time and all observations are arguments.
+If the driver lists the memory of every process, an attempt uses what its processes use. Otherwise memory cannot be
+attributed to processes: with Windows' driver, in a container that sees no pids but its own, or if a task's container is
+no descendant of its shim. Then the rise of the device's use since before the launch is divided among the attempts.
+Attempts whose need is known are credited with their reservations, as far as the rise suffices, and nothing is learned
+from that. A single attempt of unknown need gets the rest of the rise, which counts as measured. Pure: time and all
+observations are arguments.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ UNLISTED = 512 * MIB
 UNLISTED_OLD = GIB
 """The limit if the driver's own share is part of the used memory."""
 SURE = 3
-"""The number of samples in a row after which a device counts as being of the other kind."""
+"""The number of contradicting samples in a row after which the device is read in the other way."""
 
 PROCESS, DEVICE = "process", "device"
 
@@ -72,7 +73,7 @@ def ownerless(looks: Iterable[DeviceLook]) -> set[int]:
 
 
 def with_owners(look: DeviceLook, owners: Mapping[int, str]) -> DeviceLook:
-    """Return a look in which the processes without an owner have these ones."""
+    """Return the look with these owners for the processes that had none."""
     if look.processes is None or not owners:
         return look
     return replace(
@@ -112,7 +113,7 @@ def name_of(key: Key) -> str:
 
 @dataclass(slots=True)
 class UnmanagedProcess:
-    """The memory of a process without a lease, and the time since when it has not grown."""
+    """The memory of a process without a lease, and the time since which it has not grown."""
 
     bytes: int
     uid: int
@@ -121,7 +122,7 @@ class UnmanagedProcess:
     low: int
 
     def see(self, held: int, now: float) -> None:
-        """Update its use. Its calm begins again when it has grown by more than a little."""
+        """Update its use. If it has grown by more than GROWTH, the time without growth starts again."""
         if held > self.low + GROWTH:
             self.low, self.since = held, now
         self.low = min(self.low, held)
@@ -188,7 +189,7 @@ class DeviceAccount:
         return self._doubts > 0
 
     def watch(self, attempts: Mapping[Key, Watched]) -> None:
-        """Set the attempts that are here from now on; the last sample precedes the new ones."""
+        """Set the attempts that are here from now on; the last sample is the baseline of the new ones."""
         here = {key for key, watched in attempts.items() if self._uuid in watched.reservation}
         self._before = {key: self._before.get(key, self._at_last) for key in here}
         self.used = {key: used for key, used in self.used.items() if key in here}
@@ -359,8 +360,9 @@ class DeviceAccount:
         return name_of(key) in look.clients and not self.used.get(key)
 
     def _young(self) -> list[UnmanagedProcess]:
-        """Return the unmanaged processes that started after attempts whose processes are invisible: the memory may
-        be theirs.
+        """Return the unmanaged processes that started after attempts whose processes are invisible.
+
+        They may belong to these attempts. The newest comes first.
         """
         young = [one for one in self.unmanaged.values() if one.came > self._rising_since]
         return sorted(young, key=lambda one: one.came, reverse=True)
@@ -384,8 +386,10 @@ class DeviceAccount:
         self.absent.see(look.at, proved, shown)
 
     def _see_the_unseen(self, look: DeviceLook) -> None:
-        """Update the unmanaged memory of invisible processes: the use above all reservations, without processes that
-        started with attempts.
+        """Update the unmanaged memory.
+
+        If processes are listed, subtract what is credited to attempts from the processes that may be theirs. If not,
+        all use that is not credited to attempts is unmanaged.
         """
         rise = self._rise
         if self.reads == PROCESS:

@@ -31,7 +31,7 @@ class SamplerLimits:
     fresh: float = 3.0
     """How long a sample stays valid."""
     quick: float = 0.25
-    """The duration of a sample that delays nothing."""
+    """A sample that takes less time than this does not delay the others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class InstalledGpu:
     """One GPU of the node, or one MIG instance of a GPU, whether it may be used or not."""
 
     index: int
-    """Its number in nvidia-smi; of an instance that of its GPU."""
+    """Its number in nvidia-smi; for an instance, the number of its GPU."""
     uuid: str
     model: str
     bus_id: str
@@ -121,7 +121,7 @@ UNREAD = "GPU-unread-"
 
 
 def unread(index: int, like: InstalledGpu) -> InstalledGpu:
-    """Return what is assumed of a GPU that cannot be read: that it is like another one of its node."""
+    """Return a description of a GPU that cannot be read: it is assumed to be like `like`, another GPU of the node."""
     return replace(like, index=index, uuid=f"{UNREAD}{index}", bus_id="", minor=-1)
 
 
@@ -165,7 +165,7 @@ def read_node(said: Mapping[str, Any], hint: str) -> GpuInventory:
 
 
 def _in_wsl() -> bool:
-    """Tell whether this is Windows' driver, which shows no process's memory and has its device in this place."""
+    """Tell whether the driver is Windows' own, by its device file; it does not show the memory of processes."""
     return os.path.exists("/dev/dxg")
 
 
@@ -180,7 +180,7 @@ def trouble(code: int, word: str, call: str) -> str:
 
 
 def why_not(code: int, word: str, there: bool) -> tuple[str, bool]:
-    """Return why the library could not be initialised, and whether this needs repair; `there`: the kernel has GPUs."""
+    """Return why the library could not be initialised, and whether this needs repair. `there`: the kernel has GPUs."""
     if code == 12 and there:
         return f"there is an NVIDIA GPU, but libnvidia-ml.so.1 was not found: {_LIBRARIES}", True
     if code == 12:

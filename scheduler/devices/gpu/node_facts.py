@@ -1,6 +1,6 @@
 """The facts of the node's GPUs and MIG instances, in a sampler child: what is installed, how it is divided, its state.
 
-Standard library only: it is started from a copy in the run's directory.
+It uses the standard library only, because the child runs a copy of it in the run's directory.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class GpuDivisions:
         changed = []
         for index, known in self._known.items():
             self._library.board.begin(str(index))
-            with contextlib.suppress(NvmlFailure):  # what is wrong with a GPU is told by its samples
+            with contextlib.suppress(NvmlFailure):  # its samples report what is wrong with a GPU
                 if self._parts(index) != known:
                     changed.append(facts_of(self._library, index))
         return changed
@@ -103,7 +103,7 @@ class GpuDivisions:
 
 
 def _health(library: Library, handle: Any) -> dict[str, Any]:
-    """Return what a GPU tells of its memory errors and of its clocks; None for what it does not tell."""
+    """Return what a GPU reports about its memory errors and its clocks; None for each value that it does not report."""
 
     def maybe(name: str, *arguments: int) -> Any:
         with contextlib.suppress(NvmlFailure):
@@ -130,7 +130,7 @@ def _instance_facts(library: Library, gpu: dict[str, Any], parent: Any) -> list[
 
 
 def instances(library: Library, parent: Any, first: int = 0) -> Iterator[tuple[int, Any]]:
-    """Yield (number, handle) of the MIG instances of a GPU; a number that nothing has is passed over."""
+    """Yield (number, handle) of the MIG instances of a GPU; numbers without an instance are skipped."""
     most = library.maybe("nvmlDeviceGetMaxMigDeviceCount", parent) or 0
     for part in sorted(range(most), key=lambda part: part != first):
         try:
@@ -170,7 +170,7 @@ def _card(library: Library, index: int) -> dict[str, Any]:
     def maybe(name: str, *arguments: int) -> Any:
         try:
             return library.maybe(name, handle, *arguments)
-        except NvmlFailure:  # of what only describes it nothing is essential
+        except NvmlFailure:  # a value that only describes the GPU is not essential
             return None
 
     return {

@@ -149,8 +149,8 @@ class NvmlDevices:
     ) -> None:
         """Choose only these GPUs, within these budgets. Call it before `discover`.
 
-        `divisible` are whole GPUs whose parts join once they are divided into other MIG instances, and the budget of
-        each part.
+        `divisible` has the GPUs that were chosen as a whole, with a budget: if such a GPU is divided into other MIG
+        instances, these join, each with that budget.
         """
         self._chosen = tuple(uuids)
         self._caps = dict(caps or {})
@@ -262,7 +262,7 @@ class NvmlDevices:
         )  # fmt: skip
 
     def _may_have_a_lease(self, uuid: str, one: UnmanagedProcess, now: float) -> bool:
-        """Tell whether a process may belong to a lease that does not name its shim: then that lease stands for it."""
+        """Tell whether a process may belong to a lease that does not name its shim; the lease counts it already."""
         came = time.time() - (now - one.came)
         return any(
             uuid in unnamed.devices and unnamed.uid == one.uid and came >= unnamed.since - CLOCKS
@@ -279,7 +279,7 @@ class NvmlDevices:
         return f"has not been seen for {age:.0f} s" if seen.look else "has not been seen yet"
 
     def environment_for(self, placement: Placement, *, numbers: bool = False) -> Mapping[str, str | None]:
-        """Return the task's variables for its GPUs, which they name unambiguously."""
+        """Return the task's variables, which name its GPUs unambiguously."""
         uuids = [key for key in placement.reservation if key != HOST]
         return {"CUDA_VISIBLE_DEVICES": ",".join(uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
@@ -295,7 +295,7 @@ class NvmlDevices:
         self, attempts: Mapping[Key, Watched], others: Trees, unnamed: frozenset[UnnamedShim] = NO_UNNAMED
     ) -> None:
         """Sample these attempts from now on; attempts without a GPU are included, because they may use one all the
-        same. Processes of these trees belong to their leases at once.
+        same. Known processes of these trees are attributed to their leases at once.
         """
         self._attempts = dict(attempts)
         self._others, self._unnamed = dict(others), unnamed
@@ -340,7 +340,7 @@ class NvmlDevices:
     def used_by_shims(self) -> Mapping[int, Mapping[str, int]]:
         """Return the last measured use of every known tree, this run's own among them, by shim and GPU.
 
-        Under 0 stands what attempts of this run used that have ended since the measurement.
+        The entry 0 has the use of this run's attempts that have ended since the measurement.
         """
         found: dict[int, dict[str, int]] = {}
         for uuid, seen in self._seen.items():

@@ -1,6 +1,6 @@
 """NVIDIA's library through pynvml, in a sampler child. Only this module loads it, from the path that it is given.
 
-Standard library only: it is started from a copy in the run's directory.
+It uses the standard library only, because the child runs a copy of it in the run's directory.
 """
 
 from __future__ import annotations

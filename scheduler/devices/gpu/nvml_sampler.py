@@ -1,8 +1,8 @@
 """The sampler child of the GPUs: it reads the use of processes from the NVIDIA library, and their owners from /proc.
 
-`nvml_library` loads pynvml. `sampler_protocol` describes orders, answers and the board on
-which it announces every call; at end-of-file it ends, whatever the library is doing. Standard library only: it is
-started from a copy in the run's directory.
+`nvml_library` loads pynvml. `sampler_protocol` describes orders, answers, and the board on
+which the child announces every call. At end-of-file the child ends, whatever the library is doing. It uses the standard
+library only, because it runs from a copy in the run's directory.
 
     begin   {"find": true, "skip": [index]}: answered with {"node": {...}}; else with {"ready": 1}; or {"failed": [...]}
             {"cards": true}: answered with {"cards": [...]}, and that is all
@@ -63,7 +63,7 @@ XID_EVENT = 8
 EVENT_WAIT = 1
 """Milliseconds for which a look waits for events."""
 FATAL = frozenset({48, 62, 64, 74, 79, 95, 110, 119, 120, 140, 143})
-"""Critical errors (XID) after which the GPU needs a reset, by NVIDIA's catalogue; most others are a program's."""
+"""Critical errors (XID) after which the GPU needs a reset, by NVIDIA's catalogue; most others come from programs."""
 GPU_SENSOR = 0
 
 
@@ -73,7 +73,7 @@ _Listed = dict[int, tuple[int | None, bool]]
 
 class CriticalErrors:
     """The critical errors (XID) of the GPUs of one child since it began to sample each; none where the driver does not
-    tell them.
+    report them.
 
     All GPUs share one event set, and an error belongs to the GPU that the event names: a library may report the errors
     of every GPU to every set.
@@ -95,7 +95,7 @@ class CriticalErrors:
                 self._library.call("nvmlDeviceRegisterEvents", handle, XID_EVENT, self._events)
 
     def fatal(self, uuid: str) -> int:
-        """Return the number of an error of a GPU after which it needs a reset; 0 if there is none."""
+        """Return the number of the error after which this GPU needs a reset; 0 if there is none."""
         while self._events is not None:
             try:
                 said = self._library.call("nvmlEventSetWait_v2", self._events, EVENT_WAIT)

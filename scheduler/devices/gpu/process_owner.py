@@ -1,7 +1,8 @@
 """The owners of processes: the sampler child of the GPUs finds them in /proc for the processes that NVML lists.
 
-A scheduler does so itself for processes whose owners its child could not know yet: a lease was made meanwhile.
-Standard library only: it is started from a copy in the run's directory.
+A scheduler also uses it in its own process: after the child's last order new leases may have been made, and the child
+cannot know the owners of their processes yet. This module uses the standard library only, because the child runs a copy
+of it in the run's directory.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class ProcessOwners:
         self._found: dict[int, tuple[int, str, int]] = {}
         """(start, owner, uid) of a pid."""
         self._stale: set[int] = set()
-        """Pids that may have come below another root: the guest of a lease may take one lease after another."""
+        """Pids whose owner may have changed, because the guest of a lease may take one lease after another."""
         self._inside: dict[int, str] = {}
         self._inside_at = 0.0
 
@@ -70,7 +71,7 @@ class ProcessOwners:
         return self._found.get(pid, (0, "", 0))[1]
 
     def order(self, roots: dict[int, str]) -> None:
-        """Set the shims; a process without an owner is looked up again."""
+        """Set the roots of the trees with their owners; processes without an owner are looked up again."""
         self.roots = _as_this_proc_counts(roots)
         self._found = {pid: found for pid, found in self._found.items() if found[1]}
         self._stale = set(self._found)
@@ -130,7 +131,7 @@ class ProcessOwners:
 def roots(own: Mapping[str, tuple[int, int]], others: Iterable[tuple[int, int]]) -> dict[int, str]:
     """Return the owners of trees by the processes at their roots: the shims, and the guests of leases.
 
-    `own` has (shim, guest) by attempt, `others` those of other leases; 0 is no guest.
+    `own` has (shim, guest) of each attempt, `others` the pairs of other leases; a guest of 0 means that there is none.
     """
     found = {root: f"!{shim}" for shim, guest in others for root in (shim, guest) if root}
     return found | {root: name for name, pair in own.items() for root in pair if root}

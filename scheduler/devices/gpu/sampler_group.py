@@ -28,7 +28,7 @@ AT_ONCE = frozenset(
 """Errors that repeated calls do not clear; any other error must occur several times in a row."""
 ERRORS = 3
 MOST_DEATHS = 5
-"""The number of children that end for no reason within a minute before starting them pauses."""
+"""If this many children end within a minute without a fault of a GPU, no child is started for a while."""
 GOOD_LOOKS = 3
 
 
@@ -371,5 +371,5 @@ def _is_unread(group: SampledGroup) -> bool:
 
 
 def _asked(group: SampledGroup, where: str) -> dict[str, InstalledGpu]:
-    """Return what a child asks: the GPU with this UUID, or what it samples of the GPU with this index."""
+    """Return the GPUs of a child that `where` names: the one with this UUID, or the parts of that with this index."""
     return {uuid: gpu for uuid, gpu in group.gpus.items() if where in (uuid, str(gpu.index))}

@@ -25,7 +25,7 @@ class Lag:
         self._last: int | None = None
 
     def see(self, unexplained: int, gone: Sequence[tuple[str, int]]) -> None:
-        """Add the memory without a process now, and (owner, bytes) of processes that were listed until now.
+        """Add a sample: the memory without a process, and (owner, bytes) of the processes that are no longer listed.
 
         The usual amount is what two samples agree on: the driver is asked for the processes first and for the memory
         afterwards, so memory that was allocated in between belongs to no process in one sample.
@@ -71,7 +71,7 @@ class UnattributedMemory:
         before, self.credit = self.credit, {}
         for key, share in shares.items():
             if share.settled:
-                # Beside one that is measured, the others are taken to be constant: else its rise would be theirs.
+                # While one is measured, the others are assumed to be constant: else they would get its rise.
                 self.credit[key] = min(left, before.get(key, 0) if new else share.reservation)
                 left -= self.credit[key]
         self.credit.update(dict.fromkeys(new, left // len(new) if new else 0))

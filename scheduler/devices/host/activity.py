@@ -1,6 +1,6 @@
 """The work of a tree of processes, from /proc: the processor time it used, and for how long it has rested.
 
-Standard library only: it is started from a copy in the run's directory.
+It uses the standard library only, because the child runs a copy of it in the run's directory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
 _STATE, _FAULTS, _TIMES = 0, slice(7, 11), slice(11, 15)
-"""Fields of /proc/PID/stat behind the name: the state; page faults of it and of its children; their processor times."""
+"""Fields of /proc/PID/stat after the name: its state, the page faults and processor times of it and its children."""
 
 
 class ProcessWork(NamedTuple):

@@ -1,6 +1,6 @@
 """The control groups of this process: the limit of each, and how much of it is left.
 
-Standard library only: the sampler child of the host is started with a copy of it.
+It uses the standard library only, because the host's sampler child runs a copy of it in the run's directory.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class MemoryGroup:
         return _held(str(self._usage), str(self._stat))
 
     def where(self, limit: int | None = None) -> Group:
-        """Return the files for all of this, with `limit` in place of the group's own limit if given."""
+        """Return the files with these values; if `limit` is given, it replaces the group's own limit."""
         return str(self._limit) if limit is None else limit, str(self._usage), str(self._stat)
 
 
@@ -90,7 +90,7 @@ def cpu_quotas(root: Path = ROOT, own: Path = OWN) -> Iterator[tuple[Path, float
 
 
 def process_limits(root: Path = ROOT, own: Path = OWN) -> Iterator[tuple[Path, int, int]]:
-    """Yield every limit on the number of processes and threads: the cgroup that sets it, the limit, the present
+    """Yield every limit on the number of processes and threads: the cgroup that sets it, the limit, and the current
     number.
     """
     for _, folder in _own_folders("pids", root, own):

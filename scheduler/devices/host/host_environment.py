@@ -79,7 +79,7 @@ class LoginPolicy(NamedTuple):
 
 
 def container(environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> tuple[str, str]:
-    """Return the type of container in which this process seems to run, and the sign of it; empty texts if none."""
+    """Return the type of container in which this process seems to run, and the sign of it; empty strings if none."""
     for name, kind in _VARIABLES.items():
         if environ.get(name):
             return kind, f"the variable {name}"
@@ -107,7 +107,7 @@ def in_wsl(root: Path = ROOT) -> bool:
 
 
 def cgroup_version(root: Path = ROOT) -> str:
-    """Return `v2`, `v1`, `v1 and v2` (controllers of v1 are used beside v2), or an empty text."""
+    """Return `v2`, `v1`, `v1 and v2` (controllers of v1 are used in addition to v2), or an empty string."""
     lines = [line.split(":", 2) for line in text(root / "proc/self/cgroup").splitlines()]
     names = {"v2" if words[0] == "0" and not words[1] else "v1" for words in lines if not words[1].startswith("name=")}
     return " and ".join(sorted(names))

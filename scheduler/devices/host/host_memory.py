@@ -79,13 +79,13 @@ class HostDevices:
         return (DeviceBudget(self._device, max(0, free), self._cap),)
 
     def watcher(self, code: Path) -> HostWatcher:
-        """Return the watcher of tasks' use, started from a run's copies. `snapshot` then counts no more as free than it
-        saw.
+        """Return the watcher of tasks' use, started from a run's copies. From then on `snapshot` counts no more memory
+        as free than the watcher saw.
 
-        Memory that a task has freed since the last sample still seems to be used: it must not count as free and as used
-        at once.
+        Memory that a task has freed since the last sample still seems to be used: it must not count both as free and as
+        used.
         """
-        from scheduler.devices.host.sampler_client import HostWatcher  # who only looks at the host does not need it
+        from scheduler.devices.host.sampler_client import HostWatcher  # not needed by views, which only show the host
 
         watcher = HostWatcher(code, list(self._limiting()))
         self._seen = watcher.free

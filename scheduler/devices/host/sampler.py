@@ -1,19 +1,20 @@
 """The sampler child of the host: reads from /proc what trees of processes hold.
 
 Orders (`sampler_protocol`): `{"trees": {name: [pid, guest, activity, [log, progress, result, kept, names, watched]]},
-"others": [[pid, guest]], "groups": [[limit, usage, stat]]}`; the six texts are what a `MetricReader` is made from.
+"others": [[pid, guest]], "groups": [[limit, usage, stat]]}`; the six strings are arguments of a `MetricReader`.
 Answers: `{"trees": {name: [used, peak, progress, processor seconds, rested, metrics]}, "other_use": {pid: used},
 "at": began, "free": bytes, "readings": {name: [[metric, value, step]]}, "ended": {name: readings}}`. Progress is
 [epochs done, of], processor seconds are null unless `activity` is true, and metrics are null unless they have changed:
-{name: last values}, the newest at the end. Readings are the new values of watched metrics; `ended` has the last ones
-of trees that have ended, once all of their files was read.
+{name: last values}, the newest at the end. Readings are the new values of watched metrics. `ended` has the last
+readings of trees that have ended, once their files have been read to the end.
 `at` is the moment at which the look began; `free` is the least that was free before and after it, of the machine and of
-each group. The child ends at end-of-file. Standard library only: it is started from a copy in the run's directory, so
-that a changed installation cannot change a living run.
+each group. The child ends at end-of-file. It uses the standard library only and runs from a copy in the run's
+directory, so that a changed installation cannot change a living run.
 
-Memory of one process is its RSS (and its high-water mark, which no poll can miss). Of several it is their PSS: shared
-pages are counted once. Since that is expensive, the sum of RSS is the trigger: PSS is looked at only when that sum
-passes the highest one looked at by a twentieth, never again before a hundred times the processor time of the last look.
+The memory of one process is its RSS (and its high-water mark, which no poll can miss). The memory of several processes
+is their PSS, which counts shared pages once. Reading PSS is expensive, so it is only read when the sum of RSS exceeds
+the sum at the last reading by a twentieth. Before the next reading, at least a hundred times the processor time of the
+last one must pass.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ class Tree:
     def __init__(self, pid: int, files: MetricReader | None = None, guest: int = 0) -> None:
         self.pid = pid
         self.guest = guest
-        """The process outside of its shim's tree that it holds devices for, with its descendants; 0: none."""
+        """The process outside of its shim's tree for which it holds devices, as for its descendants; 0: none."""
         self.files = files
         """The reader of its epochs and metrics; None where they are not asked for."""
         self.activity: Activity | None = None
         """The work of its processes; None where it is not asked for."""
         self.unsaid = files is not None and bool(files.record.curves)
-        """True if its metrics have changed since they were last told."""
+        """True if its metrics have changed since they were last sent."""
         self._read_at = self._saved_at = 0.0
         self.used = 0
         self.peak = 0
@@ -80,7 +81,7 @@ class Tree:
         return self.peak > before
 
     def told(self) -> list[Any]:
-        """Return what the last look found, as the answer has it."""
+        """Return what the last look found, in the form that the answer has."""
         cpu, rested = (None, 0.0) if self.activity is None else (self.activity.cpu_seconds, self.activity.rested)
         progress = self.files.record.progress if self.files is not None else None
         metrics = self._last_values() if self.unsaid else None
@@ -121,7 +122,7 @@ class Tree:
     def _look_at_several(self, pids: list[int], rss: int) -> None:
         now = time.monotonic()
         if rss > self._looked_at * TRIGGER and now >= self._next_look:
-            began = time.process_time()  # by the clock it would be a long rest wherever the machine is busy
+            began = time.process_time()  # on a busy machine the wall clock would make the next pause too long
             pss = sum(proportional(pid) for pid in pids)
             self._next_look = now + (time.process_time() - began) * PSS_REST
             self._looked_at, self._share = rss, min(1.0, pss / rss) if rss else 1.0

@@ -102,7 +102,7 @@ class HostWatcher:
         self._free: int | None = None
         """The memory that was free in that sample."""
         self._held: dict[str, int] = {}
-        """Bytes by attempt, and by shim of attempts of other schedulers, at that look."""
+        """The bytes of each attempt in that sample; attempts of other schedulers are named by their shims."""
         self._here: frozenset[str] = frozenset()
         """The attempts and processes of that sample that are alive."""
         self._asked: dict[int, tuple[str, float]] = {}
@@ -223,8 +223,8 @@ class HostWatcher:
     def free(self, now: int) -> int:
         """Return how much of `now` was free in the sample that measured the living attempts.
 
-        The former use of attempts that have ended since is free as well. Long after the last sample the answer is
-        `now`: everything that seems to be used may have been freed, and be part of it.
+        The former use of attempts that have ended since is free as well. Long after the last sample, return `now`
+        without the use of the living attempts in that sample: they may have freed it since, and `now` may contain it.
         """
         if self._free is None or self._here.isdisjoint(self._held):
             return now

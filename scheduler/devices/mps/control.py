@@ -1,6 +1,6 @@
 """The client of an MPS control daemon, through NVIDIA's own program.
 
-It uses the standard library only, since every task's end needs it.
+It uses the standard library only, because `terminate_client` runs a copy of it in the run's directory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MpsControl:
     def ask(self, command: str, patience: float = PATIENCE) -> str:
         """Return the answer to one command, without surrounding blanks. Raise DaemonSilent.
 
-        The daemon answers a command that it refuses as well, with exit code 0: read back what was set.
+        The daemon also answers a command that it refuses, with exit code 0: so read back what was set.
         """
         try:
             code, said = answer([self.program], command + "\n", patience, self._env)

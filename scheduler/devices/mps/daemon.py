@@ -40,7 +40,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 class MpsHome:
     """The directory of one daemon. The daemon runs as long as a file in `users` is locked: by a run of this user, or
-    by tasks of a run, which outlive their scheduler and hold a copy of its descriptor.
+    by tasks of a run, which may outlive their scheduler and hold a copy of its descriptor.
     """
 
     def __init__(self, root: Path, uuid: str, program: str, environ: Mapping[str, str], name: str = "") -> None:
@@ -104,7 +104,7 @@ class MpsHome:
             return self._stop_if_unused() and left
 
     def is_left(self) -> bool:
-        """Tell whether anything is left without users; change nothing."""
+        """Tell whether a daemon, or a compute mode to restore, is left without users; change nothing."""
         with self._opened("users") as users:
             used = any(_is_locked(name, users) for name in _names(users))
         return not used and (bool(self._members()) or self.mode.is_changed())
@@ -321,7 +321,7 @@ def _mps_processes() -> Iterator[tuple[int, bool]]:
         if name.isdigit() and _bytes(int(name), "comm").startswith(b"nvidia-cuda-mps"):
             pid = int(name)
             line = _bytes(pid, "cmdline")
-            if SERVER in line or b"-d" in line.split(b"\0"):  # of the dead there is no line any more
+            if SERVER in line or b"-d" in line.split(b"\0"):  # a dead process has no line
                 yield pid, SERVER in line
 
 

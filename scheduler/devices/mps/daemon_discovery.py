@@ -36,14 +36,14 @@ def find_program(environ: Mapping[str, str]) -> str:
 
 
 def find_daemons(environ: Mapping[str, str], usual: Path = USUAL) -> list[FoundDaemon]:
-    """Return the daemons that CUDA would find by default, and through the shell's variables."""
+    """Return the daemons that CUDA would find in its usual directory, or in the one that the environment names."""
     said = environ.get(DIRECTORY, "")
     directories = dict.fromkeys([usual, *([Path(said)] if said else [])])
     return [daemon for directory in directories if (daemon := find_daemon(directory)) is not None]
 
 
 def find_daemon(directory: Path) -> FoundDaemon | None:
-    """Return the daemon that listens in a directory: by the pid that it wrote, or for older ones by its socket.
+    """Return the daemon that listens in a directory, found by the pid that it wrote, or by its socket if it wrote none.
 
     A killed daemon leaves both behind, and another process may have its pid by now.
     """
@@ -62,7 +62,7 @@ def find_daemon(directory: Path) -> FoundDaemon | None:
 
 
 def _written(path: Path) -> str:
-    """Return the pid in a file, which any user may have written; 0 if there is none."""
+    """Return the pid in a file, which any user may have written, as a string; empty if the file cannot be read."""
     try:
         with open_plain(path) as file:
             return file.read(_LONGEST_PID).decode("ascii", "replace").strip()

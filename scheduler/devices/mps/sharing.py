@@ -25,13 +25,13 @@ from scheduler.units import MIB
 from scheduler.values import dataclass, field
 
 LOOK = 0.25
-"""Seconds between checks of daemons about which something is to be found out."""
+"""Seconds between checks while it is unknown whether an attempt is a client, or a daemon is suspected."""
 HEALTH = 2.0
-"""Seconds between checks of all other daemons."""
+"""Seconds between checks at other times."""
 SILENT = 60.0
 """Seconds without an answer after which a living daemon is replaced."""
 LEAVE = 15.0
-"""Seconds that the thread has at the end to receive an answer: three answers at most."""
+"""Seconds that the thread has at the end to receive its last answers, three at most."""
 TAKES = 4.0
 """Seconds for which a task may use its GPU without being on its daemon's list before it counts as outside of MPS."""
 
@@ -69,7 +69,7 @@ class MpsGpu:
 
 @dataclass(slots=True)
 class UnverifiedClient:
-    """An attempt of which it is not known yet whether MPS accepted it."""
+    """An attempt for which it is not known yet whether MPS accepted it."""
 
     shim: int
     uuid: str
@@ -120,7 +120,7 @@ class MpsSharing:
         if self._thread is not None:
             self._thread.join(LEAVE)
         self._leave_all()
-        if self._thread is None or not self._thread.is_alive():  # else it still rings
+        if self._thread is None or not self._thread.is_alive():  # else the thread still writes to it
             os.close(self._bell)
 
     def _leave_all(self) -> None:
