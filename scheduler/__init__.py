@@ -37,7 +37,7 @@ _HOMES = {
 
 
 def __dir__() -> list[str]:
-    """Return the public names as well, which are loaded later, so that Tab completes them."""
+    """Return all names, so that Tab also completes the public names that are not loaded yet."""
     return sorted({*globals(), *__all__, *_HOMES} - {"Any", "TYPE_CHECKING", "annotations"})
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import errno
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""The errors of a disk without space, and of a user who may have no more of it."""
+"""The errors of a full disk, and of a user whose disk quota is used up."""
 
 
 class SchedulerError(Exception):

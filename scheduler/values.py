@@ -1,7 +1,7 @@
 """Values: dataclasses that mypy keeps frozen, at little cost at run time.
 
-The standard library's `dataclasses` is not loaded for them: with `inspect`, which it needs, it takes 4 ms of every
-command, and several milliseconds more to make the classes that a light verb loads.
+The standard library's `dataclasses` is not loaded for them. With `inspect`, which it needs, it takes 4 ms of every
+command. It takes several milliseconds more to make the classes that a light verb loads.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ else:
         """Return a dataclass decorator like the standard one; mypy alone checks that frozen classes are never assigned
         to.
 
-        A truly frozen class takes three times as long to define, mostly to compile its own methods, and each value
-        takes three times as long to create, of which every start of a task creates a dozen. The constructor is
+        A truly frozen class takes three times as long to define, mostly to compile its own methods. Each of its values
+        takes three times as long to create, and every start of a task creates a dozen values. The constructor is
         compiled when the first value is created: light verbs load seventy classes and create values of few.
         """
         assert slots, "values have slots"

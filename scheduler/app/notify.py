@@ -139,7 +139,7 @@ class Delivery:
 
 
 def deliver(target: str, facts: Mapping[str, Any], directory: str) -> str:
-    """Send one notification now; return the reason of a failure, or an empty text."""
+    """Send one notification now; return the reason of a failure, or an empty string."""
     body = json.dumps(facts)
     return _post(target, body) if is_address(target) else _call(target, facts, body, directory)
 
@@ -195,7 +195,7 @@ class NotifyingView(View):
         self._full_sent = False
 
     def watch(self, ports: Ports) -> Ports:
-        """Return the ports of the run with this view instead of the old one, which then also reports a full disk."""
+        """Return the ports of the run with this view in place of the old one, and with notifications of a full disk."""
         return replace(ports, view=self, full=lambda: self.full(ports.full()))
 
     def _count_failed(self) -> int:

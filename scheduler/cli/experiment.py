@@ -177,7 +177,7 @@ def _numbers_of_copies(args: argparse.Namespace) -> list[int]:
 
 
 def _copies(args: argparse.Namespace, command: Sequence[str], gpus: int) -> str:
-    """Return the list that the arms run: copies of the command, as many as every number of clients divides evenly."""
+    """Return the list that the arms run: copies of the command, in a number that each number of clients divides."""
     from scheduler.experiment.arms import copies_needed
     from scheduler.experiment.report import csv_text
 

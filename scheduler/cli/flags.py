@@ -131,8 +131,8 @@ def add_early_stop(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--by",
         metavar="METRIC",
-        help="the metric of --keep-best; low values of losses and errors are the best ones, else high ones; min:METRIC "
-        "and max:METRIC say it",
+        help="the metric of --keep-best; low values are best for losses and errors, high values for all others; "
+        "min:METRIC or max:METRIC overrides this",
     )
     group.add_argument("--at", metavar="STEPS", help="the steps (epochs) at which --keep-best compares: 3,9,27")
 

@@ -19,7 +19,7 @@ from scheduler.store.queue.queue_link import USUAL, checked_name
 LEFT_OUT = (
     "ThreadPercentage", "Stdout", "Stderr", "After", "Begin", "Hold", "Retries", "RetryOn", "Resumable",
 )  # fmt: skip
-"""Fields that say nothing about a command in front."""
+"""Fields that do not apply to a command that runs in this terminal."""
 
 
 def parser() -> Parser:

@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
 def _warn_of_lost(infos: Iterable[RunInfo]) -> None:
     """Report runs whose journal lost its end on standard error."""
     for sentence in [info.lost for info in infos if info.lost]:
-        from scheduler.ui.terminal.sink import hint  # hardly ever
+        from scheduler.ui.terminal.sink import hint  # rarely needed
 
         hint(sentence)
 
@@ -103,9 +103,9 @@ def _parser() -> Parser:
 
 
 def _write(run: ListedRun, columns: Sequence[str], *, grouped: bool) -> None:
-    """Print one run: what it is, how to go on where its scheduler died, its tasks; `grouped` ones by their nodes."""
+    """Print one run: what it is, how to continue it if its scheduler died, and its tasks; with `grouped`, by nodes."""
     left = eta.of_run(run.forecast, time.time())
-    if run.pause:  # which is also why an end may be unknown
+    if run.pause:  # a pause is also a reason for an unknown end
         left = f"{run.pause}, {left}" if run.forecast is not None and run.forecast.end is not None else run.pause
     number = run.info.number
     sys.stdout.write(f"run {number}  {run.info.what}{f'  {left}' if left else ''}\n")

@@ -49,7 +49,7 @@ GROUPS = {
         "runs": "List your runs on all machines; remove ended ones",
     },
     "more": {
-        "simulate": "Simulate a list or a trace on a machine that does not exist",
+        "simulate": "Simulate a list or a trace on a machine that need not exist",
         "experiment": "Measure one list in several ways: with and without MPS, batch sizes",
         "mcp": "Let an agent submit tasks and read results, over the Model Context Protocol",
         "completion": "Print the script for Tab completion in bash, zsh or fish",
@@ -67,14 +67,14 @@ COMMON = ("run", "list", "status", "logs", "results", "cancel", "stop", "resume"
 NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread")
 """Parts of error messages that mean a lack of memory, from the dynamic linker, the kernel and threads."""
 NEAR = 4 << 20
-"""A process this many bytes below its memory limit counts as being at it: one request of its allocator."""
+"""The bytes of one request of the allocator: a process so close to its memory limit counts as being at it."""
 TOO_LITTLE = (
     "not enough memory for this command: raise ulimit -v and ulimit -d, or end another program; "
     "scheduler resume continues a run that was accepted"
 )
 
 _TOO_LITTLE = f"scheduler: {TOO_LITTLE}\n".encode()
-"""That sentence, for a process without the memory to make it."""
+"""TOO_LITTLE as bytes, made early for a process that later has no memory to make them."""
 
 EXAMPLE = "example: scheduler run jobs.csv"
 
@@ -114,7 +114,7 @@ def guarded(command: Callable[[], int]) -> int:
         sys.stdout.flush()
         return code
     except SchedulerError as exc:
-        from_database = type(exc.__cause__).__module__ == "sqlite3"  # it says "disk I/O error" where memory lacks
+        from_database = type(exc.__cause__).__module__ == "sqlite3"  # it says "disk I/O error" if memory runs out
         _complain(TOO_LITTLE if from_database and _lacks_memory(None) else str(exc))
         return exc.exit_code
     except OSError as exc:

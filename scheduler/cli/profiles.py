@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
         "profiles",
         "List, show or forget the memory profiles of task classes. scheduler profiles learn FILE measures the unknown\n"
         "memory needs of a list with probes and runs nothing else of it; it takes the flags of scheduler run.\n"
-        "scheduler profiles export takes what is known to another machine, where profiles import FILE reads it.",
+        "scheduler profiles export writes the profiles to a file, which profiles import FILE reads on another machine.",
         "scheduler profiles forget train_mlp.py",
     ).common()
     parser.add_argument(

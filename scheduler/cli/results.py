@@ -92,7 +92,7 @@ def _write_rows(reader: run_reader.RunReader, args: argparse.Namespace) -> None:
 
 
 def _rows(reader: run_reader.RunReader, args: argparse.Namespace, since: float = 0.0) -> Iterable[Mapping[str, Any]]:
-    """Return the rows of a run, those that ended since then, sorted as the flags say."""
+    """Return the rows of a run, with `since` only those that ended after it, sorted as the flags say."""
     rows: Iterable[Mapping[str, Any]] = reader.rows(secrets=args.show_secrets)
     if since:
         rows = [row for row in rows if (row["ended"] or 0.0) >= since]
@@ -141,7 +141,7 @@ def _write_several(infos: Iterable[RunInfo], since: float, args: argparse.Namesp
 def _read(
     infos: Iterable[RunInfo], since: float, args: argparse.Namespace
 ) -> Iterator[tuple[run_reader.RunReader, Sequence[Mapping[str, Any]], int]]:
-    """Yield the reader and the first rows of each run that has such tasks, and the number of its other rows."""
+    """Yield each run's reader, its first rows and the number of its others; with `since`, skip runs without rows."""
     for info in infos:
         with closed(run_reader.RunReader(info)) as reader:
             some, left_out = _first(_rows(reader, args, since), args)

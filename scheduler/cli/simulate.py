@@ -35,7 +35,7 @@ def parser() -> Parser:
     """Build the parser of `simulate`."""
     made = Parser(
         "simulate",
-        "Simulate a list or a trace on a machine that does not exist, with the decisions of a real run.",
+        "Simulate a list or a trace on a machine that need not exist, with the decisions that a real run would make.",
         "scheduler simulate trace.csv --devices 4x24GiB,2x80GiB --compare",
     ).common()
     made.add_argument(
@@ -82,7 +82,9 @@ def _add_policies(group: argparse._ArgumentGroup) -> None:
         "--compare", nargs="?", const=",".join(names()), metavar="A,B", help="compare several policies (default: all)"
     )
     group.add_argument(
-        "--alone", action="store_true", help="also report how long the best priority waits without other tasks"
+        "--alone",
+        action="store_true",
+        help="also report how long the tasks of the best priority wait if there are no others",
     )
     group.add_argument(
         "--learning", action="store_true", help="also report the cost of not knowing the peaks in advance"

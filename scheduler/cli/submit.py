@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SETTINGS = ("python", "my_columns", "launcher_args", "on")
 LISTS = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson")
-"""The ends of the names of files that are lists of tasks."""
+"""The suffixes of files that are lists of tasks."""
 NAMES = {"stdin": "standard input", "": "the grid"}
 """Names of sources that are no file; of those without a name only a grid can be empty."""
 Rows = tuple[RowForm, Iterable["InputRow"], Sequence[str]]

@@ -34,7 +34,7 @@ class SimulatedSetting:
 
 
 class SimulatedRunner(ArmRunner):
-    """Simulated runs of the list with the decisions of a real run; each repeat draws other random deviations."""
+    """Simulated runs of the list, with the decisions that a real run would make; each repeat draws new deviations."""
 
     def __init__(self, experiment: Experiment, settings: Settings, setting: SimulatedSetting) -> None:
         self._experiment, self._settings, self._setting = experiment, settings, setting

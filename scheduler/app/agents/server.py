@@ -20,8 +20,8 @@ from scheduler.errors import SchedulerError
 INSTRUCTIONS = (
     "Submits GPU jobs to the scheduler of this machine, which packs several on each GPU by the memory that it has "
     "learned, and reads their states, logs and results. Submit a sweep with one call (parameters), wait with list and "
-    "wait_s, then ask results for the best. A number is a task, r3 is a run. Lists are short: next_cursor leads on. "
-    "Only tasks that were submitted here can be cancelled here."
+    "wait_s, then ask results for the best. A number is a task, r3 is a run. Lists are short: give "
+    "next_cursor as cursor to get the rest. Only tasks that were submitted here can be cancelled here."
 )
 Text = Annotated[str, Field(max_length=40_000)]
 Word = Annotated[str, Field(max_length=200)]
@@ -32,7 +32,7 @@ Parameters = Annotated[
     dict[str, list[str | int | float]] | None,
     Field(description=f"names and their values: one task for each combination, at most {MOST_TASKS}"),
 ]
-Samples = Annotated[int | None, Field(description="a random sample of so many combinations", ge=1)]
+Samples = Annotated[int | None, Field(description="the size of a random sample of the combinations", ge=1)]
 Wait = Annotated[
     float,
     Field(description="first wait for the end of all tasks of the run, at most this long", ge=0, le=LONGEST_WAIT),

@@ -1,4 +1,4 @@
-"""Short answers for agents: few columns, few rows with a cursor to the next ones, texts that are cut."""
+"""Short answers for agents: few columns, few rows with a cursor to the next ones, shortened strings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def row(task: Mapping[str, Any], more: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def cell(value: Any) -> Any:
-    """Return a value of a task, not longer than an answer can bear."""
+    """Return a value of a task, shortened if it is too long for an answer."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, str):
@@ -37,7 +37,7 @@ def cell(value: Any) -> Any:
 
 
 def cut(text: str, most: int) -> str:
-    """Return a text without control characters, and not longer than this."""
+    """Return a text without control characters, shortened to `most` characters."""
     text = clean(text)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 

@@ -38,9 +38,9 @@ from scheduler.units import count, ranges
 STARTED_BY = "started_by"
 """The column of tasks that agents submitted."""
 AGENT = "agent"
-"""Its value, and the usual name of the queue of such tasks."""
+"""The value of that column, and the default name of the queue of these tasks."""
 MOST_TASKS = 1000
-"""The most tasks of one submission: a grid with a slip of the pen must not fill the machine for weeks."""
+"""The most tasks of one submission: a typing error in a grid must not fill the machine for weeks."""
 MOST_COMBINATIONS = 10**12
 MOST_WORDS = 20
 LONGEST_COMMAND = 32 * 1024
@@ -90,7 +90,7 @@ class AgentTools:
     def _chosen(
         self, command: str, parameters: Mapping[str, Sequence[str | int | float]], samples: int | None, seed: int
     ) -> Iterator[Chosen]:
-        """Yield each command with its parameters and its mark. Raise UsageError."""
+        """Yield each command with its parameters, and with the mark that an agent submitted it. Raise UsageError."""
         _check_command(command)
         values = {name: [str(value) for value in given] for name, given in parameters.items()}
         _check_names(values)
@@ -311,7 +311,7 @@ def _columns_of(metrics: Sequence[str]) -> list[str]:
 
 
 def _wait(reader: RunReader, seconds: float) -> None:
-    """Wait until all tasks of a run have ended, until its scheduler has, or for so many seconds."""
+    """Wait until all tasks of a run have ended, until its scheduler has ended, or until `seconds` have passed."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         alive = is_locked(reader.info.places.root)
@@ -346,9 +346,9 @@ def _check_command(command: str) -> None:
 
 
 def _pieces(command: str, values: Mapping[str, Sequence[str]]) -> Sequence[tuple[str, str]]:
-    """Return the texts of a command, each with the parameter that follows it. Raise UsageError.
+    """Return the fixed parts of a command, each with the parameter that follows it. Raise UsageError.
 
-    A field is the plain name of a parameter: a width in it could make a line of gigabytes.
+    Braces may contain only the name of a parameter: a width in them could make a line of gigabytes.
     """
     try:
         found = [(text, name or "", bool(spec or sign)) for text, name, spec, sign in Formatter().parse(command)]

@@ -43,13 +43,13 @@ from scheduler.store.run.shell_state import is_of_one_machine
 from scheduler.values import replace
 
 FIRST_WORD = 30.0
-"""Seconds for the head to say what it wants."""
+"""Seconds within which the head must send its first message."""
 NODES_OWN = ("state", "leases", "notify", "features")
-"""Settings that a node has of its own."""
+"""Settings of which each node uses its own values."""
 PATIENCE = 8.0
-"""Seconds for an earlier agent of the run to let go when it is asked to; halfway it is killed."""
+"""Seconds within which an earlier agent of the run must end once it is asked to; after half of them it is killed."""
 BREATH = 0.5
-"""Seconds between two looks of an agent that only stays."""
+"""Seconds between two looks of an agent that only waits for the end of the shims."""
 FENCE = "fence"
 """The name of the file that says until when the attempts of a run may live here."""
 START = 3.0
@@ -111,7 +111,7 @@ def _serve(channel: Channel) -> None:
         return
     guest = RunPaths(home.guest(join["token"]), 0)
     lock = _become_only_agent(guest, join["epoch"])
-    signal.signal(signal.SIGTERM, lambda *_: channel.end())  # a newer agent asks
+    signal.signal(signal.SIGTERM, lambda *_: channel.end())  # sent by a newer agent of the run
     try:
         over = Agent(channel, _guest(guest, join, settings, environ, pool)).run()
         _flush(channel)
@@ -132,7 +132,7 @@ def _own_state(settings: Settings) -> StatePaths:
 
 
 def _stay(guest: RunPaths) -> None:
-    """Wait until the run's shims here are over, without the lock: a step of Slurm ends with its first process."""
+    """Wait until the run's shims here have ended, with the lock released: Slurm ends a step with its first process."""
     seen = time.monotonic()  # a shim that is being started has no claim yet
     while time.monotonic() - seen < START:
         time.sleep(BREATH)
@@ -141,9 +141,9 @@ def _stay(guest: RunPaths) -> None:
 
 
 def _next(channel: Channel, name: str, patience: float, compare: Callable[[Any], None] | None = None) -> Any:
-    """Return what the next message with this name says; None at the end of input. No patience: wait for ever.
+    """Return what the next message with this name says; None at the end of input, or after `patience` seconds.
 
-    Meanwhile `compare` answers to what a list needs.
+    With a patience of 0, wait for ever. Until then, `compare` answers messages about what a list needs.
     """
     end = time.monotonic() + patience
     while not channel.ended and (not patience or time.monotonic() < end):

@@ -1,4 +1,4 @@
-"""The check that nodes have what tasks need: directories, interpreters, and each script with its content here."""
+"""The check that nodes have what tasks need: directories, interpreters, and scripts with the same content as here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from scheduler.units import count
 
 Screen = Callable[[RowForm, Iterable[Sequence[InputRow]]], Iterable[Sequence[InputRow]]]
 MOST = 2000
-"""The number of different paths that tasks need which are compared."""
+"""The largest number of different paths that are compared, of those that tasks need."""
 LARGEST = 16 << 20
 """Bytes of the largest script whose content is compared."""
 _DIGEST_BYTES = 10
@@ -33,7 +33,7 @@ class TaskNeeds:
     """The directories, interpreters and scripts that some tasks need, relative to a directory."""
 
     def __init__(self, directory: str, carried: str = "") -> None:
-        """Begin with nothing; what is in the directory `carried` comes to a node by itself."""
+        """Begin with nothing; scripts in the directory `carried` are left out: nodes get them in another way."""
         self._directory, self._carried = directory, carried
         self._directories: dict[str, None] = {}
         self._programs: dict[str, None] = {}
@@ -58,7 +58,7 @@ class TaskNeeds:
         return bool(self._carried) and path.startswith(f"{self._carried}/")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as a message."""
+        """Return the needs as a message."""
         return {"directories": [*self._directories], "programs": [*self._programs], "scripts": self._scripts}
 
 
@@ -70,12 +70,15 @@ def _program(spec: Spec, programs: Programs) -> str:
 
 
 def need_for_calls(nodes: Nodes, directory: str, python: str) -> None:
-    """Ask the nodes for the interpreter and the directory of Python calls. Raise UsageError."""
+    """Check that the nodes have the interpreter and the directory of Python calls. Raise UsageError."""
     _refuse(nodes.compare({"directories": [directory], "programs": [python], "scripts": {}}))
 
 
 def compared(nodes: Nodes, store: SqliteRunStore, directory: str, inner: Screen) -> Screen:
-    """Return a screen that also asks the nodes for what the rows need, once all were read. It raises UsageError."""
+    """Return a screen that also checks, once all rows were read, that the nodes have what the rows need.
+
+    It raises UsageError.
+    """
 
     def screened(form: RowForm, batches: Iterable[Sequence[InputRow]]) -> Iterator[Sequence[InputRow]]:
         needs, programs = TaskNeeds(directory, str(store.places.root)), store.programs_of(form)
@@ -94,7 +97,7 @@ def _refuse(lacks: Mapping[str, Sequence[str]]) -> None:
         if found:
             more = f" (and {count(len(found) - 1, 'other path')})" if len(found) > 1 else ""
             raise UsageError(
-                f"{name}: {found[0]}{more}: bring it to what it is here, for example with rsync, or leave {name} "
+                f"{name}: {found[0]}{more}: make it the same as here, for example with rsync, or leave {name} "
                 "out of --on"
             )
 
@@ -109,7 +112,7 @@ def needs_of_waiting(store: SqliteRunStore, brain: Brain, directory: str) -> dic
 
 
 def differences(said: Mapping[str, Any]) -> list[str]:
-    """Return sentences about what a node lacks of this; for the agent."""
+    """Return sentences about the needs that this node does not meet; the agent calls this."""
     found = [f"there is no directory {path}" for path in said["directories"] if not os.path.isdir(path)]
     found += [f"there is no program {path}" for path in said["programs"] if not os.access(path, os.X_OK)]
     for path, wanted in said["scripts"].items():

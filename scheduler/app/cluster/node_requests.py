@@ -1,4 +1,4 @@
-"""Requests about the nodes of a run, taken out of those to the run itself."""
+"""The requests about the nodes of a run, separated from the requests to the run itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class NodeRequests:
         self._nodes, self._inbox, self._answer = nodes, inbox, answer
         self._done: list[tuple[Request, Answer]] = []
         self._recorded: list[tuple[Request, Answer]] = []
-        """Requests that were carried out, and those of them of which the loop records now what came of them."""
+        """The requests that were carried out and whose effects the loop records before the next `collect` answers them.
+
+        `_done` has the requests whose effects the loop has not taken yet.
+        """
 
     def fileno(self) -> int:
         """Return the descriptor of the inbox."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scheduler.runtime.paths import RunPaths
 
 NODES_OWN = ("state", "leases", "notify", "features")
-"""Settings that a node has of its own."""
+"""Settings of which each node uses its own values."""
 
 
 def check(options: RunOptions, settings: Settings) -> None:

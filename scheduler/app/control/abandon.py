@@ -1,4 +1,4 @@
-"""Giving a run up for good, in one step, with or without a living scheduler."""
+"""Giving up a run for good, in one step, with or without a living scheduler."""
 
 from __future__ import annotations
 

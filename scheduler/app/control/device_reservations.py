@@ -109,7 +109,7 @@ def _found(settings: Settings, keys: Sequence[str] | None, what: str) -> list[De
 
 
 def _check(what: str, words: str, other: str) -> None:
-    """Raise LeaseError if the site's rules do not allow this user to do that."""
+    """Raise LeaseError if the site's rules do not allow this user to do `what`."""
     rules = site_config.read(os.environ, os.getuid())
     if not rules.allows(os.getuid(), what):
         raise LeaseError(f"{rules.path} does not let you {what} devices: sudo scheduler {words}; {other}")
@@ -159,7 +159,7 @@ def _keys(which: str) -> list[str]:
 
 def _seen() -> Sequence[InstalledGpu]:
     """Return every GPU of the machine."""
-    from scheduler.devices.gpu.nvml_devices import NvmlDevices  # `status` only tells what is closed, and asks no GPU
+    from scheduler.devices.gpu.nvml_devices import NvmlDevices  # `status` shows reservations, and asks no GPU
 
     gpus = NvmlDevices()
     try:

@@ -56,14 +56,14 @@ def _unfinished(settings: Settings) -> Iterator[tuple[RunInfo, RunReader]]:
         try:
             reader = RunReader(info, only_states=True)
         except SchedulerError:
-            continue  # one that cannot be read hides no other
+            continue  # a run that cannot be read must not hide the others
         with closing(reader):
             if info.alive or reader.unfinished:
                 yield info, reader
 
 
 def give_up(settings: Settings, node: str, run: str | None) -> list[RequestResult]:
-    """Give a node of the user's living runs up, or of the named run; raise UsageError if none has it."""
+    """Give up a node of the user's living runs, or of the named run; raise UsageError if none has it."""
     infos = [info for info, _ in _unfinished(settings)] if run is None else [find_run(settings, run_word(run))]
     found = [info for info in infos if node in _nodes_of(info)]
     if not found:

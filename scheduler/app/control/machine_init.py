@@ -20,10 +20,10 @@ from scheduler.units import count
 
 UNITS = Path("/etc/systemd/system")
 OPTIONS = "size=64m,nr_inodes=65536,mode=1777,nosuid,nodev,noexec"
-"""The size of the directory's own file system: enough for 16,000 leases and the logs of MPS daemons."""
+"""The mount options of the directory's own file system; it can hold 16,000 leases and the logs of MPS daemons."""
 UNIT = """\
-# Where the schedulers of all users meet (scheduler devices init). Every user may write there, so it is a file system
-# of its own, so that a full one fills nothing else.
+# Where the schedulers of all users meet (scheduler devices init). Every user may write there. It is a file system
+# of its own, so users who fill it cannot fill any other file system.
 [Unit]
 Description=Lease directory of gpu-batch-scheduler
 DefaultDependencies=no
@@ -148,7 +148,10 @@ def _mounted(directory: Path) -> str:
         raise LeaseError(f"{shlex.join(command)} did not end within {exc.timeout:g}s; nothing more was done") from exc
     if code:
         raise LeaseError(f"{shlex.join(command)} failed: {said.strip()}; nothing more was done")
-    return f"{directory} is a file system of its own now ({OPTIONS}): users who fill it fill nothing else"
+    return (
+        f"{directory} is now a file system of its own ({OPTIONS}), so users who fill it cannot fill any other file "
+        "system"
+    )
 
 
 def _kept(directory: Path, units: Path) -> str:

@@ -31,7 +31,7 @@ def ask(target: Target, what: str, said: Mapping[str, str] | None = None) -> Req
     if is_locked(info.places.root):
         raise StateError(
             f"the scheduler of run {info.number} has not answered for {PATIENCE:g} s: it carries out the "
-            f"request when it continues; if it has ended, scheduler resume r{info.number} does"
+            f"request when it continues; if it has ended, scheduler resume r{info.number} carries it out"
         )
     answers = _foreseen(info, request, requests.pending(info.places)[:-1])
     return RequestResult(info.number, info.what, answers, recorded=True)

@@ -56,7 +56,7 @@ def tasks(settings: Settings, words: Sequence[str]) -> list[Target]:
 def runs_or_tasks(settings: Settings, words: Sequence[str], run: str | None, task: str | None) -> list[Target]:
     """Return the targets of words that may be tasks or runs; without words, the latest run.
 
-    A number is a task. A name is a run's, else a task's. `run` and `task` are what flags say.
+    A number is a task. A name is that of a run, or else that of a task. `run` and `task` are the values of the flags.
     """
     if run is not None or task is not None:
         if words or (run is not None and task is not None):
@@ -75,7 +75,7 @@ def runs_or_tasks(settings: Settings, words: Sequence[str], run: str | None, tas
 
 
 def _run_of(settings: Settings, word: str) -> RunInfo | None:
-    """Return the run of a word that is no id; None where only tasks have that name. Raise NoSuchRun for neither."""
+    """Return the run of a word that is no id; None if only tasks have that name. Raise NoSuchRun if nothing has it."""
     try:
         return find_run(settings, word)
     except NoSuchRun:
@@ -125,7 +125,7 @@ def _spans(found: RunCatalog, word: str) -> list[Span]:
 
 
 def _rows(found: RunCatalog, part: str, run: str, rows: str) -> list[Span]:
-    """Return the tasks that rows of a run became, counted from 1 in the order of its list or of its submissions."""
+    """Return the tasks of a run by their positions, from 1, in the order of its list or of its submissions."""
     if len(run) > DIGITS or len(rows) > 2 * DIGITS:
         raise UsageError(f"{part[:DIGITS]}...: no run has so many tasks")
     first, _, last = rows.partition("-")
@@ -165,7 +165,7 @@ def _within(info: RunInfo, spans: Iterable[Span]) -> set[int]:
         with _journal(info) as journal:
             return {task for first, last in spans for task in journal.within(first, last)}
     except StateError:
-        return set()  # one that cannot be read hides no other
+        return set()  # a run that cannot be read must not hide the others
 
 
 @contextlib.contextmanager

@@ -77,7 +77,7 @@ class Patient:
         """The devices that a run would use if it started now."""
         if self.settings.on:
             answered = [node for node in self.nodes if node.facts is not None]
-            return f"a run would use {count(len(answered), 'machine')} of the {len(self.nodes)} that --on names"
+            return f"a run would use {len(answered)} of the {count(len(self.nodes), 'machine')} that --on names"
         usable = self.gpus.usable if self.gpus is not None else []
         return (
             f"a run would use {gpus.numbers(usable)} and {self.ram}"

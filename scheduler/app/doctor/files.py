@@ -145,7 +145,7 @@ def reservations(found: Sequence[Lease], label: Callable[[str], str]) -> Iterato
         yield ok("reservations", f"{user}: {count(len(held), 'task')}, {amounts}")
     unreadable = sorted({lease.unreadable for lease in found if lease.unreadable})
     if unreadable:
-        damaged = "cannot be read (damaged, or of a newer version): no task starts beside them"
+        damaged = "cannot be read (damaged, or of a newer version): no task starts on the devices that they may hold"
         cure = "use the same version of the scheduler for all users of this machine"
         yield wrong("reservations", f"some leases of {', '.join(unreadable)} {damaged}", cure)
 

@@ -39,7 +39,7 @@ LONGEST_DOUBT = 4.0
 _MIG = "is in MIG mode"
 _MODES = ("default", "exclusive thread", "prohibited", "exclusive process")
 _UUID, _MODEL = 12, 28
-"""The numbers of characters of a UUID, if these suffice to distinguish it, and of a model name that are shown."""
+"""The characters that are shown of a UUID, if these distinguish it from the others, and of a model name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def look(settings: Settings) -> ExaminedGpus:
 
 
 def _allowed(seen: Sequence[InstalledGpu], device_list: str) -> tuple[AllowedGpus, str]:
-    """Return the GPUs that may be used, and why they are unknown or an empty text."""
+    """Return the GPUs that may be used, and why they are unknown; the reason is empty if they are known."""
     try:
         return offered(allowed(seen, os.environ, device_list), seen), ""
     except (DeviceError, UsageError) as exc:
@@ -173,7 +173,7 @@ def _read(devices: NvmlDevices, may: AllowedGpus, leases: Sequence[Lease]) -> Ma
     devices.watch({}, trees(leases), unnamed_shims(leases))
     try:
         devices.discover()
-    except DeviceError:  # each of them is closed or in MIG mode, which each one's own line says
+    except DeviceError:  # all are disabled or in MIG mode, as their own lines say
         return {}
     end = time.monotonic() + LONGEST_DOUBT
     while not devices.is_sure() and time.monotonic() < end:
@@ -380,7 +380,8 @@ def _health(found: ExaminedGpus) -> Iterator[Finding]:
             yield wrong("health", f"{said.label}: {'; '.join(ills)}", cure)
         slow = [word for word in reasons(said.throttled & SLOWED) or () if word]
         if slow:
-            yield ok("health", f"{said.label}: its clocks are lowered now ({', '.join(slow)}), so tasks take longer")
+            lowered = f"its clocks are lowered at the moment ({', '.join(slow)}), so tasks take longer"
+            yield ok("health", f"{said.label}: {lowered}")
     if well:
         yield ok("health", f"no uncorrectable memory error on {numbers(well)}")
 

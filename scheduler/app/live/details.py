@@ -122,7 +122,7 @@ class TaskReader:
 
 
 def _to_the_end(track: AttemptTrack) -> dict[str, list[Step]]:
-    """Return the memory of an attempt up to its end or to now; its last step is where it changed last."""
+    """Return the memory of an attempt up to its end, or up to now; the recorded steps stop at the last change."""
     end = track.attempt.ended or time.time()
     return {key: [*steps, (end, *steps[-1][1:])] for key, steps in track.steps.items() if steps}
 

@@ -22,7 +22,7 @@ MOST_RUNS = 8
 """The number of runs whose tasks are shown, the latest ones."""
 CLOCK = len("12:00:00")
 REST = 2.0
-"""Seconds between two looks which runs go on."""
+"""Seconds between two checks of which runs go on."""
 
 
 class MachineView:

@@ -1,4 +1,4 @@
-"""The tasks of a run for the live view: their texts from its journal, and what has ended lately from its history."""
+"""The tasks of a run for the live view: names and parameters from its journal, latest ends from its history."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from scheduler.ui.live.task_list import TaskRows
 MOST_COMPARED = 64
 """The number of metrics of which the best values are kept."""
 MOST_KEPT = 10_000
-"""The number of tasks whose texts or metrics are kept."""
+"""The number of tasks whose names or metrics are kept."""
 READING, COMPARING = 0.010, 0.004
-"""The processor seconds of each PERIOD in which metrics of ended attempts are read: of those that are shown, and of all
-for the best one. The others follow.
+"""The processor seconds in each PERIOD after which no more metrics of ended attempts are read: for the tasks that are
+shown, and for the best of all tasks. The rest is read in later periods.
 """
 PERIOD = 0.5
 
@@ -44,7 +44,7 @@ class BestValues:
         """The number of tasks with a value of each metric."""
 
     def take(self, task: int, record: MetricRecord) -> None:
-        """Compare the metrics of a task with those of the tasks before."""
+        """Compare the metrics of a task with those of earlier tasks."""
         for name, curve in record.curves.items():
             low = goal_of(name) is Goal.MIN
             point = curve.lowest if low else curve.highest
@@ -65,7 +65,7 @@ class BestValues:
 
 
 class JournalTasks:
-    """The tasks of one run; their texts are read when they are shown for the first time."""
+    """The tasks of one run; their names and parameters are read when they are shown for the first time."""
 
     def __init__(self, info: RunInfo, history: RunSummary) -> None:
         self._journal = JournalReader.read(info.places.journal)
@@ -80,7 +80,7 @@ class JournalTasks:
         self._spent, self._period_ends = 0.0, 0.0
 
     def words(self, task: int) -> TaskWords:
-        """Return the texts of a task."""
+        """Return the name, the script and the varying parameters of a task."""
         found = self._words.get(task)
         if found is None:
             if len(self._words) >= MOST_KEPT:
@@ -131,7 +131,7 @@ class JournalTasks:
         return found
 
     def best(self) -> BestTask | None:
-        """Return the best of the ended tasks whose metrics were read; the metrics of a few more are read."""
+        """Read the metrics of a few more ended tasks; return the best of all tasks whose metrics were read."""
         for task, attempt in reversed(self._recent.items()):
             if (task, attempt.number) not in self._compared:
                 if not self._may_read(COMPARING):

@@ -26,7 +26,7 @@ class TrackerLinks:
         self._shells: dict[str, Mapping[str, str]] = {}
 
     def named(self, tasks: Iterable[int]) -> dict[int, list[str]]:
-        """Return the addresses that the variables of tasks name, of the tasks that have some."""
+        """Return, by task, the addresses that the variables of tasks name; leave out tasks without addresses."""
         if not any(self._may_name(form) for form in self._texts.known_forms()):
             return {}
         found = {task: self._named(task) for task in tasks}
@@ -68,7 +68,7 @@ def of_log(places: RunPaths, task: int, attempt: int, named: Iterable[str] = ())
 
 
 def links_of_tasks(places: RunPaths, attempts: Mapping[int, int]) -> dict[int, list[str]]:
-    """Return the addresses of the tasks that have some, from the newest attempt of each."""
+    """Return, by task, the addresses of its newest attempt; leave out tasks without addresses."""
     with contextlib.closing(JournalReader.read(places.journal)) as journal:
         named = TrackerLinks(places, journal).named(attempts)
     found = {task: of_log(places, task, attempt, named.get(task, ())) for task, attempt in attempts.items()}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 EVERY, CALM = 1.0, 5.0
 """Seconds between two writes while a task runs, and while none does."""
 RECENT = 2.5
-"""Seconds for which written readings count; older ones are replaced by an own look at the devices."""
+"""Seconds for which written readings count; older ones are replaced by a fresh look at the devices."""
 LARGEST = 16 << 20
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 NODES = "nodes"
@@ -106,10 +106,10 @@ def _read(places: RunPaths) -> tuple[DeviceReadings, object] | None:
 def of_leases(readings: DeviceReadings, leases: Sequence[Lease]) -> tuple[list[DeviceBudget], list[Lease]]:
     """Return the devices and the leases with the GPU memory that their process trees used when it was measured.
 
-    What attempts used that have ended since then counts as free; it would seem to be used by others.
+    Memory of attempts that have ended since then counts as free; otherwise it would seem to be unmanaged.
     """
     measured = time.time() - (since_boot() - readings.at)
-    living = {one.shim for one in leases if one.since <= measured}  # a shim may work on for another attempt
+    living = {one.shim for one in leases if one.since <= measured}  # a shim may run another attempt by now
     ended: Counter[str] = Counter()
     for shim, by_device in readings.used.items():
         if shim not in living:

@@ -92,7 +92,7 @@ class MachineMonitor:
         return self._facts
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Return the nodes of the user's living runs on several machines, as their schedulers were told them last."""
+        """Return the nodes of the user's living runs on several machines, as last reported to their schedulers."""
         from scheduler.app.observe.run_reader import RunReader
 
         catalog, found = RunCatalog(places(self._settings)), list[dict[str, Any]]()

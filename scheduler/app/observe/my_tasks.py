@@ -56,7 +56,7 @@ class ListedRun:
     metrics: Sequence[str] = ()
     """The metrics of the listed tasks, the most important ones first."""
     pause: str = ""
-    """That its living scheduler starts nothing, and until when; empty if it is not paused."""
+    """A phrase that says that its living scheduler starts nothing, and until when; empty if tasks may start."""
     recorded: Sequence[str] = ()
     """The requests that its next scheduler will carry out, such as `retry 17`."""
 
@@ -72,7 +72,7 @@ def my_runs(settings: Settings, options: ListOptions) -> Iterator[ListedRun]:
 
 
 def _listed_if_recent(catalog: RunCatalog, number: int, options: ListOptions) -> ListedRun | None:
-    """Return the tasks of one run; None if it was over before the tasks that are asked for."""
+    """Return the tasks of one run; None if it was over before `options.since`."""
     info, journal = catalog.look(number)
     with contextlib.closing(journal) if journal is not None else contextlib.nullcontext():
         facts = run_facts.facts_in(info, journal)
@@ -99,7 +99,7 @@ def listed_run(info: RunInfo, options: ListOptions, journal: JournalReader | Non
 
 
 def _pause(brain: Brain) -> str:
-    """Return that a run starts nothing now, and until when: it is paused, or outside of its window."""
+    """Return a phrase that says that a paused run, or one outside of its window, starts nothing, and until when."""
     now = time.time()
     if paused := of_pause(pause_of(brain), now):
         return paused

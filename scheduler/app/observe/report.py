@@ -30,11 +30,11 @@ from scheduler.ui.web import report
 from scheduler.ui.web.report import ReportedRun
 
 MOST_ARROWS = 2000
-"""The largest number of arrows between tasks; more are no longer told apart."""
+"""The largest number of arrows between tasks; more could not be distinguished."""
 ALL_LOG_ENDS, LOG_END, LEAST_LOG_END = 1 << 20, 4096, 256
-"""The bytes of all ends of logs in a report, the most of one, and the least that is worth reading."""
+"""The bytes of all ends of logs in a report, the largest end of one log, and the smallest that is worth reading."""
 BAD_LOG_END, MOST_BAD = 2048, 200
-"""The bytes of a task that went wrong, for so many of them."""
+"""The bytes of the end of the log of a task that went wrong, and the number of such tasks that get them."""
 MOST_RUNS = 4
 """The largest number of runs that are readable side by side."""
 
@@ -75,7 +75,7 @@ def _told(info: RunInfo, secrets: bool) -> ReportedRun:
 
 
 def _log_ends(places: RunPaths, rows: Sequence[Mapping[str, Any]], *, secrets: bool) -> dict[int, str]:
-    """Read the end of the newest log of each task; of many tasks each end is shorter, or only failed ones have one."""
+    """Read the end of each task's newest log; with many tasks each end is shorter, or only failed tasks have one."""
     begun = [row for row in rows if row["attempts"]]
     most = min(LOG_END, ALL_LOG_ENDS // max(1, len(begun)))
     bad = {row["id"] for row in [row for row in begun if row["state"] in RETRIABLE][:MOST_BAD]}

@@ -1,4 +1,4 @@
-"""The runs of a user: finding one, and the facts of each, without its events where its scheduler recorded a status."""
+"""The runs of a user: finding one, and the facts of each, from its recorded status if there is one, else its events."""
 
 from __future__ import annotations
 

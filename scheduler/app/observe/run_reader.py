@@ -113,7 +113,7 @@ class RunReader:
 
     def grant(self, request: Request) -> GrantedRequest:
         """Return the answers that a request would get now. Only the names of the devices are known here."""
-        from scheduler.core.control.requests import grant  # who only looks does not need it
+        from scheduler.core.control.requests import grant  # views do not need it
 
         budgets = [DeviceBudget(device, 0) for device in self.devices]
         return grant(self.brain, request, budgets, self._number, time.time())
@@ -259,7 +259,7 @@ class RunReader:
         return self.history.done_by.get(task) if self.brain.state(task) is State.SKIPPED else None
 
     def _skipped_for(self, task: int) -> str | None:
-        """Return the task or run for whose end a task is skipped, as `17` or `r3`; None if that is not why."""
+        """Return the task or run because of whose end a task is skipped, as `17` or `r3`; None for another reason."""
         cause = self.brain.dependencies.cause(task)
         return None if cause == NO_TASK else parent_word(cause)
 

@@ -49,14 +49,14 @@ def why(target: Target) -> WhyAnswer:
             said = requests.fetch(info.places, posted, PATIENCE) or ()
         else:
             said = _asked(target, reader) if asks else ()
-        reader.catch_up()  # a task that has started since waits no more
+        reader.catch_up()  # a task that has started since then no longer waits
         if not target.tasks:
             return _of_run(reader, alive, said)
         return _of_tasks(reader, target.tasks, alive, {one.tasks[0]: one for one in said if one.tasks})
 
 
 def _asked(target: Target, reader: RunReader) -> Sequence[Answer]:
-    """Return the answers of the run's scheduler about many tasks; fewer if it stops answering."""
+    """Return the answers of the run's scheduler about the waiting tasks; fewer if it stops answering."""
     waiting = [task for task in target.tasks if reader.brain.state(task) is State.WAITING]
     said: list[Answer] = []
     for first in range(0, len(waiting), AT_ONCE):

@@ -1,4 +1,4 @@
-"""Starting a queue's scheduler from a program of the user, which must not be copied: it has threads and a GPU."""
+"""Starting a queue's scheduler from a user's program, which must not be forked: it may have threads and a GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CODE = (
 
 
 def start_apart(home: StatePaths, name: str, settings: Settings) -> Sequence[str]:
-    """Start a queue's scheduler by a new interpreter unless it lives; return hints about it.
+    """Start a queue's scheduler in a new interpreter unless it lives; return hints about it.
 
     Raise SchedulerError where it cannot be started.
     """

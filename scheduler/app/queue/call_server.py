@@ -34,7 +34,7 @@ class CallView(View):
         self._source = source
         self._pipe = pipe
         self._last: dict[int, Exited] = {}
-        """The last ends of attempts whose tasks go on."""
+        """The last end of an attempt of each task that goes on."""
         self._whys: dict[int, str] = {}
 
     def show(self, event: Event, at: float) -> None:
@@ -61,7 +61,7 @@ class CallView(View):
         self._pipe.send({"accepted": [[task, row(task).row] for task in tasks]})
 
     def _look(self, task: int) -> None:
-        """Tell the end of a task that has ended."""
+        """Tell the program the end of a task, once that task has ended."""
         state = self._session.brain.state(task)
         if state in UNFINISHED or task not in self._source.living:
             return

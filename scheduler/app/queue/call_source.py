@@ -1,6 +1,6 @@
-"""The calls of one Python program as rows: they arrive over a pipe, and what becomes of them is told over another.
+"""The calls of one Python program as rows: they arrive over a pipe, and what becomes of them is sent over another.
 
-Both pipes carry lines of JSON. The program sends, all but the first once it was told the run
+Both pipes carry lines of JSON. The program sends these lines, all but the first after it has received the run:
 
     {"start": {"what", "options", "settings", "owner", "resume", "open"}}   once, first; `resume` is the run whose
                                                    scheduler was killed (0: a new run), `open` its calls without an end
@@ -9,7 +9,7 @@ Both pipes carry lines of JSON. The program sends, all but the first once it was
     {"cancel": [task, …]}                          tasks to be cancelled
     {"close": true}                                no more calls; the run ends with the last of them
 
-and is told
+and receives these:
 
     {"run": number, "root": its directory, "elsewhere": true if other machines make the calls}
                                                    or {"trouble": why there is none}
@@ -19,7 +19,7 @@ and is told
     {"ended": a `CallEnd`}
     {"over": true}                                 the run ends, by a request of its user or after `close`
 
-Where the program ends without a word, its tasks are cancelled and its run ends.
+If the program ends without `close`, its tasks are cancelled and its run ends.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class LinePipe:
                 break
             if not part:
                 if parts:
-                    break  # the end is told next time
+                    break  # the next call raises EOFError
                 raise EOFError
             parts.append(part)
         *complete, self._in = (self._in + b"".join(parts)).split(b"\n")
@@ -127,7 +127,10 @@ class CallSource(RowSource):
     """The open end of a run of calls: its rows arrive as long as the program lives."""
 
     def __init__(self, pipe: LinePipe, owner: int) -> None:
-        """Prepare to read the pipe of the process `owner`; its end counts even where a copy of it keeps the pipe."""
+        """Prepare to read the pipe of the process `owner`.
+
+        When that process ends, the calls end, even if a copy of the process keeps the pipe open.
+        """
         self.form = RowForm(("Command", "Name"))
         self.check: Callable[[Terms, int], None] = lambda terms, row: None
         """The check that refuses terms which this machine can never satisfy."""
@@ -144,7 +147,7 @@ class CallSource(RowSource):
         """A descriptor that is always readable, while rows wait to be accepted."""
         self._poll = select.epoll()
         self._poll.register(pipe.read, select.EPOLLIN)
-        with contextlib.suppress(OSError):  # the pipe's end tells as well
+        with contextlib.suppress(OSError):  # the end of the pipe is noticed as well
             self._poll.register(os.pidfd_open(owner), select.EPOLLIN)
 
     # ---- something to wait on ----
@@ -156,7 +159,7 @@ class CallSource(RowSource):
         return self._poll.fileno() if self._open else -1
 
     def collect(self) -> Sequence[Happening]:
-        """Take in the lines that have arrived; return what they, or their end, request."""
+        """Take in the lines that have arrived; return the requests in them, or those that follow from their end."""
         self._pipe.flush()
         if not self._open:
             return ()

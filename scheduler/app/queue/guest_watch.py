@@ -16,9 +16,9 @@ from scheduler.store.machine.lease_records import namespace, process_identity
 
 
 class GuestWatch:
-    """The ends of the guests of a queue, as requests to cancel the tasks of theirs that wait.
+    """The watch over the guests of a queue: when a guest ends, its waiting tasks are to be cancelled.
 
-    A task that runs ends by its holder.
+    A running task is ended by its holder.
     """
 
     def __init__(self, brain: Brain) -> None:
@@ -53,7 +53,7 @@ class GuestWatch:
     def _watch(self, text: str) -> None:
         guest = Guest.read(text)
         if guest.boot == boot_id() and guest.identity.partition(".")[0] != str(namespace()):
-            return  # its pid means nothing here: its holder will say so
+            return  # its pid means nothing here: the holder will notice its end
         try:
             fd = os.pidfd_open(guest.pid)
         except OSError:

@@ -51,7 +51,7 @@ PATIENCE = 1.0
 BEGINNING = 10.0
 """Seconds within which a lease that does not have to wait must be there, before `wait=False` gives up."""
 _OWN = frozenset({"PYTHONUNBUFFERED", "PWD", "OLDPWD", "SHLVL", "_"})
-"""Variables of an attempt that are those of its process alone."""
+"""Variables of an attempt that concern only its own process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class LeaseRequest:
     """A request for a lease: its purpose, the fields of its task, and where it is asked for."""
 
     what: Sequence[str]
-    """Words that tell leases apart whose memory differs: the command, or the program that asks."""
+    """Words that distinguish leases with different memory needs: the command, or the program that asks."""
     fields: Mapping[str, str]
     """The fields of its task, by their columns."""
     grace: float
@@ -89,7 +89,7 @@ class LeaseClient:
         """The time of the next question why it waits, and the pause after it."""
         self._said = ""
         self._reason: tuple[str, str] = ("", "")
-        """Why it waits, as it was last told, and the reason and the device of that."""
+        """The reason and the device of `_said`, which is the last known sentence about why it waits."""
         token = secrets.token_hex(16)
         self._listener = socket.socket(socket.AF_UNIX)
         try:
@@ -230,7 +230,7 @@ class LeaseClient:
         self._connection = None
 
     def leave(self) -> None:
-        """Close this process's copy of a lease that is its parent's."""
+        """Close this process's copy of a lease that belongs to its parent process."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PATIENCE = 30.0
 """Seconds that a living scheduler has to answer."""
 TRIES = 10
-"""How often a queue is started whose scheduler ends before it has answered."""
+"""How often a queue is started or asked, if its scheduler ends each time before it has answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,11 @@ def submit(
             if answer is not None:
                 tasks = _accepted(answer)
                 return AcceptedSubmission(queue.number, tasks, (*hints, *_elsewhere(answer, name, settings)))
-    raise StateError(f"the scheduler of the queue {name} ended {TRIES} times before it had answered: see {home.runs}")
+    raise StateError(f"the scheduler of the queue {name} ended several times before it had answered: see {home.runs}")
 
 
 def _nodes_asked_for(settings: Settings) -> str:
-    """Return the nodes that this submission names itself; a setting is for the queues that begin with it."""
+    """Return the nodes that a flag of this submission names; a setting counts only for queues that begin with it."""
     return settings.on if settings.source.get("on") == "flag" else ""
 
 

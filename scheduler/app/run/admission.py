@@ -155,7 +155,7 @@ def _check_size(what: str, terms: Terms, row: int | None, budgets: Sequence[Devi
 
 
 def _check_caps(what: str, terms: Terms, row: int | None, some: bool, caps: Caps) -> None:
-    """Refuse a task that exceeds the user's quota, and say where the quota is set; `some`: there are GPUs."""
+    """Refuse a task that exceeds the user's quota, and say where that is set; `some` tells whether there are GPUs."""
     gpus = gpus_of(terms, some)
     if caps.gpus is not None and gpus > caps.gpus:
         said = f"needs {count(gpus, 'GPU')}; one user may have {caps.gpus} at a time ({caps.source})"

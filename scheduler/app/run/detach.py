@@ -86,7 +86,7 @@ def _lead(fd: int, begin: Callable[[], tuple[RunSession | None, Sequence[str]]])
 
 
 def _tell(fd: int, start: DetachedStart) -> None:
-    """Tell the starter how the run began; one that was killed hears nothing, and the accepted run continues."""
+    """Tell the starter how the run began; if the starter was killed, the accepted run continues without it."""
     with contextlib.suppress(OSError), os.fdopen(fd, "w", encoding="utf-8") as starter:
         starter.write(json.dumps(start.to_dict()))
 

@@ -31,8 +31,9 @@ def find_devices(
 ) -> DevicePool:
     """Return the devices that `--devices` names; raise UsageError, or DeviceError if the GPUs cannot be read.
 
-    `environ` says which GPUs may be used and how tasks start (default: this process's environment). With `expect` all
-    GPUs of the machine include those that cannot be read now, if others can: they are closed until they answer.
+    `environ` says which GPUs may be used and how tasks start (default: this process's environment). With
+    `expect`, the choice of all GPUs includes those that cannot be read now, if others can; no task starts on them until
+    they answer.
     """
     pool = _find(said, settings, os.environ if environ is None else environ, expect=expect)
     try:

@@ -60,7 +60,10 @@ def could_share(pool: DevicePool, choices: RunOptions, settings: Settings) -> bo
 
 
 def why_not(pool: DevicePool, settings: Settings, otherwise: str) -> str:
-    """Return why our own daemon could not share these GPUs, and what to do `otherwise`; empty if it could."""
+    """Return why our own daemon could not share these GPUs; empty if it could.
+
+    `otherwise` is the advice in place of --mps=off.
+    """
     try:
         _checked(pool, RunOptions(mps="on"), settings).close()
     except (DeviceError, DaemonSilent) as exc:

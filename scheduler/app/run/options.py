@@ -115,7 +115,7 @@ def fence_word(said: str, mps: str) -> str:
 def run_name(spelled: str, name: str) -> str:
     """Return the name of a run; raise UsageError for a number such as 3 or r3, with the flag as it was written."""
     if name.removeprefix("r").isdecimal():
-        raise UsageError(f"{spelled}{name}: a name must not be a number, with or without r: those are the runs' own")
+        raise UsageError(f"{spelled}{name}: a name must not be a number, with or without r: numbers already name runs")
     return name
 
 

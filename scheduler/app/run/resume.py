@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from scheduler.app.run.devices import RunDevices
 
 EPOCH = "epoch"
-"""The fact of a run that counts its takeovers: agents on nodes obey no scheduler that has an earlier one."""
+"""The fact of a run that counts its takeovers: agents on nodes obey no scheduler that has a lower count."""
 JUST_ENDED = 500
 """The number of latest ends whose files may still exist: a scheduler starts the next tasks before it removes them."""
 
@@ -170,7 +170,7 @@ def _facts(info: RunInfo, shell: ShellContext) -> dict[str, str]:
 def _claim(session: RunSession, elsewhere: str, *, drain: bool) -> None:
     """Record that the run belongs to this machine now; attempts on a machine that will not come back count as lost.
 
-    Those on other nodes live on, and their agents tell of them.
+    Attempts on other nodes live on, and their agents report them.
     """
     why = f"it ran on {elsewhere}, which was given up with --takeover"
     living = [task for task in session.brain.living() if elsewhere and _is_on_head(task.placement)]

@@ -296,7 +296,7 @@ def _make_engine(session: RunSession) -> LocalEngine:
     patience = PATIENCE
     if session.meta["door"] == CALLS:
         server.warm, server.lasting = _warm(session), False
-        session.store.journal.lasting = False  # a power failure ends the program too, and with it all calls
+        session.store.journal.lasting = False  # a power failure ends the program and all its calls
         patience = PRELOADING if session.options.preload else PATIENCE
     engine = LocalEngine(run.tasks, server, session.meta["token"], patience=patience, log_max=session.settings.log_max)
     code = RunCode(run.code, json.loads(session.meta.get("code", "{}")))
@@ -365,8 +365,9 @@ def _task_environment(session: RunSession) -> TaskEnvironment:
 
 
 def _first_lines(session: RunSession) -> list[str]:
-    """Return the first lines of a run; of a new one hints, the list, the devices, the Python, and what is known about
-    memory.
+    """Return the first lines of a run.
+
+    Those of a new run are hints, the list, the devices, the Python, and what is known about memory.
     """
     if session.inherits:
         return []

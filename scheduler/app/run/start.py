@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from scheduler.app.run.devices import RunDevices
 
 UNWRITTEN = ("state", "leases", "notify", "features")
-"""Settings that the journal does not keep: they are of one machine, or may be secret."""
+"""Settings that the journal does not keep: they belong to one machine, or may be secret."""
 CLASSIC_COUNTER = Path("scheduler_files/counter.txt")
 """The file in which the older batch-by-batch tool counts task ids."""
 
@@ -178,7 +178,7 @@ def screen_for(
 ) -> Screen:
     """Return the screen of a run's rows; on nodes it also compares what they need with what is there.
 
-    Calls of an executor need their interpreter, which is compared now, and nothing of a disk.
+    Calls of an executor need only their directory and their interpreter, which are checked now.
     """
     from scheduler.devices.pool import DevicePool
 

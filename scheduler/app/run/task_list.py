@@ -47,7 +47,7 @@ class TaskList:
     prepare: Callable[[RunPaths], None] = field(default=lambda run: None)
     """Creates the files that the rows need in the run's directory; called before the first row is read."""
     local: str = ""
-    """The name of such tasks, if they can only run on the machine of their scheduler."""
+    """The name of these tasks in errors, if they can run only on the machine of their scheduler; otherwise empty."""
 
     @property
     def mark(self) -> str:
@@ -139,9 +139,9 @@ def one_listing(words: Sequence[str], defaults: Mapping[str, str], python: str, 
 class PythonCalls:
     """All calls of one target, as a list; they are made and written one after another as the list is accepted.
 
-    Their arguments lie in one file of the run's directory: `said` is what the launcher is told of each, `shared` the
-    pickled values that all of them have. `varied` names the arguments that any of them varies; `terms` are keywords of
-    every Task.
+    Their arguments lie in one file of the run's directory: `said` has the facts about all calls for the launcher,
+    `shared` the pickled values that all calls have. `varied` names the arguments that vary between calls; `terms` are
+    keywords of every Task.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class PythonCalls:
         make_private(run.given)
 
     def _rows(self, rows: CallRows) -> Iterator[InputRow]:
-        """Yield the rows, whose calls are all on the disk after the last one."""
+        """Yield the rows; after the last row, all calls are on the disk."""
         from scheduler.runtime.task_launcher import CallWriter
 
         run = self._run

@@ -153,7 +153,7 @@ def simulate(scene: Scene, policy: str) -> SimulatedResult:
 def measured(
     scene: Scene, policy: str, *, alone: bool = False, known: Scene | None = None
 ) -> tuple[RunMetrics, SimulatedResult]:
-    """Run a scene to its end; return its metrics beside the lower bound.
+    """Run a scene to its end; return its metrics, with the lower bound among them, and its result.
 
     `alone` adds how long the tasks of the best priority would wait if there were no others; `known`, which is the scene
     with known peaks, adds its makespan.

@@ -79,7 +79,7 @@ def test_calls_are_refused_where_a_node_lacks_their_directory(lab: Lab) -> None:
     (lab.state / "here").mkdir()
     program = "import scheduler\nprint(scheduler.Executor(on='ssh:n1').submit(abs, 1).exception())"
     said = lab.call("-c", program, code=0, cwd=lab.state / "here").stdout
-    assert f"n1: there is no directory {lab.state}/here: bring it to what it is here" in said
+    assert f"n1: there is no directory {lab.state}/here: make it the same as here" in said
 
 
 def test_modules_of_the_program_are_sent_to_a_machine_that_lacks_them_or_has_others(lab: Lab) -> None:

@@ -338,7 +338,7 @@ def test_doctor_says_of_each_node_whether_it_can_be_used(labs: Callable[..., Lab
     said = lab.call("doctor", "--on", "ssh:n1,nowhere", code=1).stdout
     assert re.search(r"ok +n1 +2 GPUs \(NVIDIA Stand-in 24GB\), .* RAM, host n1", said)
     assert re.search(r"!! +nowhere +ssh: Could not resolve hostname nowhere", said)
-    assert "a run would use 1 machine of the 2 that --on names" in said
+    assert "a run would use 1 of the 2 machines that --on names" in said
     assert "runs use this machine alone" in lab.call("doctor").stdout
 
 

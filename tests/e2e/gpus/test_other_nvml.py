@@ -153,7 +153,7 @@ def test_doctor_tells_memory_errors_and_lowered_clocks(first: OtherNvml) -> None
     first.set("fail", "--mode", "ecc_uncorrectable")
     first.set("throttle", "thermal", gpu=0)
     assert first.findings("GPU 1: 3 uncorrectable memory errors")
-    assert first.findings("GPU 0: its clocks are lowered now (thermal slowdown by hardware)")
+    assert first.findings("GPU 0: its clocks are lowered at the moment (thermal slowdown by hardware)")
     first.set("fail", "--mode", "healthy")
     first.set("throttle", "none", gpu=0)
     assert not first.findings("uncorrectable memory errors")

@@ -104,7 +104,8 @@ class TestAddresses:
 
     def test_a_run_may_not_be_called_like_a_number_of_a_run(self, home: Home) -> None:
         said = home.call("run", home.commands("true"), "--name", "r5", code=2).stderr
-        assert said == "scheduler: --name r5: a name must not be a number, with or without r: those are the runs' own\n"
+        why = "a name must not be a number, with or without r: numbers already name runs"
+        assert said == f"scheduler: --name r5: {why}\n"
 
 
 class TestAbandon:

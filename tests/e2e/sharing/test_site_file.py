@@ -280,7 +280,7 @@ class TestPreparing:
     def test_a_full_lease_directory_does_not_fill_the_file_system_of_run(self, units: Path) -> None:
         said = run_apart(FILL, units).splitlines()
         assert said[-3:] == ["No space left on device", "root writes 6 bytes to /run", "True"]
-        assert any("is a file system of its own now" in line for line in said)
+        assert any("is now a file system of its own" in line for line in said)
         assert any("is mounted again after a reboot" in line for line in said)
         unit = units / r"run-gpu\x2dbatch\x2dscheduler.mount"
         assert {"Where=/run/gpu-batch-scheduler", f"Options={machine_init.OPTIONS}"} <= set(

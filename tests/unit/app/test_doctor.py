@@ -175,7 +175,8 @@ class TestHealth:
 
     def test_lowered_clocks_are_named_with_the_reason(self) -> None:
         said = line("health", with_gpu({"throttled": 0x40 | 0x1})).says
-        assert said == "GPU 1: its clocks are lowered now (thermal slowdown by hardware), so tasks take longer"
+        reason = "thermal slowdown by hardware"
+        assert said == f"GPU 1: its clocks are lowered at the moment ({reason}), so tasks take longer"
 
     def test_gpus_that_tell_nothing_have_no_finding(self) -> None:
         assert [one for one in checked() if one.what == "health"] == []
