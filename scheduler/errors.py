@@ -52,12 +52,8 @@ class InputError(UsageError):
 
     def __init__(self, path: str, message: str, row: int | None = None, column: str | None = None) -> None:
         self.message, self.row, self.column = message, row, column
-        place = path
-        if row is not None:
-            place += f", row {row}"
-        if column is not None:
-            place += f", column {column}"
-        super().__init__(f"{place}: {message}")
+        place = [path, "" if row is None else f"row {row}", "" if column is None else f"column {column}"]
+        super().__init__(f"{', '.join(filter(None, place))}: {message}")
 
 
 class ConfigError(UsageError, ValueError):

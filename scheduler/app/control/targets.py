@@ -11,6 +11,7 @@ from scheduler.errors import NoSuchRun, StateError, UsageError
 from scheduler.patterns import lazy_pattern
 from scheduler.runtime.settings import Settings
 from scheduler.store.run.catalog import DIGITS, LAST, RunCatalog, RunInfo, run_word
+from scheduler.store.run.counter import Counter
 from scheduler.store.run.journal_reader import JournalReader
 from scheduler.units import count, ranges
 from scheduler.values import dataclass
@@ -151,12 +152,21 @@ def _named(found: RunCatalog, name: str) -> list[int]:
 
 
 def _last(found: RunCatalog) -> Span:
-    """Return the id of the task that was accepted last."""
+    """Return the id of the task that was accepted last, which may be one of a queue that is older than the last run."""
+    newest, highest = Counter(found.places.counter).next_task() - 1, -1
     for info in found.all():
-        with _journal(info) as journal:
-            task = journal.last()
-        if task is not None:
-            return task, task
+        try:
+            with _journal(info) as journal:
+                task = journal.last()
+        except StateError:
+            if highest < 0:
+                raise
+            continue  # what is older hides no task that was found
+        highest = max(highest, -1 if task is None else task)
+        if highest >= newest:
+            break
+    if highest >= 0:
+        return highest, highest
     raise NoSuchRun(f"there is no task yet in {found.places.runs}: scheduler run FILE starts some")
 
 

@@ -90,6 +90,13 @@ class TestAddresses:
         assert tasks == [2, 1, 0]
         assert "task 1" in over.call("retry", "r1.2-3,3", code=1).stdout
 
+    def test_last_is_the_newest_task_also_where_its_queue_is_older_than_another_run(self, home: Home) -> None:
+        for newest in (("submit", "--hold", "--", "true"), ("run", home.commands("true"))):
+            home.call(*newest, code=0)
+        assert home.call("why", "last", code=0).stdout.startswith("task 1 ")
+        home.call("submit", "--hold", "--", "true", code=0)
+        assert home.call("why", "last", code=0).stdout.startswith("task 2 ")
+
     @pytest.mark.parametrize(
         ("word", "sentence"),
         [
