@@ -1,4 +1,4 @@
-"""The Brain: events alone change it; given a Machine it decides, which changes only caches."""
+"""The Brain: only events change it. Given a Machine it decides; a decision changes nothing but caches."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class Brain(RunState):
     # ---- events ----
 
     def apply(self, event: Event, at: float = 0.0) -> None:
-        """Apply an event that happened at this time: the only change of state. Raise ForbiddenEvent with the task's
-        history.
+        """Apply an event that happened at this time; nothing else changes the state. Raise ForbiddenEvent, with the
+        task's history, for an event that the task's state does not allow.
         """
         self.changes += 1
         self._at = at
@@ -158,7 +158,7 @@ class Brain(RunState):
                 self._step(self._touch(number), to, f"dependencies: {event.step}")
 
     def _touch(self, number: int) -> TaskState:
-        """Return a task's details, new ones if there are none; those are kept only once the task has moved."""
+        """Return a task's details. If there are none, return new ones, which are kept only once the task has moved."""
         task = self.tasks.get(number)
         tries = self._tries.get(number, 0)
         return task or TaskState(number, self.task_table.terms(number), self.task_table.state(number), tries)
@@ -227,7 +227,7 @@ class Brain(RunState):
             task.last_ram_peak_at = at
             self._raise_ram(task, task.placement)
         kind = self.task_table.kind(task.id)
-        if any((observation.note_growth(self.profiles, kind, task, self.rules), self.outgrew(task))):  # both take it in
+        if any((observation.note_growth(self.profiles, kind, task, self.rules), self.outgrew(task))):  # call both
             self._forget_requests(kind)
         if any(key in task.placement.devices for key in grown):
             task.last_peak_at = at  # a slow growth of RAM beside GPUs must not keep them locked
@@ -275,7 +275,7 @@ class Brain(RunState):
             self._learn(task.id, Observation(seen, busy=event.busy, whole=False, probe=probe))
 
     def _change_sides(self, task: TaskState, sees: tuple[str, ...], cause: ResizeCause, at: float) -> None:
-        """Count an attempt as a task of the host from now on, or as one of the GPUs that it sees."""
+        """Count an attempt from now on as a task of the host, or as a task of the GPUs that it sees."""
         task.placement = without_gpu.on_other_side(task, sees, cause, at, self.rules)
         self._learning[task.id] = None
         for kind in without_gpu.learn(self.profiles, self.task_table.kind(task.id), task, cause):
@@ -324,7 +324,7 @@ class Brain(RunState):
             self.wait_queue.refresh(kind)
 
     def _forget_requests(self, kind: int) -> None:
-        """Drop all that followed from what was known of a class until now."""
+        """Drop the cached requests that follow from what was known about a class."""
         self._needs.learned(kind)
         self.wait_queue.forget(kind)
         self.wait_queue.forget_unknown(self.profiles.script(kind))

@@ -21,7 +21,7 @@ class ResizeCause(StrEnum):
     OVERDUE = "overdue"
     """It has shown nothing for longer than an attempt should."""
     LOAD = "load"
-    """Its load was measured, and is another one than expected."""
+    """Its load was measured, and differs from the expected one."""
     RAM_SEEN = "ram_seen"
     """Its expected RAM was corrected."""
     RAM_SETTLED = "ram_settled"
@@ -62,7 +62,7 @@ class HaltCause(StrEnum):
     ALIKE = "alike"
     """The last tasks that ended failed alike."""
     FAILURES = "failures"
-    """As many tasks failed as may."""
+    """As many tasks failed as are allowed to fail."""
 
 
 class Action(StrEnum):

@@ -69,11 +69,11 @@ class SchedulingConfig:
     """The margin after five full runs within 2 % of each other: 3 % + 128 MiB."""
     earlier_margin: float = 0.25
     unconfirmed_margin: float = 1.0
-    """The margin of a need that an earlier version of the script showed: twice as much until a task of the new version
-    has settled, because the edit may have doubled the batch size; then a quarter more."""
+    """The margins of a need that an earlier version of the script showed. Until a task of the new version has settled,
+    twice the need is reserved, because the edit may have doubled the batch size; then a quarter more."""
     earlier_sure: int = 3
-    """The number of classes of the new version that must need as much as before until the others get no wider margin
-    than known ones: with a quarter more, edited sweeps took half as long again as known ones."""
+    """Once this many classes of the new version have needed as much as before, the others get the margin of known
+    classes. With a quarter more, edited sweeps took half as long again as known ones."""
     profile: Profiling = Profiling.OFF
     """How needs are learned. OFF here, since a Brain without task classes has nothing to learn about."""
     profile_epochs: int = 2
@@ -95,8 +95,8 @@ class SchedulingConfig:
     before `settle`: the parts of a training loop follow each other sooner than the first one came."""
     unlike: float = 0.5
     unlike_kinds: int = 2
-    """A task that uses less than this share of every known class's need, where this many classes are known, and no
-    more than a context, has not settled, however much time has passed: its peak is most likely still to come."""
+    """If this many classes are known, a task has not settled while it uses less than this share of the need of each of
+    them, and no more than a context. That holds however much time has passed: its peak is most likely still to come."""
     sure_after: int = 2
     """The number of attempts that must have shown a need on GPUs before more than one task at a time relies on it; a
     single ended attempt suffices too. One attempt in twenty reaches its peak in its last epoch, and all tasks of its
@@ -104,11 +104,11 @@ class SchedulingConfig:
     idle_patience: float = 3.0
     """The factor on the settle time of a task that has not used its GPU yet, because it still loads its data."""
     without_seconds: float = 5.0
-    """A task has shown that it computes without its GPU after so many seconds, and as much processor time, with nothing
-    there: longer than most libraries take to load."""
+    """A task that uses nothing of its GPU has shown that it computes without it after this many seconds, and as many of
+    processor time: most libraries take less to load."""
     rest: float = 0.3
-    """A task shows that it does not need its GPU now when none of its processes has run for so many seconds. Whether it
-    will need it is only believed for one more task of its class, until one has ended."""
+    """If none of a task's processes has run for this many seconds, the task does not need its GPU at present. It may
+    need it later, so only one more task of its class starts without a GPU until one has ended."""
     late_share: float = 0.25
     """The share of a GPU that stays reserved, for the settle time of GPU memory, for tasks that compute without it and
     may yet begin to use it: most begin soon, and few need more at first."""
@@ -145,7 +145,7 @@ class SchedulingConfig:
     """If no other unknown task has still to settle, an unknown task starts with what this share of the known classes
     needs, and reserves all that is left: if it needs more, only seconds are lost."""
     gang_share: float = 0.9
-    """In place of both for a task on several GPUs: if it runs out of memory, the work on all of them is lost."""
+    """Both shares for a task on several GPUs: if it runs out of memory, the work on all of them is lost."""
     manners: UnmanagedPolicy = UnmanagedPolicy.HEADROOM
     unmanaged_share: float = 0.25
     unmanaged_room: int = 2 * GIB
@@ -162,8 +162,8 @@ class SchedulingConfig:
     start_pause: float = 0.5
     """Seconds from an attempt whose program never started to the next start; doubled with each failed round."""
     start_pause_most: float = 30.0
-    """The longest such pause: the end of a shortage is noticed within half a minute, and a lasting one costs almost
-    nothing."""
+    """The longest such pause: the end of a shortage is noticed within half a minute, and a lasting shortage costs
+    almost nothing."""
     start_rest_most: float = 600.0
     """The longest rest, in seconds, of a task whose starts fail while other tasks start successfully."""
     start_proof: float = 1.0
@@ -174,7 +174,7 @@ class SchedulingConfig:
     start_window: int = 32
     """The number of simultaneous starts above which they are no longer limited; the limit doubles with each success."""
     first_rows: int = 0
-    """The number of first attempts, each of another task, that stop the launching if they all fail alike; 0: never."""
+    """The number of first attempts, each of a different task, that stop the launching if all fail alike; 0: never."""
     rows_alike: int = 20
     """The number of equal failures in a row that stop the launching after some attempt has ended otherwise: a few
     bad values in a row are usual in a search, twenty are not."""
@@ -189,7 +189,7 @@ class SchedulingConfig:
     directory_wait: float = 0.0
     """Seconds for which a task waits for its directory before it fails; 0: without end."""
     preempt: bool = False
-    """True if every task may ask less urgent resumable ones to make room; else only tasks that say so."""
+    """True if every task may ask less urgent resumable ones to make room; False if only tasks whose rows say so may."""
     preempt_after: float = 300.0
     """Seconds that such a task waits before it asks: most waits are shorter, and each request costs a restart."""
     max_preemptions: int = 3
@@ -225,7 +225,7 @@ class SchedulingConfig:
         return self.slots is not None or self.max_per_device is not None or self.mps
 
     def pause(self, now: float) -> tuple[bool, float | None]:
-        """Return whether nothing may start for a pause (`pause` or -j 0), and when that ends by itself."""
+        """Return whether nothing may start because of a pause (`pause` or -j 0), and when the pause ends by itself."""
         until = self.paused_until or None
         if self.jobs == 0:
             return True, None

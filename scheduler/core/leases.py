@@ -12,9 +12,9 @@ class RoomOffer:
     """The readiness of an attempt to save and make room for a more urgent task of its user, also of another run."""
 
     priority: int | None = None
-    """Its priority, if it may be asked to; None: it may not."""
+    """Its priority, if it may be asked to make room; None: it may not be asked."""
     asked_by: int | None = None
-    """The task for which it was asked to; None: it was not."""
+    """The task for which it was asked to make room; None: it was not asked."""
 
 
 NO_OFFER = RoomOffer()
@@ -58,7 +58,8 @@ class Lease:
     by_shim: bool = False
     """True if its file was lost and created again: it then lives as long as its shim, locked or not."""
     shim_id: str = ""
-    """Distinguishes its shim from a later process with that pid, or one in a container; empty: not given."""
+    """The mark that distinguishes its shim from a later process with that pid, or one in a container; empty: not
+    given."""
     port: int = 0
     """The network port that is kept for it; 0: none."""
     offer: RoomOffer = NO_OFFER
@@ -89,7 +90,7 @@ class HeldLease:
     path: str
     fd: int
     port: int = 0
-    """The network port that is kept for the attempt, told to no other one; 0: none was free."""
+    """The network port that is kept for the attempt, and given to no other one; 0: none was free."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,8 @@ def after_exit(task: TaskState, outcome: Outcome, terms: Terms, rules: Schedulin
 
     `away`: the seconds for which its directory could not be entered.
 
-    A cancelled or pruned task is that however it ends, except that it may have succeeded before.
+    A task that was asked to end by a cancel or by its metrics becomes cancelled or pruned, however its attempt ended.
+    The exception is a success: it may have come first.
     """
     probing = task.placement is not None and task.placement.purpose is Purpose.PROBE
     if outcome is Outcome.SUCCEEDED and not probing:

@@ -1,4 +1,4 @@
-"""Local time: instants of times of day, also where the clock is put forward or back, and texts for users.
+"""Local time: the instants of times of day, also where the clock is put forward or back, and strings for users.
 
 A zone of None is the time zone of this process.
 """
@@ -14,7 +14,7 @@ DAY = 24 * 60
 LATEST = 253_370_764_800.0
 """The beginning of the year 9999, in seconds since the epoch."""
 NEAR = 6
-"""Within so many days a time is named by its day of the week."""
+"""A time within this many days is named by its day of the week."""
 
 
 def local(at: float, zone: tzinfo | None = None) -> datetime:

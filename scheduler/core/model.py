@@ -29,7 +29,7 @@ def host_of(node: str) -> str:
 
 
 def on_node(key: str, node: str) -> str:
-    """Return the key among the devices of a run for what the node itself calls by this key."""
+    """Return the key by which a run knows the device that its own node knows by `key`."""
     return f"{HOST}@{node}" if node and key == HOST else key
 
 
@@ -74,9 +74,9 @@ LIVING = frozenset({State.PROBING, State.RUNNING})
 RETRIABLE = frozenset({State.FAILED, State.OOM, State.TIMEOUT, State.CANCELLED, State.REFUSED})
 """States of tasks that ended without success; `retry` moves such tasks back to the queue."""
 GOOD_ENDS = frozenset({State.SUCCEEDED, State.SKIPPED, State.PRUNED})
-"""States in which all tasks of a run that went well are at its end."""
+"""The states that tasks have at the end of a run that went well."""
 UNSUCCESSFUL = RETRIABLE | {State.PRUNED}
-"""States of tasks whose result others cannot use; `retry` moves a pruned task back only where it is named."""
+"""States of tasks whose result others cannot use; `retry` moves a pruned task back only if the request names it."""
 UNFINISHED = frozenset({State.WAITING, State.BLOCKED, State.HELD, State.PROBING, State.RUNNING, State.INTERRUPTED})
 
 
@@ -200,7 +200,7 @@ class Terms:
 
     @property
     def is_bound(self) -> bool:
-        """True if it may run on some devices of a run only."""
+        """True if it may run only on some devices of a run."""
         return bool(self.device or self.node or self.features)
 
 
@@ -232,14 +232,14 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class TaskShell:
-    """The shell that a task was submitted from, where that is not its run's."""
+    """The shell that a task was submitted from, if it is not the shell of the run."""
 
     environ: Mapping[str, str | None]
     """Changes to the run's environment; None removes a variable."""
     python: str
     """The interpreter that `-1` stands for."""
     bounds: Mapping[str, Any]
-    """Its umask and limits, as the shim reads them, where they are not those of the scheduler's process."""
+    """Its umask and limits, as the shim reads them, if they differ from those of the scheduler's process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,8 +363,8 @@ class DeviceBudget:
     strayed: tuple[tuple[int, int], ...] = ()
     """Tasks of this run that use this GPU although they were not given it, each with the bytes that it uses."""
     away: str = ""
-    """Why nothing starts on it for now: its node has not been heard of. What runs there may run on, so that, unlike
-    `closed`, this is no reason for how an attempt ended."""
+    """Why nothing starts on it for now: its node has not been heard of. What runs there may continue. So, unlike
+    `closed`, this does not explain how an attempt ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -553,4 +553,4 @@ class Decision:
     fitting: tuple[str, ...] = ()
     """Waiters whose turn comes before this run's, and for which there is capacity."""
     draining: tuple[str, ...] = ()
-    """Waiters with closed tickets, for which devices start nothing new though they have no capacity for them yet."""
+    """Waiters with closed tickets: their devices start nothing new, although there is no capacity for them yet."""

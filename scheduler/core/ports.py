@@ -121,7 +121,8 @@ class Watched:
     guest: int = 0
     """The process outside of its shim's tree for which it holds devices, with its descendants; 0: none."""
     activity: bool = False
-    """True if the processor time and the rest of its processes are measured: it may compute without its GPUs."""
+    """True if the processor time of its processes, and how long all of them have been idle, are measured, because it
+    may compute without its GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,8 +284,8 @@ class Watcher(Protocol):
     ) -> None:
         """Sample these attempts and the process trees of other leases from now on.
 
-        From now on none of their processes counts as unmanaged, nor one that may belong to a lease whose shim is
-        `unnamed`.
+        From now on none of their processes counts as unmanaged. Neither does a process that may belong to a lease whose
+        shim is in `unnamed`.
 
         The mapping belongs to the caller, who calls this again right before or after changing it.
         """
@@ -327,10 +328,12 @@ class LeaseRegistry(Protocol):
     """This run's access to the reservations of the machine."""
 
     def deciding(self) -> AbstractContextManager[LeaseTransaction]:
-        """Hold the mutex of the whole machine; keep it short. Raise LeaseError, naming the holder, after 5 seconds."""
+        """Hold the mutex of the whole machine; hold it only briefly. After 5 seconds raise LeaseError, which names the
+        holder.
+        """
 
     def seen(self) -> list[Lease]:
-        """Return the leases of other runs for a view, without the mutex; those of nodes as last reported."""
+        """Return the leases of other runs for a view, without taking the mutex; those of nodes as last reported."""
 
     def calls(self) -> Sequence[RoomCall]:
         """Return the requests of this user's other runs to make room; take no mutex."""
@@ -366,7 +369,7 @@ class LeaseRegistry(Protocol):
         """Withdraw this run's wait ticket."""
 
     def publish(self, forecast: PublishedForecast | None) -> None:
-        """Tell other schedulers what their forecasts need of this run; None: it has nothing to do."""
+        """Tell other schedulers what their forecasts need to know about this run; None: it has nothing to do."""
 
     @property
     def uid(self) -> int:
@@ -394,7 +397,7 @@ class RunStore(Protocol):
         """Return the JSON object that an ended attempt left; empty if there is no valid one."""
 
     def ignored_result(self, task: int, attempt: int) -> str:
-        """Return why what an ended attempt left is no result, as a sentence; empty if it left nothing."""
+        """Return a sentence that says why the result file of an ended attempt is not valid; empty if it left none."""
 
     def number_of(self, terms: Terms) -> int:
         """Return the number by which events refer to these terms; it is durable on return. Raise StateError."""
@@ -403,7 +406,9 @@ class RunStore(Protocol):
         """Return the class of a task: what determines its memory."""
 
     def learn(self, kind: TaskClass, evidence: Observation, devices: Sequence[str]) -> None:
-        """Keep the observation of an ended attempt for later runs, under the hardware of these devices of the run."""
+        """Keep the observation of an ended attempt for later runs, with the hardware of these devices of the run as its
+        key.
+        """
 
     def probe_id(self, task: int) -> int:
         """Return the id of a probe of this task, with a directory of its own. Raise StateError if none can be
@@ -420,7 +425,7 @@ class RunStore(Protocol):
 
 
 class View:
-    """An observer of the run, around another view or none, to which it passes all on; it must never stop the run."""
+    """An observer of the run. It passes everything on to its inner view, if it has one, and must never stop the run."""
 
     inner: View | None = None
 

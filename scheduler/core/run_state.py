@@ -55,7 +55,7 @@ class RunState:
     draining = False
     """True once no more tasks start."""
     changes = 0
-    """A counter of all changes that a decision may depend on, except the machine."""
+    """A counter of all changes that a decision may depend on, except those of the machine."""
 
     def __init__(
         self, rules: SchedulingConfig, terms: list[Terms] | None = None, knowledge: ProfileIndex | None = None
@@ -77,8 +77,8 @@ class RunState:
         """The tasks of `tasks` that run in order to learn their need, and those whose attempts are of known memory on
         GPUs, and have used no more than a context."""
         self._beginning: Counter[int | str] | None = None
-        """The number of them whose memory has not grown yet, by class and by script; None: not counted since that
-        changed."""
+        """The number of learning attempts whose memory has not grown yet, by class and by script; None: not counted
+        since the last change."""
         self._unknown: list[int] = []
         """Tasks that were placed before their task class was determined; `unlooked` returns and clears them."""
         self.tally = FailureTally()
@@ -92,7 +92,8 @@ class RunState:
         """Slots in the order in which they became free again."""
         self._summary = TermsSummary()
         self._tries: dict[int, int] = {}
-        """The number of attempts of ended tasks that may be tried again, since attempts are numbered consecutively."""
+        """The number of attempts of each ended task that may be tried again: the numbers of later attempts follow
+        it."""
 
     # ---- tasks ----
 
@@ -143,7 +144,7 @@ class RunState:
     def known_peaks(self, placement: Placement) -> dict[str, int]:
         """Return the known peaks of an attempt by GPU, if it shares its margins there; else nothing.
 
-        The peak is its own one once it has settled, else that of its class.
+        The peak is the attempt's own once it has settled, else that of its class.
         """
         declared = placement.source is EstimateSource.DECLARED
         if declared or not self.rules.share_margins or placement.purpose is not Purpose.RUN or not placement.gpus:
@@ -166,7 +167,7 @@ class RunState:
         }
 
     def measured_on(self, gpu: str) -> list[Placement]:
-        """Return the attempts of this run on a GPU whose load, or that of whose class, was measured."""
+        """Return the attempts of this run on a GPU for which a load was measured: their own, or that of their class."""
         here = self.capacity.here(gpu)
         return [one for one in here if self.tasks[one.task].loaded or self._profile(one.task).busy]
 
@@ -198,8 +199,8 @@ class RunState:
         return most <= rules.context and self.profiles.is_unlike(most, rules.unlike, rules.unlike_kinds)
 
     def outgrew(self, task: TaskState) -> bool:
-        """Take in the use of an attempt whose need was taken from an earlier version of its script; return whether
-        other tasks are expected to need more because of it.
+        """Take into account the use of an attempt whose need is known from an earlier version of its script; return
+        whether other tasks are expected to need more because of it.
         """
         placement = task.placement
         if placement is None or placement.source is not EstimateSource.EARLIER:
@@ -372,9 +373,10 @@ class RunState:
         return estimator.with_usual(need, usual, expected, enough, self.rules)
 
     def _expected(self, share: float, hidden: int = 0) -> int:
-        """Return the peak that a new class stays below in this share of cases, in bytes; 0 while that is unknown.
+        """Return the peak, in bytes, below which a new class stays in this share of cases; 0 while that is unknown.
 
-        `hidden` attempts have not shown theirs yet, though smaller ones of their script have.
+        `hidden` is the number of attempts that have not shown their peaks yet, though smaller ones of their script
+        have.
         """
         least = self.rules.expect_from
         return 0 if least is None else self.profiles.expected_peak(share, least, hidden)

@@ -70,7 +70,7 @@ class SimulatedWatcher:
         self._nothing = {device.key_there: 0 for device in machine.devices if device.is_host}
         """The sample of a task that uses no RAM."""
         self._told: dict[Key, int] = {}
-        """The number of epochs whose metric was told, by attempt."""
+        """The number of epochs whose metric was reported, by attempt."""
         self._stirred = machine.look()
         self._next = 0.0
         self._alarm = inf

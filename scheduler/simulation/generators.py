@@ -103,7 +103,7 @@ def distinct(tasks: int, seed: int) -> Iterator[TraceRow]:
 
 
 def unlike(tasks: int, seed: int, seconds: tuple[float, float]) -> Iterator[TraceRow]:
-    """Generate jobs of 2 to 10 GiB whose durations lie between these, each with a script of its own."""
+    """Generate jobs of 2 to 10 GiB, each with a script of its own; `seconds` is the least and the greatest duration."""
     for number in range(tasks):
         dice = SeededRandom(seed, "distinct", number)
         peak, busy = round(dice.between("peak", 2, 10) * GIB), dice.between("busy", 0.3, 0.9)

@@ -144,7 +144,7 @@ def _ram(work: TaskWork) -> float:
 def _of_gpus(
     works: Sequence[TaskWork], gpus: Sequence[Device], above: int, model: Interference
 ) -> list[tuple[Area, float, str]]:
-    """Return the resources of those GPUs that alone can hold tasks above a size."""
+    """Return the resources of the GPUs that are the only ones to hold tasks above a size."""
     total, largest = sum(device.total for device in gpus), max(device.total for device in gpus)
     which = count(len(gpus), "GPU") + (f" above {size(above)}" if above != NONE else "") + f" ({size(total)} in all)"
 
@@ -186,8 +186,8 @@ def _mixed(
     """Return memory and computing as one resource, because a task with much of one has little of the other at any time.
 
     Each second of a task's own time has a price: its memory times a share, and its computing times the rest. A GPU
-    without queueing earns at most the price of what fits there; a shared one earns it more slowly, depending on its
-    load, and some load is the best. No schedule ends before the devices have earned the price of all tasks.
+    earns at most the price of the tasks that fit on it; it earns more slowly the more their summed load slows them
+    down, and there is a best load. No schedule ends before the devices have earned the price of all tasks.
     """
     if not works or not model.knees:
         return []
@@ -234,7 +234,9 @@ def _best_share(works: Sequence[TaskWork], largest: int) -> float:
 
 
 def _swept(works: Sequence[TaskWork], area: Area, capacity: float) -> float:
-    """Return the latest end of all work that arrives from some time on, if it has all of a resource."""
+    """Return the latest of these ends: for each arrival time, the end of all work from then on if it has all of a
+    resource.
+    """
     best = left = 0.0
     for work in sorted(works, key=lambda work: -work.arrives):
         left += area(work)

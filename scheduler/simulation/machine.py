@@ -19,7 +19,7 @@ FULLY = 0.95
 """The load up to which tasks on one GPU do not slow each other down."""
 MILLION = 1_000_000
 LOADED = ""
-"""In place of a device: the moment from which an attempt uses the time of its GPUs."""
+"""The marker, in place of a device, for the moment from which an attempt uses the time of its GPUs."""
 
 
 def shared(load: float) -> float:
@@ -52,7 +52,7 @@ class RunningAttempt:
     done: float = 0.0
     slower: float = 1.0
     version: int = 0
-    """The number of its entry in the event queue that is valid."""
+    """The number of its valid entry in the event queue."""
     used: dict[str, int] = field(default_factory=dict)
     peak: dict[str, int] = field(default_factory=dict)
     ends_at: float = inf
@@ -65,7 +65,7 @@ class RunningAttempt:
         return self.order.task, self.order.attempt
 
     def device(self, key: str) -> str:
-        """Return the key among all devices for what its node calls by this key."""
+        """Return the key by which the machine knows the device that the attempt's node knows by `key`."""
         return on_node(key, self.order.node)
 
     @property

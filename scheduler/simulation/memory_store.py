@@ -119,7 +119,7 @@ class MemoryLeaseRegistry:
         return ()
 
     def adopt(self, task: int, attempt: int) -> None:
-        """Do nothing, because a simulated run has no earlier scheduler."""
+        """Do nothing, because the machine already has the leases of an earlier scheduler."""
 
     def missing(self) -> Sequence[Key]:
         """Return nothing, because leases are never removed from memory."""

@@ -12,8 +12,9 @@ from scheduler.simulation.workload import GivenTask
 from scheduler.values import dataclass
 
 IDLE_WATTS, CONTEXT_WATTS, FULL_WATTS = 50.0, 40.0, 300.0
-"""The power of a simulated GPU: without tasks, more with a CUDA context on it (26 to 66 W were published for A100, H100
-and L40S), and when it is busy all the time. Between these it grows with the share of time for which it is busy."""
+"""The power of a simulated GPU without tasks, the power that a CUDA context on it adds (26 to 66 W were published for
+A100, H100 and L40S), and its power when it is busy all the time. The power grows with the share of time for which the
+GPU is busy."""
 
 
 @dataclass(frozen=True, slots=True)

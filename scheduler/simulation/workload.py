@@ -30,7 +30,7 @@ class MeasuredTask:
     """Bytes in the host's RAM, beside its GPUs."""
 
     def over(self, other: MeasuredTask) -> MeasuredTask:
-        """Return this knowledge, completed by another."""
+        """Return these measurements, completed by others."""
         mine = {name: held for name in names_of(type(self)) if (held := getattr(self, name)) is not None}
         return replace(other, **mine)
 
@@ -68,7 +68,7 @@ class GivenTask:
 
 @dataclass(frozen=True, slots=True)
 class InitialKnowledge:
-    """The knowledge before the first task starts."""
+    """The facts that the scheduler knows before the first task starts."""
 
     times: bool = False
     peaks: bool = False

@@ -70,7 +70,9 @@ class AttemptPublisher:
         self._offers.pop(key, None)
 
     def adopt(self, key: Key, placement: Placement) -> None:
-        """Note an attempt that an earlier scheduler started: its processes are managed before its shim is known."""
+        """Note an attempt that an earlier scheduler started: its processes count as managed even before its shim is
+        known.
+        """
         self._adopted[key] = UnnamedShim(self._registry.uid, 0.0, frozenset(placement.sees))
 
     def meet(self, others: Sequence[Lease]) -> None:
@@ -122,7 +124,7 @@ class AttemptPublisher:
             self._stale.discard(number)
 
     def _note_offers(self) -> None:
-        """Note the attempts of which other runs may now ask something else than their leases say."""
+        """Note the attempts whose leases no longer say what other runs may ask of them."""
         for task in self._brain.living():
             key, offer = (task.id, task.attempts), self._brain.room_offer(task)
             if self._offers.get(key, NO_OFFER) != offer:

@@ -21,8 +21,8 @@ from scheduler.units import MIB
 from scheduler.values import replace
 
 FULL = 128 * MIB
-"""A GPU on which less than this was left when a task failed counts as full: then the task's output need not be
-explicit."""
+"""If less than this was left on a GPU when a task failed, the GPU counts as full. Then an output that only points to a
+GPU is enough for an out-of-memory."""
 SECOND_LOOK = 4.0
 """Seconds to wait for another measurement of a failed task's GPUs before the task is judged: a GPU may have been
 lost, and a lost GPU is noticed up to one call deadline later."""
@@ -30,7 +30,7 @@ GO_ON = 75
 """EX_TEMPFAIL: with this exit code a resumable task asks for another turn."""
 
 _SAVED = (Outcome.FAILED, Outcome.INTERRUPTED, Outcome.TIMEOUT)
-"""Outcomes that mean nothing else than its end for an attempt that was asked to end."""
+"""Outcomes that mean only that an attempt has ended, if it was asked to end."""
 _UNSEEN = Throughput()
 """The sample of an attempt that has not been sampled yet."""
 
@@ -59,7 +59,7 @@ class AttemptTracker:
         self._strayed: dict[Key, Mapping[str, int]] = {}
         """The recorded use of GPUs that an attempt was not given."""
         self._failed: dict[Key, float] = {}
-        """The times at which failures on GPUs were reported that have not been judged yet."""
+        """Failures on GPUs that have not been judged yet, with the times at which they were reported."""
 
     def forget(self, key: Key) -> None:
         """Forget an attempt whose end was recorded."""
@@ -108,7 +108,7 @@ class AttemptTracker:
         return [*events, *self._astray(key, sample.strayed)] if sample.strayed else events
 
     def _astray(self, key: Key, held: Mapping[str, int]) -> list[Event]:
-        """Return the event of memory on GPUs that the attempt was not given, if it is new or has grown."""
+        """Return the event for memory on GPUs that the attempt was not given, if that memory is new or has grown."""
         known = self._strayed.get(key, {})
         more = {gpu: b for gpu, b in held.items() if is_new_peak(known.get(gpu, 0), b, self._brain.rules)}
         self._strayed[key] = {**known, **more}
@@ -142,8 +142,8 @@ class AttemptTracker:
         }
 
     def _scale(self, gpu: str) -> float:
-        """Return the ratio of the load alone to the present share of a GPU, over attempts whose load was measured; 0 if
-        there are none.
+        """Return the ratio of the loads alone to the present shares of a GPU, summed over the attempts whose load was
+        measured; 0 if there are none.
         """
         loads = shares = 0.0
         for other in self._brain.measured_on(gpu):
@@ -180,7 +180,7 @@ class AttemptTracker:
         )
 
     def _at_edge(self, exited: Exited) -> Exited:
-        """Return an out-of-memory with the note whether the attempt had nearly all of the devices that ran out."""
+        """Return the outcome; for an out-of-memory, note whether the attempt had nearly all of the devices."""
         task = self._brain.task(exited.task)
         if exited.outcome is not Outcome.OOM or task is None or task.placement is None:
             return exited
@@ -227,8 +227,8 @@ class AttemptTracker:
         return replace(exited, last=line, gist=gist(line, words))
 
     def _judged(self, exited: Exited) -> Exited:
-        """Return the outcome in view of its GPUs: if one was lost, the task is not to blame; if one was full and the
-        output permits it, the task ran out of memory.
+        """Return the outcome as the attempt's GPUs explain it: if one was lost, the task is not to blame; if one was
+        full, and the output points to a GPU, the task ran out of memory.
         """
         task = self._brain.task(exited.task)
         if task is not None and exited.outcome in _SAVED and task.asked in (Action.PRUNE, Action.SAVE):

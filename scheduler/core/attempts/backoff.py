@@ -16,7 +16,6 @@ from scheduler.values import dataclass, field
 Key = tuple[int, int]
 MACHINE = ""
 """The cause that concerns all tasks; any other cause is a directory that could not be entered."""
-"""The reasons of tasks that wait for the whole machine, and for their directory."""
 
 
 @dataclass(slots=True)
@@ -30,7 +29,7 @@ class Pause:
     reason: str = ""
     """Why the last attempt did not start."""
     rounds: int = 0
-    """Failed rounds in a row: attempts that were placed together fail in one round."""
+    """The number of failed rounds in a row; attempts that were placed together belong to one round."""
     until: float = -inf
     """The time of the next trial."""
     since: float = inf
@@ -67,11 +66,11 @@ class Pause:
         return max(0, (self.window << proved) - (len(self.trials) - proved))
 
     def stopped(self, now: float, rules: SchedulingConfig) -> bool:
-        """Tell whether enough rounds in a row have failed to report it."""
+        """Tell whether so many rounds in a row have failed that the pause is reported."""
         return self.rounds >= rules.start_rounds and not self._proved(now, rules)
 
     def over(self, rules: SchedulingConfig) -> bool:
-        """Tell whether enough starts were successful to stop counting them."""
+        """Tell whether so many starts were successful that the pause ends."""
         return self.window > rules.start_window
 
     def _proved(self, now: float, rules: SchedulingConfig) -> int:
@@ -91,7 +90,7 @@ class FailedStarts:
 
     @property
     def is_suspect(self) -> bool:
-        """True if its own launch may be what makes starts fail; then it is started by itself."""
+        """True if its own launch may be what makes starts fail; then it is started alone."""
         return self.number > 1
 
     def fail(self, reason: str, at: float, rules: SchedulingConfig, *, trial: bool) -> None:
@@ -106,8 +105,8 @@ class Backoff:
     """The pauses of one run: one for the whole machine, and one for each directory that could not be entered.
 
     A task whose own launch makes starts fail cannot hold up the others. After two failures in a row it is a suspect: it
-    is started by itself, and during a pause after all others. If it fails while other tasks start successfully, it
-    rests for longer and longer.
+    is started alone, and during a pause after all others. If it fails while other tasks start successfully, it rests
+    for longer and longer.
     """
 
     def __init__(self) -> None:
@@ -115,7 +114,7 @@ class Backoff:
         self._failed_starts: dict[int, FailedStarts] = {}
         """The tasks whose last start failed."""
         self._directories: dict[int, str] = {}
-        """The directories of tasks in directories that have or had a pause, until the tasks have started."""
+        """The directory of each task whose directory has or had a pause, until the task has started."""
         self._numbers: dict[str, int] = {}
 
     @property
@@ -138,7 +137,7 @@ class Backoff:
         return 0.0 if pause is None else max(0.0, at - pause.since)
 
     def directory(self, task: int) -> str:
-        """Return the directory of a task, if that directory has or had a pause; else an empty text."""
+        """Return the directory of a task, if that directory has or had a pause; else an empty string."""
         return self._directories.get(task, "")
 
     def locate(self, task: int, directory: str) -> int:
@@ -149,7 +148,7 @@ class Backoff:
     # ---- what happens ----
 
     def placed(self, key: Key, at: float, rules: SchedulingConfig) -> None:
-        """Note that an attempt was placed; it is a trial if its cause has a pause."""
+        """Note that an attempt was placed; it is a trial if a pause concerns its task."""
         for pause in self._of(key[0], at, rules):
             pause.trials[key] = inf
 
@@ -174,7 +173,7 @@ class Backoff:
         self._directories.pop(event.task, None)
         machine = self._pauses.get(MACHINE)
         if machine is not None and began:
-            machine.until = min(machine.until, at)  # what it held may be what was short
+            machine.until = min(machine.until, at)  # what it used may be what others lacked
         self._drop(rules)
 
     def _failed(self, key: Key, event: Exited, at: float, rules: SchedulingConfig) -> None:
@@ -183,7 +182,7 @@ class Backoff:
         self._failed_starts.setdefault(event.task, FailedStarts()).fail(event.reason, at, rules, trial=trial)
         for pause in pauses:
             if event.away and pause is not self._pauses.get(event.away):
-                pause.work(key)  # its process was started: the machine is short of nothing
+                pause.work(key)  # its process was started: the machine lacks nothing
             else:
                 pause.trials.pop(key, None)
         pause = self._pauses.setdefault(event.away, Pause())

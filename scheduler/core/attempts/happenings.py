@@ -27,5 +27,5 @@ def sort(happenings: Sequence[Happening]) -> tuple[list[Sample], list[Started | 
 
 
 def is_on_disk(event: Event) -> bool:
-    """Tell whether a claim or an exit record contains the event too; these stay until the journal is on disk."""
+    """Tell whether a claim or an exit record contains the event too; these files stay until the journal is on disk."""
     return isinstance(event, Started) or (isinstance(event, Exited) and event.outcome not in WITHOUT_RECORD)

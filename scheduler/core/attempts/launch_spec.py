@@ -19,7 +19,8 @@ _FAILING = ("/bin/sh", "-c", 'echo "scheduler: $1" >&2; exit 78', "scheduler")
 """The command in place of one that cannot be filled in: it fails with a sentence in its log (EX_CONFIG)."""
 _UNATTENDED = MpsLaunch({}, (), -1)
 _PORT_VARIABLES = ("MASTER_PORT", "PET_MASTER_PORT")
-"""The variables from which programs read the port: torch's `env://` and Lightning the first, torchrun the second."""
+"""The variables from which programs read the port: torch's `env://` and Lightning read the first, torchrun the
+second."""
 _ADDRESS = "MASTER_ADDR"
 _HERE = (None, "", "localhost", "127.0.0.1", "::1", "0.0.0.0")
 """Values of MASTER_ADDR that mean this machine."""
@@ -51,7 +52,7 @@ class TaskPaths(Protocol):
 
 
 APART = "apart"
-"""As Stderr: standard error goes to a file of its own, beside the log."""
+"""The value of Stderr that sends standard error to a file of its own, beside the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ class LaunchBuilder:
         )
 
     def _limit(self, placement: Placement, argv: Sequence[str], environ: Mapping[str, str | None]) -> FenceLaunch:
-        """Return the limit on its GPU memory; none under MPS, which has its own."""
+        """Return the limit on an attempt's GPU memory; none under MPS, which has a limit of its own."""
         fence = self._around.fence
         if fence is None or not placement.sees or placement.percentage:
             return FenceLaunch()
@@ -163,7 +164,7 @@ class LaunchBuilder:
         """
         places, key = self._around.places, (placement.task, placement.attempt)
         told: dict[str, str | None] = {
-            **(job.shell.environ if job.shell is not None else {}),  # under all else: it may name other devices
+            **(job.shell.environ if job.shell is not None else {}),  # replaced by all else: it may name other devices
             "SCHEDULER_TASK_ID": str(placement.told or placement.task),
             "SCHEDULER_ATTEMPT": str(placement.attempt),
             "SCHEDULER_KEY": job.key,
@@ -194,8 +195,8 @@ class LaunchBuilder:
     def _ports(self, placement: Placement, job: Job) -> dict[str, str | None]:
         """Return the variables by which processes of the task meet at the port that is kept for it.
 
-        A port that the run's environment names is replaced, because all tasks would share it, unless they meet at
-        another machine.
+        A port that the run's environment names is replaced, because all tasks would share it. It is kept if the
+        processes meet at another machine.
         """
         shell = job.shell.environ if job.shell is not None else {}
         named = [said[_ADDRESS] for said in (dict(job.spec.env), shell, self._around.environ) if _ADDRESS in said]
@@ -210,7 +211,7 @@ class LaunchBuilder:
         return epochs
 
     def _indices(self, placement: Placement) -> str:
-        """Return the numbers of its GPUs in nvidia-smi."""
+        """Return the numbers that nvidia-smi gives to the GPUs of an attempt."""
         gpus = placement.sees
         if not self._numbers.keys() >= set(gpus):  # MIG instances may be made during the run
             self._numbers = {device.key: str(device.index) for device in self._devices.discover()}

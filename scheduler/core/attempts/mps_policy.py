@@ -43,7 +43,7 @@ _FAULT = lazy_pattern(
 
 
 def what_failed(output: str) -> str:
-    """Return REFUSED or FAULT if the last lines of a failed task under MPS mean that; else an empty text."""
+    """Return REFUSED or FAULT if the last lines of a failed task under MPS mean that; else an empty string."""
     if _REFUSED.search(output):
         return REFUSED
     return FAULT if _FAULT.search(output) else ""
@@ -58,7 +58,7 @@ def percentage(terms: Terms, beside: int) -> int:
 
 
 def client(placement: Placement, terms: Terms, beside: int, rules: SchedulingConfig) -> Placement:
-    """Return the placement of a task that runs under MPS beside so many residents of its GPU."""
+    """Return the placement of a task that runs under MPS beside this many residents of its GPU."""
     return replace(placement, percentage=percentage(terms, beside), fence=fence(placement, rules))
 
 
@@ -73,7 +73,7 @@ def judged(exited: Exited, placement: Placement, seen: str) -> Exited:
     """Return the outcome of an attempt: a problem of MPS, or a fault that ends all tasks on a GPU, is no failure of the
     task.
 
-    `seen` is CLIENT or TURNS, where that is known.
+    `seen` is CLIENT or TURNS if that is known, else empty.
     """
     if not placement.percentage:
         return replace(exited, mps="") if exited.mps else exited

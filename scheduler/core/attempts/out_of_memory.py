@@ -1,4 +1,4 @@
-"""The consequences of an out-of-memory: whether another attempt is worth it, and what is reserved for it at least."""
+"""The consequences of an out-of-memory: whether another attempt makes sense, and the least that is reserved for it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ class DeviceAtEnd:
     """Bytes of the largest device that the task may use instead."""
 
     def was_whole(self, placement: Placement, rules: SchedulingConfig) -> bool:
-        """Tell whether another attempt could not have much more: nearly all of it was reserved, or it ran alone."""
+        """Tell whether another attempt could hardly have more: this one had nearly all of the device reserved, or ran
+        alone.
+        """
         alone = placement.alone and largest(self.budget.device, self.budget.cap) >= self.largest
         return alone or self.reserved >= (self.largest - rules.buffer) * NEARLY
 
@@ -61,7 +63,7 @@ class DeviceAtEnd:
 def devices_at_end(
     exited: Exited, placement: Placement, budgets: Iterable[DeviceBudget], used: Use, named: str
 ) -> list[DeviceAtEnd]:
-    """Return the devices on which an attempt ran out of memory; none where one of them cannot be judged.
+    """Return the devices on which an attempt ran out of memory; none if one of them cannot be judged.
 
     `used` is the last measured use of all living attempts of this run, `named` the device that its row names.
     """
@@ -77,7 +79,8 @@ def devices_at_end(
         may = [b for b in alike if not named or is_called(b.device, named)] or alike
         most = max(largest(b.device, b.cap) for b in may)
         peak = max(exited.peak.get(key, 0), own.get(key, 0))
-        # A look after the end no longer finds the attempt's own use, while the device's may be older and contain it.
+        # A measurement after the end no longer shows the attempt's own use. That of the device may be older, and still
+        # contain it.
         beside = max(others, _unexplained(known[key], own.get(key, 0) or peak))
         reserved = placement.reservation.get(key, 0)
         found.append(DeviceAtEnd(known[key], reserved, peak, beside, most))
@@ -96,10 +99,11 @@ def _unexplained(budget: DeviceBudget, own: int) -> int:
 def judged_at_edge(
     exited: Exited, task: TaskState, devices: Sequence[DeviceAtEnd], varies: bool, rules: SchedulingConfig
 ) -> Exited:
-    """Return an out-of-memory with what follows from it if the attempt had nearly all of the devices: another attempt
-    would not get more.
+    """Return an out-of-memory with its consequence: if the attempt had nearly all of the devices, another one would not
+    get more.
 
-    It is started once more at most, and only if something else used memory there, or if the peaks of its class vary.
+    Then the task is started once more at most, and only if something else used memory there, or if the peaks of its
+    class vary.
     """
     placement = task.placement
     if placement is None or not devices or not all(one.was_whole(placement, rules) for one in devices):

@@ -20,7 +20,7 @@ class ProbeIds:
         self._living: dict[Key, int] = {}
 
     def named(self, placements: Sequence[Placement]) -> list[Placement]:
-        """Give ids to all probes among the placements, or to none; raise StateError in that case."""
+        """Give an id to each probe among the placements; if one cannot have an id, give none and raise StateError."""
         named: list[Placement] = []
         try:
             for placement in placements:

@@ -1,4 +1,4 @@
-"""The errors of programs that cannot start as they were told: with a UUID in place of a number, or a port in use."""
+"""The errors of programs that cannot start with what they were given: a UUID in place of a number, or a port in use."""
 
 from __future__ import annotations
 

@@ -112,16 +112,17 @@ def need(wants: RequestedResources) -> str:
 
 
 def _expectation(wants: RequestedResources, each: str) -> str:
-    """Return what is reserved for a task of unknown memory, by which evidence, and what is risked."""
+    """Return what is reserved for a task of unknown memory, on what evidence, and the risk of starting it with less."""
     bytes_, enough = size(wants.bytes or 0), size(wants.starts_with)
-    reserved = f"{bytes_}{each} are reserved for it until it has settled, since {wants.expect:.0%} of such tasks need "
-    evidence = f"no more by what {count(wants.classes, 'known task class')} {'shows' if wants.classes == 1 else 'show'}"
+    reserved = f"{bytes_}{each} are reserved for it until it has settled ("
+    classes = f"{count(wants.classes, 'known task class')} {'shows' if wants.classes == 1 else 'show'}"
+    evidence = f"{classes} that {wants.expect:.0%} of such tasks need no more)"
     if wants.starts_with >= (wants.bytes or 0):
         return f"{reserved}{evidence}"
     return (
-        f"{reserved}{evidence}, and it starts with {enough} ({wants.enough:.0%} need no more) where every other such "
-        "task has used more than a context: if it needs more, it runs out of memory in its first seconds, "
-        "and starts again"
+        f"{reserved}{evidence}. It starts with {enough} (enough for {wants.enough:.0%}) where every other such task "
+        "has used more than a CUDA context. If it then needs more, it runs out of memory in its first seconds, and "
+        "starts again"
     )
 
 

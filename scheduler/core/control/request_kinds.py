@@ -11,7 +11,7 @@ UNSTARTED = frozenset({State.WAITING, State.BLOCKED, State.HELD, State.INTERRUPT
 
 
 NOW = "now"
-"""The word in a request to cancel running tasks that kills them at once, without stop signal and grace."""
+"""The word that makes a request to cancel kill running tasks at once, without stop signal and grace."""
 
 
 class RunRequest(StrEnum):

@@ -310,7 +310,7 @@ def _slots(devices: Sequence[Device]) -> list[Device]:
 
 
 def named(text: str, devices: Sequence[Device]) -> list[Device]:
-    """Return the devices that words such as `0-2,host` or `all` name; raise ValueError for an unknown one."""
+    """Return the devices that a text such as `0-2,host` or `all` names; raise ValueError for an unknown name."""
     found = [slot for slot in _slots(devices) if is_called(slot, text)]  # its name may have commas
     if found:
         return found + [device for device in devices if device.is_gpu and is_called(device, text)]
@@ -333,7 +333,9 @@ def _called(word: str, devices: Sequence[Device]) -> list[Device]:
     if ":" in word:
         raise ValueError(f"{word!r}: budgets are given when a run starts (run --devices)")
     labels = ", ".join(device.label for device in devices)
-    raise ValueError(f"{word!r} is none of this run's devices ({labels}): another run can use it (run --devices)")
+    raise ValueError(
+        f"{word!r} is not one of this run's devices ({labels}), which were chosen when it started (run --devices)"
+    )
 
 
 # ---- words ----

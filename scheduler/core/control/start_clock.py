@@ -48,7 +48,9 @@ class StartClock:
         return min(opens, urgent, self._brain.dependencies.next_time)
 
     def due(self) -> list[Depended]:
-        """Return the events of tasks that the clock or the ends of other tasks block, free or skip."""
+        """Return the events for tasks that are blocked, freed or skipped because of the time or the ends of other
+        tasks.
+        """
         return self._brain.dependencies.due(self._world.wall())
 
     def show(self, shut: Refusal | None) -> None:
@@ -73,7 +75,7 @@ class StartClock:
         return answers
 
     def say(self, events: Sequence[Depended]) -> None:
-        """Report which tasks begin at a later time, and which are skipped for the end of another one."""
+        """Report which tasks begin at a later time, and which are skipped because another one ended."""
         if not events:
             return
         for sentence in later_sentences(events, self._brain.dependencies.begins, self._world.wall()):

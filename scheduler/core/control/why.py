@@ -131,7 +131,7 @@ def _wants(brain: Brain, task: int, need: ResourceRequest) -> RequestedResources
 
 
 def _within_devices(brain: Brain, task: int, need: ResourceRequest, ask: MemoryRequest) -> int | None:
-    """Return the bytes that a task would reserve: an expectation is no more than the largest device has."""
+    """Return the bytes that a task would reserve; an expected need is limited to what the largest device has."""
     if ask.bytes is None or not ask.enough:
         return ask.bytes
     return min(

@@ -78,7 +78,7 @@ class FreeIndex:
         return min(by_bytes, len(self.load) - bisect_left(self.load, (load - ENOUGH, -1)))
 
     def with_both(self, bytes_: float, load: float) -> list[int]:
-        """Return GPUs with enough bytes or enough load, by whichever condition fewer of them meet."""
+        """Return the GPUs that have enough bytes, or those that have enough load, whichever are fewer."""
         by_bytes = bisect_left(self.bytes, (bytes_, -1))
         by_load = bisect_left(self.load, (load - ENOUGH, -1))
         if len(self.bytes) - by_bytes <= len(self.load) - by_load:
@@ -112,7 +112,7 @@ class ReleaseFloor:
         self._least = min(self._least, _releases(room))
 
     def has(self, bytes_: int, rooms: Mapping[str, DeviceCapacity], keys: Iterable[str], version: int) -> bool:
-        """Tell whether each of these devices would have so many bytes."""
+        """Tell whether each of these devices would have this many bytes."""
         if bytes_ > self._least and self._version != version:
             self._least = min((_releases(rooms[key]) for key in keys), default=-1)
             self._version = version
@@ -143,11 +143,11 @@ class HostIndex:
         self._shut -= _takes_nothing(room)
 
     def all_have(self, bytes_: int, cores: float) -> bool:
-        """Tell whether each host has so many bytes and cores left."""
+        """Tell whether each host has this many bytes and cores left."""
         return not self._shut and bool(self._bytes) and bytes_ <= self._bytes[0][0] and cores <= self._load[0][0]
 
     def some_may_have(self, bytes_: int) -> bool:
-        """Tell whether a host has so many bytes left, or is empty, where other rules apply to what fits."""
+        """Tell whether a host has this many bytes left, or is empty: other rules apply to what fits there."""
         return not self._most or bytes_ <= self._most[-1][0]
 
 
@@ -210,8 +210,8 @@ class CapacityView:
         self.free = FreeIndex([], [])
         self.has_slots = False
         self.smallest = self.largest = 0
-        """The smallest capacity (or budget) of a GPU: a task that requests less fits on every empty GPU; and the
-        largest."""
+        """The smallest and the largest capacity (or budget) of a GPU. A task that requests less than the smallest fits
+        on every empty GPU."""
         self.version = 0
         """A counter that grows when the capacity of any device changes."""
 

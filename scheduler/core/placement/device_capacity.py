@@ -25,9 +25,9 @@ NEARLY = 0.9
 """The share of a whole device on which a task is tried again after it ran out of memory there. It failed at a use
 slightly above what is free there now, and would wait for ever for the rest."""
 MOST_OWNERS = 5
-"""So many owners of unmanaged memory are named."""
+"""The largest number of owners of unmanaged memory that are named."""
 MOST_LISTED = 16
-"""So many devices or nodes are listed where a row names another one."""
+"""The largest number of devices or nodes that are listed when a row names an unknown one."""
 
 
 @dataclass(slots=True)
@@ -137,14 +137,14 @@ class LeaseSums:
     alone: bool = False
     """True if a lease has the device alone."""
     unreadable: str = ""
-    """Whose lease cannot be read."""
+    """The owner of a lease that cannot be read; empty if all can be read."""
 
 
 def sums_on(
     device: Device, mine: Iterable[Placement], machine: Machine, peaks: Mapping[int, int] | None = None
 ) -> LeaseSums:
-    """Return the sums over the leases on a device; `mine` are at least the reservations of this run that live there,
-    and none on other nodes.
+    """Return the sums over the leases on a device. `mine` must contain all live reservations of this run there, and
+    none on other nodes.
 
     `peaks` are the known peaks on the device of those tasks that share their margins, by task.
     """
@@ -216,7 +216,7 @@ def capacity_of(budget: DeviceBudget, leases: LeaseSums, machine: Machine, rules
         leases = replace(leases, in_use=leases.in_use + sum(bytes_ for _, bytes_ in budget.strayed))
     single = device.single and not rules.mps and (leases.residents > 0 or held > 0)
     kept_free, most_released = _kept_free(budget, rules), _most_released(budget, held)
-    free_then = budget.free + budget.unreclaimed + leases.in_use  # after all ended, as far as their use is known
+    free_then = budget.free + budget.unreclaimed + leases.in_use  # after all have ended, as far as their use is known
     released, coming = min(free_then + leases.unseen, most_released), _is_coming(budget, machine, rules)
     return DeviceCapacity(
         device,
@@ -229,7 +229,7 @@ def capacity_of(budget: DeviceBudget, leases: LeaseSums, machine: Machine, rules
         unmanaged_bytes=held,
         coming=coming,
         shut=shut,
-        released=(most_released if coming else released) - kept_free,  # what is given back is in no number yet
+        released=(most_released if coming else released) - kept_free,  # memory given back now is in no number yet
         released_surely=min(free_then, most_released) - kept_free,
         spare=leases.spare,
         squares=leases.squares,
@@ -317,7 +317,7 @@ def may_use(device: Device, terms: Terms) -> bool:
 
 
 def listed(names: Sequence[str], noun: str) -> str:
-    """Return names as text; of very many, the first ones and how many there are."""
+    """Return names as one string; if there are very many, the first ones and the number of all."""
     if len(names) <= MOST_LISTED:
         return ", ".join(names)
     return f"{', '.join(names[:MOST_LISTED])}, … ({count(len(names), noun)} in all)"
@@ -336,7 +336,7 @@ def is_on(device: Device, terms: Terms) -> bool:
 
 
 def is_named(node: str, terms: Terms) -> bool:
-    """Tell whether a row leaves out no node, or names this one."""
+    """Tell whether a row names no node, or names this one."""
     return not terms.node or node in terms.node.split(",")
 
 

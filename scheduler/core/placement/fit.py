@@ -38,8 +38,8 @@ def fit(
     rules: SchedulingConfig,
     expected: float = 0.0,
 ) -> Placement | Refusal:
-    """Place one task on as many of these GPUs of one node as it requests, best first, and in its host's RAM beside
-    them.
+    """Place one task on as many of these GPUs of one node as it requests, best first, and in the RAM of that node's
+    host.
 
     All of it fits, or nothing is placed and the refusal names the missing number.
     """
@@ -217,8 +217,8 @@ def too_small(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: Schedu
 def regardless(ask: MemoryRequest, room: DeviceCapacity, share: int) -> int:
     """Return the bytes to reserve on a device for a task that starts there whatever is free: what it requests.
 
-    An unknown need is expected to be this share of the device, as far as that is free. It cannot count as nothing,
-    because other schedulers see only what is reserved.
+    An unknown need counts as `share` bytes, or as the least that is expected of it if that is more, as far as they are
+    free. It cannot count as nothing, because other schedulers see only what is reserved.
     """
     return ask.bytes if ask.bytes is not None else max(0, min(room.bytes, max(share, ask.least)))
 
@@ -228,7 +228,7 @@ def beside(
 ) -> int | Refusal:
     """Return the RAM to reserve for a task that runs on GPUs, or a refusal.
 
-    An unknown need is reserved the share of a task on the host, but enough to load its libraries.
+    For an unknown need, reserve the share of an unknown task on the host, but at least enough to load its libraries.
     """
     if host.closed or host.taken_alone:
         reason, text = (Reason.KEPT, host.kept_for) if host.closed else (Reason.ALONE, "")
@@ -287,8 +287,8 @@ def load_asked(busy: float, rules: SchedulingConfig) -> float:
 
 
 def _fit_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> int | Refusal:
-    """Return the bytes to reserve, at most what the device has; a task too big beside the buffer runs alone without
-    it.
+    """Return the bytes to reserve, at most what the device has; a task that does not fit beside the buffer runs alone
+    without it.
     """
     most = room.most
     if room.residents and ask.is_plain and ask.bare <= most - rules.buffer:
@@ -311,7 +311,7 @@ def _fit_odd_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: S
         return _fit_unknown(task, ask, room, rules)
     whole = ask.bare > most - rules.buffer
     final = room.residents == 0 and not room.coming
-    # nearly as much as a device holds beside the buffer may never be free beside it, either
+    # a little less than the device holds beside the buffer may never be free beside it, either
     alone = whole or (final and max(room.bytes, (most - rules.buffer) * NEARLY) < ask.bare)
     limit, available = most if alone else most - rules.buffer, room.bytes
     if room.residents == 0:
@@ -332,8 +332,8 @@ def _fit_odd_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: S
 def _fit_unknown(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> int | Refusal:
     """Return the bytes to reserve for an unknown need.
 
-    On a GPU that is all free memory, if it is at least half of the GPU, so that no other task starts there; on the host
-    it is half of the free memory.
+    On a GPU reserve all free memory, if it is at least half of the GPU, so that no other task starts there. On the host
+    reserve half of the free memory.
     """
     label, most = room.device.label, room.most - rules.buffer
     if room.device.is_gpu:
@@ -343,7 +343,7 @@ def _fit_unknown(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: Sch
         if room.bytes >= least:
             return room.bytes
         return Refusal(task, Reason.UNKNOWN, label, least, room.bytes, room.most, room.kept_for)
-    known = min(ask.least, int(most * NEARLY))  # of an idle device all but the rest may be free
+    known = min(ask.least, int(most * NEARLY))  # an idle device may never have more free
     if room.residents == 0 and not room.coming:
         known = min(known, room.bytes)  # the system's own use does not end
     reservation = max(int(room.bytes * rules.unknown_share), known)
@@ -354,7 +354,7 @@ def _fit_unknown(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: Sch
 
 def least_unknown(least: int, room: DeviceCapacity, rules: SchedulingConfig) -> int:
     """Return the bytes that a GPU must have left for a task of unknown memory that needs at least `least`."""
-    most = int((room.most - rules.buffer) * NEARLY)  # of a device that is idle all but that may be free
+    most = int((room.most - rules.buffer) * NEARLY)  # an idle device may never have more free
     half = int((room.most - room.unmanaged_bytes) * rules.unknown_gpu_least)
     return max(min(half, most), min(least, most))
 

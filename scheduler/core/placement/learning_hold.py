@@ -18,13 +18,14 @@ class LearningHold:
         self._probed: dict[int, int] = {}
         """Task classes that are being probed."""
         self._checked: dict[int, int] = {}
-        """Task classes that one attempt has shown and another one is to confirm."""
+        """Task classes whose need one attempt has shown and another one is to confirm."""
         self._unproved: dict[int, int] = {}
-        """The number of living attempts of each such class that have shown nothing yet."""
+        """The number of living attempts that are to confirm the need of such a class and have shown nothing yet, by
+        class."""
         self._watched: dict[int, int] = {}
         """Task classes that are being learned from a real run on GPUs."""
         self._sizes_differ = brain.capacity.largest > brain.capacity.smallest
-        """True if one GPU has more capacity than another: what a class needs decides on which ones its tasks fit."""
+        """True if one GPU has more capacity than another: then a class's need decides on which GPUs its tasks fit."""
         self.held: list[WaitingTask] = []
         """Tasks that were held back because another one of their class is being measured; they may start on GPUs that
         would stay empty."""
@@ -48,7 +49,7 @@ class LearningHold:
             self._check(kind, placement)
 
     def _check(self, kind: int, placement: Placement) -> None:
-        """Note an attempt that is to confirm what its class needs; of a class that seems to need no GPU a second one
+        """Note an attempt that is to confirm what its class needs. If the class seems to need no GPU, a second attempt
         may run beside it.
         """
         self._unproved[kind] = self._unproved.get(kind, 0) + 1
@@ -75,7 +76,9 @@ class LearningHold:
         return Refusal(number, Reason.WATCHED, wanted=by)
 
     def _taught_by(self, task: WaitingTask) -> int | None:
-        """Return the living task that shows what this one needs; this one would show nothing new, and occupy a GPU."""
+        """Return the living task that shows what this one needs. Beside it, this one would show nothing new, and occupy
+        a GPU.
+        """
         by = self._checked.get(task.kind)
         if by is None and self._watched and (task.need.unknown or self._may_be_too_large(task)):
             by = self._watched.get(task.kind)

@@ -39,7 +39,7 @@ class NodeFault:
 def fault_of_nodes(
     terms: Terms, devices: Sequence[Device], otherwise: str = "name nodes with --on"
 ) -> NodeFault | None:
-    """Return what is wrong with a task on these devices, whatever is free there; `otherwise` is how to have nodes."""
+    """Return what is wrong with a task on these devices, whatever is free there; `otherwise` says how to have nodes."""
     there = list(dict.fromkeys(device.node for device in devices if device.node))
     missing = [node for node in terms.node.split(",") if terms.node and node not in there]
     if missing:
@@ -72,7 +72,7 @@ def _fault_of_features(terms: Terms, devices: Sequence[Device]) -> NodeFault | N
 
 
 def hosts_of(rooms: Iterable[DeviceCapacity]) -> Hosts:
-    """Return the host of each node that some devices are of."""
+    """Return the host of each node to which at least one of the devices belongs."""
     found: dict[str, DeviceCapacity | None] = {}
     for room in rooms:
         found[room.device.node] = room if room.device.is_host else found.get(room.device.node)
@@ -108,8 +108,8 @@ def room_on_a_node(
 ) -> NodeShare | Refusal:
     """Return what to reserve for a task on the first node where all of it fits, or the most informative refusal.
 
-    `gpus` are those that the task may use, best first. Of several nodes, the one is taken whose worst GPU for the task
-    is the best.
+    `gpus` are those that the task may use, best first. Of several nodes, take the one on which the worst GPU for the
+    task ranks best.
     """
     refusal: Refusal | None = None
     best: NodeShare | None = None
@@ -140,15 +140,15 @@ def _room_on(
     host: DeviceCapacity | None,
     rules: SchedulingConfig,
 ) -> dict[str, int] | Refusal:
-    """Return the bytes to reserve on one of several nodes, or a refusal: first, that its host can never hold the
-    task.
+    """Return the bytes to reserve on one of several nodes, or a refusal. If its host can never hold the task, the
+    refusal says that first.
     """
     never = None if host is None or rules.slots is not None else fit.too_small(task, need.host, host, rules)
     return never or fit.room_for(task, need, gpus, host, rules)
 
 
 def _last_of(reservation: Mapping[str, int], gpus: Sequence[DeviceCapacity]) -> int:
-    """Return the place of the worst of these GPUs that a reservation is on."""
+    """Return the place, among these GPUs, of the worst one that a reservation uses."""
     return max(place for place, room in enumerate(gpus) if room.device.key in reservation)
 
 
@@ -173,7 +173,7 @@ def never_now(
 def _places(
     number: int, gpus: Sequence[DeviceCapacity], hosts: Hosts
 ) -> Iterator[tuple[int, str, Sequence[DeviceCapacity]]]:
-    """Yield nodes with the GPUs there that are tried together, each after the least place of its worst GPU."""
+    """Yield the nodes, each with its GPUs that are tried together, after the best place of the worst of these."""
     if len(hosts) == 1:
         yield from ((0, node, gpus) for node in hosts)
     elif not number:
@@ -189,7 +189,7 @@ def _most_left(host: DeviceCapacity) -> tuple[float, int]:
 
 
 def _with_enough(number: int, gpus: Sequence[DeviceCapacity]) -> Iterator[tuple[int, str, Sequence[DeviceCapacity]]]:
-    """Yield the nodes with at least this many of the GPUs, in the order in which these come to so many."""
+    """Yield the nodes with at least `number` of the GPUs, ordered by the place where each reaches that number."""
     count: dict[str, int] = {}
     by_node = _by_node(gpus)
     for place, room in enumerate(gpus):
@@ -207,5 +207,5 @@ def _by_node(gpus: Sequence[DeviceCapacity]) -> dict[str, list[DeviceCapacity]]:
 
 
 def _most_gpus(gpus: Sequence[DeviceCapacity]) -> int:
-    """Return how many of these GPUs the node has that has the most of them."""
+    """Return how many of these GPUs are on the node that has the most of them."""
     return max(map(len, _by_node(gpus).values()), default=0)

@@ -79,7 +79,7 @@ class Preemption:
         if urgent or self._call is not None:
             self._again = machine.now + EVERY
         if self._is_on_its_way(machine):
-            return None  # one after the other: the last one's room is not free yet
+            return None  # one urgent task after the other: the room for the last one is not free yet
         holders = [holder for holder in holders if holder.lease is None or _key(holder.lease) not in self._deaf]
         for number in urgent[:MOST_URGENT]:
             if asked := self._enough(number, holders, machine):
@@ -94,7 +94,7 @@ class Preemption:
         return replace(ticket, urgent=True, call=self._call)
 
     def is_to_listen(self, now: float) -> bool:
-        """Tell whether it is time to read what urgent tasks of other runs ask of this one."""
+        """Tell whether it is time to read what urgent tasks of other runs ask of this run."""
         brain = self._brain
         if brain.draining or not brain.some_resumable or 0.0 <= now - self._listened_at < EVERY:
             return False
@@ -106,7 +106,7 @@ class Preemption:
         brain, found, taken = self._brain, [], set[int]()
         for call in calls:
             if call.by in brain.task_table:
-                continue  # a number of another directory of runs
+                continue  # that task belongs to another directory of runs
             mine = [(task, attempt) for name, task, attempt in call.attempts if name == run]
             tasks = [task for task, attempt in mine if task not in taken and self._obeys(task, attempt, call)]
             if tasks:
@@ -138,7 +138,9 @@ class Preemption:
         return sorted(found, key=lambda holder: (-holder.since, -holder.task))
 
     def _is_known(self, lease: Lease) -> bool:
-        """Tell whether a lease's task may be named: its number is of no task of this run, and its run answers."""
+        """Tell whether a call may name a lease's task: its number belongs to no task of this run, and its run
+        answers.
+        """
         return lease.task not in self._brain.task_table and _key(lease) not in self._deaf
 
     def _call_others(self, number: int, asked: Sequence[RoomHolder], now: float) -> None:
@@ -182,8 +184,8 @@ class Preemption:
     # ---- which are enough ----
 
     def _enough(self, number: int, holders: Sequence[RoomHolder], machine: Machine) -> list[RoomHolder]:
-        """Return as few attempts as possible without which a task would start; none if that is no help, or not
-        needed.
+        """Return as few attempts as possible whose end would let a task start; none if that would not help, or if the
+        task starts anyway.
         """
         priority = self._brain.terms_of(number).priority
         less_urgent = [holder for holder in holders if holder.priority > priority]
@@ -194,7 +196,7 @@ class Preemption:
             middle = (low + high) // 2
             low, high = (low, middle) if self._starts(number, less_urgent[:middle], machine) else (middle + 1, high)
         asked = less_urgent[:high]
-        for holder in reversed(asked[:]):  # the latest started stay asked where several would do
+        for holder in reversed(asked[:]):  # where several would do, the latest started one is asked
             rest = [one for one in asked if one is not holder]
             if rest and self._starts(number, rest, machine):
                 asked = rest

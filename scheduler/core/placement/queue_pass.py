@@ -21,7 +21,7 @@ class QueuePass(ABC):
     """One pass over the wait queue with a working copy of the machine."""
 
     def __init__(self, brain: RunState, machine: Machine, *, slots: bool = False) -> None:
-        """Begin a pass; `slots`: the run fills slots, which do not look at memory."""
+        """Begin a pass; `slots`: the run fills slots, for which memory does not count."""
         self.brain, self.rules, self.turn = brain, brain.rules, machine.turn
         self.walk = brain.wait_queue.walk()
         self.allowed = QuotaUse(machine, brain.placements()) if machine.caps.some else None

@@ -185,7 +185,7 @@ class Reason(StrEnum):
         return self.ends_free_it or self is Reason.KEPT
 
     def is_of_one_task(self, *, together: bool) -> bool:
-        """Tell whether equal tasks may start all the same; `together`: they may be in other directories."""
+        """Tell whether equal tasks may start nevertheless; `together`: they may be in other directories."""
         return self is Reason.SUSPENDED or (self is Reason.AWAY and together)
 
     @property

@@ -22,7 +22,7 @@ from scheduler.core.run_state import RunState
 from scheduler.values import replace
 
 MANY = 32
-"""On more GPUs than this, they are examined for a single task only."""
+"""If there are more GPUs than this, a pass finds out for a single waiting task only what it lacks."""
 
 
 class SchedulingPass(QueuePass):
@@ -58,7 +58,7 @@ class SchedulingPass(QueuePass):
         """The number of heads that may have been bypassed too often; None: not computed yet."""
         self._kept_least = inf
         """The smallest request for which devices are kept already: a task on one GPU that requests more keeps no
-        others."""
+        further ones."""
         self._unknown_least: float | None = None
         """The result of `_least_unknown`; None before it was computed."""
 
@@ -75,8 +75,8 @@ class SchedulingPass(QueuePass):
         return self.scratch.candidates(task.terms, task.gpus)
 
     def _front(self) -> int | None:
-        """Return the best-ranked task that may fit; while a task without capacity may still be named, the next task of
-        all.
+        """Return the best-ranked task that may fit. While more waiting tasks are to be named, return the next task,
+        even if it cannot fit.
 
         If other schedulers wait, every task is examined, because capacity is kept for those whose turn comes first.
         """
@@ -90,7 +90,7 @@ class SchedulingPass(QueuePass):
         return self.walk.front(known, smallest, self._overdue, unknown_fits=unknown_fits)
 
     def _names_more(self) -> bool:
-        """Tell whether more waiting tasks are named, because none of those named so far waits for other schedulers'
+        """Tell whether more waiting tasks are to be named, because none named so far waits for other schedulers'
         leases.
         """
         return self.wait is None and len(self.refusals) < self._most_named + min(self._unmanaged, MOST_REFUSALS)
@@ -142,14 +142,14 @@ class SchedulingPass(QueuePass):
         return self._under_mps(fitted, task) if self.rules.mps else fitted
 
     def _too_small(self, task: WaitingTask) -> Refusal:
-        """Return the refusal of a task for which only GPUs are free that are smaller than what it was shown to need."""
+        """Return the refusal of a task if every free GPU is smaller than what the task was shown to need."""
         large = self.scratch.large_enough(task.terms, task.need, self._candidates(task))
         room = max(large, key=lambda room: room.bytes)
         wanted = max(ask.shown for ask in task.need.gpus)
         return Refusal(task.number, Reason.MEMORY, room.device.label, wanted, max(room.bytes, 0), room.most)
 
     def _visible(self, task: WaitingTask) -> tuple[str, ...]:
-        """Return the GPUs that a task sees which is known to use none: those with the most bytes left."""
+        """Return the GPUs that are shown to a task which is known to use none: those with the most bytes left."""
         rooms = sorted(self._candidates(task), key=lambda room: (room.shut is not None, -room.bytes))
         return tuple([room.device.key for room in rooms[: task.need.visible]])
 
@@ -182,7 +182,7 @@ class SchedulingPass(QueuePass):
     def _may_fit_elsewhere(
         self, task: WaitingTask, refusal: Refusal, some: Sequence[DeviceCapacity], all_: Sequence[DeviceCapacity]
     ) -> bool:
-        """Tell whether a task that can never fit on some GPUs may fit on all those on which it may run."""
+        """Tell whether a task that can never fit on `some` of its GPUs may fit if all of them are tried."""
         if not refusal.reason.is_final or len(some) >= len(all_):
             return False
         hosts = self.scratch.hosts_for(task.terms, len(task.need.gpus))
@@ -212,7 +212,7 @@ class SchedulingPass(QueuePass):
         return self._on_best(task) or self._on_any(task)
 
     def _on_best(self, task: WaitingTask) -> Placement | None:
-        """Place a task on the first of many GPUs, which is what all of them would lead to."""
+        """Place a task on the first of many GPUs if it fits there: a search among all would choose these as well."""
         best = self.scratch.best(task.terms, task.need) if self.allowed is None else []
         best = self.stagger.open_to(best, task.rank)
         if not best or len(best) < len(task.need.gpus):
@@ -245,7 +245,7 @@ class SchedulingPass(QueuePass):
         return len(self.scratch.hosts) == 1 and refusal.device in self.scratch.host_labels
 
     def _is_told(self, need: ResourceRequest) -> bool:
-        """Tell whether the missing amount is needed: it will be shown, or the task may never fit."""
+        """Tell whether the missing amount must be known: it will be shown, or the task may never fit."""
         few = len(self.scratch.gpus) <= MANY or not self.refusals or len(need.gpus) > 1
         return few or self.scratch.may_never_fit(need)
 
@@ -320,7 +320,7 @@ class SchedulingPass(QueuePass):
             self.scratch.close_host(node, who)
 
     def _hosts_that_lack(self, task: WaitingTask, refusal: Refusal) -> Iterable[str]:
-        """Return the nodes whose hosts lack what a task needs; on one machine its refusal tells."""
+        """Return the nodes whose hosts lack what a task needs; on one machine the task's refusal shows that."""
         if len(self.scratch.hosts) == 1 and task.need.gpus and not self._is_for_host(refusal):
             return ()
         every = not task.need.gpus or self._is_for_host(refusal)
@@ -342,8 +342,8 @@ class SchedulingPass(QueuePass):
         return isinstance(fit.beside(task.number, task.need, task.need.host, host, self.rules), Refusal)
 
     def _keeps_nothing_more(self, task: WaitingTask) -> bool:
-        """Tell whether everything that could be kept for a task on one GPU is already kept for one that requests
-        less.
+        """Tell whether everything that could be kept for a task on one GPU is already kept for another one that
+        requests less.
         """
         need = task.need
         if len(need.gpus) != 1 or not need.gpus[0].is_plain or need.host.bytes or task.terms.is_bound:

@@ -14,11 +14,11 @@ from scheduler.core.placement.device_capacity import ENOUGH, NEARLY, DeviceCapac
 from scheduler.core.placement.request import ResourceRequest
 
 FEW = 4
-"""On more GPUs than this, only the best ones are examined to find what a task lacks."""
+"""If there are more GPUs than this, only the best ones are examined to find what a task lacks."""
 FIRST = 16
-"""The number of GPUs that are tried first, where a task may fit on more."""
+"""The number of GPUs that are tried first, if a task may fit on more."""
 SCANNED = 4
-"""The factor by which more GPUs are looked at to find them."""
+"""To find them, at most this many times `FIRST` GPUs are looked at."""
 ASKED = 2
 """The number of GPUs with the most bytes left that are examined, and of those with the most load left."""
 
@@ -130,7 +130,7 @@ class ScratchMachine:
 
     def most_bytes(self, lightest: float, *, known: bool = False) -> float:
         """Return the largest request that could still fit beside what is running; every task requests at least
-        `lightest` load. With `known` it is one of known memory.
+        `lightest` load. With `known`, the request is one for known memory.
         """
         if not self.gpus:
             return inf
@@ -170,7 +170,7 @@ class ScratchMachine:
         return False
 
     def candidates(self, terms: Terms, gpus: int, node: str | None = None) -> list[DeviceCapacity]:
-        """Return the GPUs on which a task that requests this many may run, best first; None: of all nodes."""
+        """Return the GPUs on which a task that requests this many may run, best first; `node` None: of all nodes."""
         if not gpus:
             return []
         keys = self.gpus if node is None else self._capacity.nodes.gpus_on.get(node, [])
@@ -179,8 +179,8 @@ class ScratchMachine:
     def best(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
         """Return the first of many GPUs on which a task may fit, best first; none if there are few.
 
-        If the task fits on some of them, it would be placed on the same ones of all. To sort all for each task would
-        take longer the more there are.
+        If the task fits on some of them, a search among all GPUs would choose these as well. Sorting all GPUs for each
+        task would take longer the more there are.
         """
         least, busy = self._least(need)
         if terms.is_bound or terms.prefer or self._rules.slots is not None:
@@ -204,8 +204,8 @@ class ScratchMachine:
         return least, fit.load_asked(need.busy, self._rules)
 
     def hopeful(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
-        """Return the GPUs on which a task may fit; leave out those that certainly lack bytes or load; none if no host
-        of several has RAM for it.
+        """Return the GPUs on which a task may fit, without those that certainly lack bytes or load. Return none if
+        there are several hosts and none has RAM for it.
         """
         if len(self.hosts) > 1 and not self._capacity.hosts.some_may_have(self._least_ram(need)):
             return []
@@ -232,9 +232,9 @@ class ScratchMachine:
     def large_enough(
         self, terms: Terms, need: ResourceRequest, rooms: Sequence[DeviceCapacity]
     ) -> Sequence[DeviceCapacity]:
-        """Return the GPUs of these that could hold what a task was shown to need, if GPUs differ.
+        """Return those of these GPUs that could hold what a task was shown to need; all of them if GPUs do not differ.
 
-        Where too few could, those remain that could give it most: it has to be tried somewhere.
+        If too few could, return those that could give it the most, because it has to be tried somewhere.
         """
         shown = max(ask.shown for ask in need.gpus) if self._are_mixed and need.gpus else 0
         if not shown:

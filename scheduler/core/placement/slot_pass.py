@@ -82,7 +82,8 @@ def fit_slot(
 ) -> Placement | Refusal:
     """Place a task in the first empty slot; `need` returns its request for a number of GPUs.
 
-    The lease states the task's expected use of the GPUs, so that other schedulers leave it free; here it is no lock.
+    The lease states the task's expected use of the GPUs, so that other schedulers leave that memory free. It does not
+    limit this run's other slots.
     """
     refusal: Refusal | None = None
     for slot in slots:
@@ -111,8 +112,8 @@ def _taken(task: int, slot: DeviceCapacity) -> Refusal | None:
 
 
 def _closed(task: int, need: ResourceRequest, under: Sequence[DeviceCapacity]) -> Refusal | None:
-    """Return what keeps even an empty slot empty: a GPU that does not answer or is kept for others, or a task that
-    must be alone on it.
+    """Return why a task cannot start even in an empty slot: a device under it does not answer or is kept for others, or
+    a task must be alone on it.
     """
     for room in under:
         label = room.device.label

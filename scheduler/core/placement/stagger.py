@@ -1,8 +1,8 @@
 """Staggered starts of tasks of unknown memory: one at a time begins on each GPU, and capacity is kept for the next.
 
-Tasks of known memory start beside it once it has grown (`fit`): if it needs more than expected, it takes what is
-reserved for them and not used yet, and they would run out of memory. For the same reason it starts beside one of known
-memory that has not grown yet only where the whole expectation is free.
+Tasks of known memory start beside it only once it has grown (`fit`). Otherwise, if it needed more than expected, it
+would take what is reserved for them and not used yet, and they would run out of memory. For the same reason, beside a
+task of known memory that has not grown yet, it starts only where its whole expected need is free.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Stagger:
     def __init__(self, rooms: ScratchCapacity, rules: SchedulingConfig) -> None:
         self._rooms, self._context = rooms, rules.context
         self._awaited: dict[str, Rank] = {}
-        """The rank of the first such waiting task by GPU; tasks of a later batch or a worse priority start nothing
-        there meanwhile."""
+        """The rank of the first such waiting task by GPU; tasks of a later batch or a worse priority do not start there
+        meanwhile."""
 
     def count(self, placement: Placement) -> None:
         """Count an attempt of unknown memory that is at its beginning on each of its GPUs."""

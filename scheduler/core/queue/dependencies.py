@@ -62,7 +62,7 @@ class DependencyTracker:
     """The dependencies of a run's tasks, and the events that follow from the states of the tasks.
 
     The Brain tells it of every event of dependencies and every changed state, and nothing else changes it, except that
-    `due` forgets which changes it has seen. So a replay of the journal finds it as it was.
+    `due` forgets which changes it has seen. So a replay of the journal restores it as it was.
     """
 
     def __init__(self, state: Callable[[int], State]) -> None:
@@ -73,7 +73,7 @@ class DependencyTracker:
         self._below: dict[int, list[_Group]] = {}
         """The groups that depend on a task, in the order in which they were accepted."""
         self._causes: dict[int, int] = {}
-        """For each task that is skipped for a parent, the parent whose end is the cause."""
+        """For each task that is skipped because of its parents, the task whose end is the cause."""
         self._outside: dict[int, State] = {}
         """The states of parents in other runs, as they were last seen."""
         self._moved: dict[int, None] = {}
@@ -91,7 +91,7 @@ class DependencyTracker:
     # ---- what happened ----
 
     def apply(self, event: Depended) -> None:
-        """Note the parents of new tasks, or the cause for which tasks are skipped; call it before the tasks move."""
+        """Note the parents of new tasks, or the cause for which tasks are skipped; call this before the tasks move."""
         if event.after or event.ended:
             group = _Group(event.tasks, Parents(event.after, event.ended), frozenset(event.after))
             self._group.update(dict.fromkeys(event.tasks, group))
@@ -160,7 +160,7 @@ class DependencyTracker:
                 yield from ((parent, child) for group in groups for child in group.tasks)
 
     def cause(self, task: int) -> int:
-        """Return the parent for whose end a task is skipped; NO_TASK if that is not why."""
+        """Return the task because of whose end a task is skipped; NO_TASK if there is none."""
         return self._causes.get(task, NO_TASK)
 
     def unfinished(self, task: int) -> list[int]:
@@ -181,8 +181,8 @@ class DependencyTracker:
     def due(self, now: float = 0.0) -> list[Depended]:
         """Return the events that follow from the time and all changes since the last call, all the way down.
 
-        Once they are applied, nothing more follows. After a restart the whole history counts as changes, so that events
-        that were not recorded any more are returned then.
+        Once they are applied, nothing more follows. After a restart the whole history counts as changes, so that this
+        returns the events that could not be recorded before.
         """
         while self._times and self._times[0] <= now:
             self._moved.update(dict.fromkeys(self._at.pop(heappop(self._times), ())))
@@ -265,7 +265,8 @@ class _Cascade:
         return _FREE
 
     def _spoiler(self, parent: int) -> int:
-        """Return the task because of which a parent has not succeeded, which may be itself; NO_TASK if there is none.
+        """Return the task because of which a parent has not succeeded: the parent itself, or an earlier task. NO_TASK:
+        there is none.
 
         A parent that is skipped because an equal row succeeded in an earlier run counts as succeeded.
         """
@@ -285,7 +286,9 @@ class _Cascade:
         return self._causes_before.get(task, NO_TASK) if new is None else new[1]
 
     def _gathered(self) -> Iterator[Depended]:
-        """Yield one event for each change and each cause, where a task is not as it was."""
+        """Yield the events, each for one new state and one cause, with the tasks whose state or cause differs from
+        before.
+        """
         groups: dict[tuple[State, int], list[int]] = {}
         for task, new in self._after.items():
             if new != (self._before(task), self._causes_before.get(task, NO_TASK)):

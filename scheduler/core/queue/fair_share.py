@@ -34,12 +34,12 @@ from scheduler.values import replace
 STANDS_STILL = 5.0
 """Seconds without a look at the machine after which a waiter is ignored: it was stopped, or its disk is full."""
 CHANCE = 1.0
-"""Seconds within which a waiter must take the capacity kept for it; if it looks and does not take it, it has its
-reasons."""
+"""Seconds within which a waiter must take the capacity kept for it; if it looks and does not take it, something else
+prevents it."""
 MOST_ENDS = 55
-"""The number of ends of other tasks within which a passed-over waiter starts, apart from a few that ended before it
-looked. What runs when its devices close ends as well, so where much runs they close before the bypass limit is
-reached, but not before half of it."""
+"""A waiter that was passed over starts before this many other tasks have ended, apart from a few that ended before it
+looked. The tasks that run when its devices close still end, and count. So where many tasks run, its devices close
+before the bypass limit is reached, but not before half of it."""
 IN_VAIN = 3.0
 """Seconds in all for which capacity is kept for a user's tickets, whatever their names, until the user takes some."""
 LOSES_TURN, MOST_TIMES = 10.0, 64
@@ -122,7 +122,7 @@ class Contenders:
         here = [rooms[key] for key in _devices(waiter) if key in rooms]
         gpus = [room for room in here if room.device.is_gpu]
         if not here or len(gpus) < len(ticket.gpus):
-            return  # it waits for what this run knows nothing of
+            return  # it waits for devices that this run does not know
         need, best = _need(ticket), sorted(gpus, key=_best_first)
         tried = fit.fit(_OTHER_RUN, 1, need, best, host, self._rules)
         if not isinstance(tried, Refusal):

@@ -30,7 +30,9 @@ class _Queue(Protocol):
 
 
 class QueueCursor:
-    """One pass over the groups by rank: each group in front is taken from or skipped, without changing the queue."""
+    """One pass over the groups by rank: the task in front is taken, or its group is skipped. The queue does not
+    change.
+    """
 
     def __init__(
         self, line: _Queue, heads: list[tuple[Rank, Asked]], requests: HeadRequests, groups: dict[Asked, TaskGroup]
@@ -46,7 +48,7 @@ class QueueCursor:
         self._unknown_fits = True
         """True if a task of unknown memory may fit on some GPU."""
         self._same: dict[Asked, float] = {}
-        """The groups after a task was taken whose next task requests as much, with the least bytes."""
+        """The least bytes of each group whose head was taken: the next task of the group requests as much."""
         self._taken: dict[Asked, int] = {}
         self.passed_over: list[int] = []
         """Heads that were passed over without a closer look, because nothing left could hold them."""
@@ -134,8 +136,8 @@ class QueueCursor:
         return tasks
 
     def take(self) -> None:
-        """Take the task in front, which is placed or left out by itself: the next task of its group follows at its
-        own rank.
+        """Take only the task in front, to place it or leave it out. The next task of its group stays in the pass, at
+        its own rank.
         """
         at, rank = self._at, self.first[0]
         asked = self._leave()

@@ -130,7 +130,7 @@ def capped(
 ) -> tuple[DeviceBudget, ...]:
     """Return devices with no more than the quota of one user beside what others hold there.
 
-    So a decision without the machine's rules neither waits for more than that, nor reserves it for an unknown need.
+    So a decision that does not know the quotas neither waits for more, nor reserves more for an unknown need.
     """
     theirs = [lease.reserved for lease in leases if lease.uid != uid]
     return tuple(replace(budget, cap=_cap(budget, caps, theirs)) for budget in budgets)

@@ -47,7 +47,9 @@ class StartWindow:
         return False, inf
 
     def _openings(self, at: float, zone: tzinfo | None) -> Iterator[tuple[float, float]]:
-        """Yield the times from yesterday on between which the window is open, in order and apart from each other."""
+        """Yield the spans, from yesterday on, in which the window is open, as (begin, end), in order and without
+        overlap.
+        """
         yesterday = local(at, zone).date() - timedelta(1)
         days = [yesterday + timedelta(number) for number in range(AHEAD + 2)]
         times = sorted(

@@ -74,7 +74,9 @@ class TaskTable:
         return self._terms[stretch][offset]
 
     def change(self, task: int, terms: int, *, keeps_class: bool = False) -> None:
-        """Give the task other terms; its class must be determined again, unless they say nothing about it."""
+        """Give the task other terms; its class must be determined again, unless `keeps_class`: the terms do not affect
+        it.
+        """
         stretch, offset = self._known(task)
         self._terms[stretch][offset] = terms
         if not keeps_class:

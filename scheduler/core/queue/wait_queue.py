@@ -66,8 +66,8 @@ class WaitQueue:
         self._passed: list[Rank] = []
         self._before: dict[int, int] = {}
         self._moved: dict[Asked, dict[tuple[int, int], int]] = {}
-        """The number of tasks that seem to have bypassed a group, batch and priority only because their rank changed
-        when their duration was learned; below 0 if some bypasses are missing for that reason."""
+        """For each group, by batch and priority, the number of tasks that seem to have bypassed it only because its
+        rank changed when its duration was learned; below 0 if some bypasses are missing for that reason."""
         self._unseen = 0
         """The largest excess of a bypass count over the number of started tasks that rank behind."""
         self.lifted: set[int] = set()

@@ -13,7 +13,7 @@ class WaitingTimes:
 
     def __init__(self) -> None:
         self._batches: list[int] = []
-        """The batches from which on another time holds, sorted; a queue may have 100,000."""
+        """The batches at which a new time begins, sorted; a queue may have 100,000."""
         self._times: list[float] = []
         """The time for each of them."""
         self._again: dict[int, float] = {}
@@ -21,8 +21,8 @@ class WaitingTimes:
     def accepted(self, batch: int, at: float) -> None:
         """Note that this batch and all later ones were accepted at this time.
 
-        Batches come in order; when a journal is read again, all come at first, and then the times of those that were
-        not in the first list.
+        Batches come in order. When a journal is read again, one call comes first for all batches, and later ones for
+        those that were not in the first list.
         """
         while self._batches and self._batches[-1] >= batch:
             self._batches.pop()

@@ -256,7 +256,7 @@ def test_gpus_taken_from_a_run_get_no_new_starts(tmp_path: Path) -> None:
                 "new tasks start on GPU 0, GPU 1, host, none on GPU 2 (running tasks there continue)",
             ]
             said = home.call("devices", "disable", "7", "--run", "1", code=1).stdout.splitlines()
-            assert said[1].startswith("unchanged: '7' is none of this run's devices (GPU 0, GPU 1, GPU 2, host)")
+            assert said[1].startswith("unchanged: '7' is not one of this run's devices (GPU 0, GPU 1, GPU 2, host)")
             shown = json.loads(home.call("devices", "--json", code=0).stdout)["devices"]
             assert [one["disabled_for"] for one in shown] == [[], [], [1], []]
             home.go("first")

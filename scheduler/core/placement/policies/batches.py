@@ -30,12 +30,14 @@ class BatchPass(SchedulingPass):
         self._batch, tasks = _current(brain)
         self._tasks = tasks if self.starts is None else self.starts.in_order(tasks)
         self._before = min((brain.batch_of(task.id) for task in self._living), default=self._batch)
-        """The first batch of which a task lives."""
+        """The first batch with a living task."""
         self._profiling = next((task for task in self._tasks if self._must_be_profiled(task)), None)
         """The task of the batch whose profiling run is next; None: all that can start were profiled."""
 
     def decide(self) -> Decision:
-        """Place the next profiling run, or as many real runs as fit in order; one that does not fit holds up others."""
+        """Place the next profiling run, or as many real runs as fit in order; one that does not fit holds up the
+        rest.
+        """
         tasks = self._tasks if self._profiling is None else [self._profiling]
         for task in map(self._find, tasks):
             if self.left <= 0:
@@ -69,12 +71,12 @@ class BatchPass(SchedulingPass):
         return None
 
     def _must_be_profiled(self, task: int) -> bool:
-        """Tell whether a task had no profiling run yet, and its directory is there for one."""
+        """Tell whether a task had no profiling run yet, and its directory is available for one."""
         touched = self.brain.task(task)
         return (touched is None or touched.probed is None) and self._away(task) is None
 
     def _candidates(self, task: WaitingTask) -> list[DeviceCapacity]:
-        """Return the first GPUs that a task may run on, as many as it requests, those that it prefers before others."""
+        """Return the first GPUs that a task may run on, as many as it requests; preferred ones come first."""
         terms = task.terms
         rooms = [self.scratch.rooms.now(key) for key in self.scratch.gpus]
         mine = usable(rooms, terms)

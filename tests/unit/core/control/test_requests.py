@@ -258,9 +258,9 @@ class TestLimits:
     @pytest.mark.parametrize(
         ("said", "words"),
         [
-            ({"--devices": "7"}, "not: unchanged: '7' is none of this run's devices (GPU-0, host)"),
+            ({"--devices": "7"}, "not: unchanged: '7' is not one of this run's devices (GPU-0, host)"),
             ({"--devices": "0:10GiB"}, "not: unchanged: '0:10GiB': budgets are given when a run starts"),
-            ({"disable": "x"}, "not: unchanged: 'x' is none of this run's devices"),
+            ({"disable": "x"}, "not: unchanged: 'x' is not one of this run's devices"),
         ],
     )
     def test_limits_on_devices_that_the_run_does_not_have_are_refused(self, said: dict[str, str], words: str) -> None:

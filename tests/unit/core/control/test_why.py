@@ -120,10 +120,10 @@ def test_why_of_an_expected_need_gives_no_more_than_a_device_has() -> None:
         tell(b, started(task), replace(exited(task), peak={"GPU-0": peak * GIB}))
     said = paragraph(b, *GPU, task=4)
     assert said[1] == (
-        "its memory is not known yet: 23.5GiB are reserved for it until it has settled, since 85% of such tasks need "
-        "no more by what 2 known task classes show, and it starts with 22.7GiB (60% need no more) where every other "
-        "such task has used more than a context: if it needs more, it runs out of memory in its first seconds, "
-        "and starts again"
+        "its memory is not known yet: 23.5GiB are reserved for it until it has settled (2 known task classes show "
+        "that 85% of such tasks need no more). It starts with 22.7GiB (enough for 60%) where every other such task "
+        "has used more than a CUDA context. If it then needs more, it runs out of memory in its first seconds, and "
+        "starts again"
     )
 
 
