@@ -1,6 +1,7 @@
 """The agent: on a node it takes leases, launches and watches attempts of one run, as its head orders.
 
-It decides one thing: under its machine's mutex, whether what the head saw when it decided still holds.
+It decides only one thing itself: with its machine's mutex held, whether the report by which the head decided is still
+true.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from scheduler.runtime.event_sources import EventSource, SystemWorld
 from scheduler.values import dataclass, replace
 
 LOOK = 0.1
-"""Seconds between looks at what no descriptor tells."""
+"""Seconds between checks for changes that no descriptor reports."""
 REPORT = 0.25
-"""Seconds between reports while nothing else is told."""
+"""Seconds between two reports while no attempt ends."""
 KEPT = 10.0
 """Seconds after which reservations without a launch are given back."""
 MISSING = 0.5
@@ -53,7 +54,7 @@ _PATHS = ("SCHEDULER_TASK_DIR", "SCHEDULER_RESULT", "SCHEDULER_PROGRESS")
 
 
 class RunEngine(Engine, Protocol):
-    """An engine that can be waited on."""
+    """An engine with a descriptor that the agent can wait on."""
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when `collect` has something to return."""
@@ -68,20 +69,20 @@ class NodeRun:
     leases: LeaseRegistry
     watcher: Watcher
     sources: Sequence[EventSource]
-    """The samplers, which are waited on as well."""
+    """The samplers, which the agent also waits on."""
     places: TaskPaths
     root: str
     """The directory of the run here."""
     root_at_head: str
     close: Callable[[], None]
     remove: Callable[[], None]
-    """Removes what a run that is over has left."""
+    """Removes the files of a run that is over."""
     differences: Callable[[Mapping[str, Any]], list[str]]
-    """Returns sentences about what this node lacks of what tasks need."""
+    """Returns sentences about the things that tasks need and that this node lacks."""
     has_lines: Callable[[str], bool]
     """Tells whether a result consists of JSON lines."""
     fence: NodeFence | None = None
-    """Ends the attempts here once the head has not been heard for some time; None: they live on."""
+    """Ends the attempts here when nothing was heard from the head for some time; None: they live on."""
 
 
 @dataclass(slots=True)
@@ -124,11 +125,11 @@ class Agent:
         self._living: dict[Key, Placement] = {}
         self._shims: dict[Key, int] = {}
         self._over: dict[Key, Exited] = {}
-        """Ends that are told once the files of their attempts are copied."""
+        """Ends of attempts that are reported once the files of these attempts are copied."""
         self._of_earlier_boot: set[Key] = set()
         """Attempts that were started before this machine was restarted."""
         self._samples: list[Sample] = []
-        """Samples that follow the next report: what is free must not be older than what attempts use."""
+        """Samples that are sent after the next report, so that what it calls free is never older than they are."""
         self._watched: dict[Key, Watched] = {}
         self._met: tuple[Trees, frozenset[UnnamedShim]] = ({}, frozenset())
         self._unlooked = True
@@ -166,7 +167,7 @@ class Agent:
         return self._finished
 
     def serve(self) -> None:
-        """Obey the orders that have arrived, and tell what is new; wait for at most LOOK seconds."""
+        """Wait for at most LOOK seconds; then obey the orders that have arrived, and report what is new."""
         news = self._world.wait(LOOK)
         orders, self._inbox.orders = self._inbox.orders, []
         for order in orders:
@@ -210,7 +211,7 @@ class Agent:
             self._shims.pop(key, None)
 
     def _copy(self) -> None:
-        """Send what the attempts have written, and the ends of those of which everything is sent."""
+        """Send what the attempts have written, and the end of each attempt of which everything was sent."""
         if self._channel.unsent > MOST_UNSENT:
             return
         for key in list(self._over):
@@ -236,7 +237,7 @@ class Agent:
                 self._channel.send({"trouble": sentence})
 
     def _report(self) -> None:
-        """Tell what is free and reserved here. A directory that is locked for long is told instead."""
+        """Report what is free and reserved here, or that the lease directory stays locked."""
         try:
             with self._guest.leases.deciding() as transaction:
                 self._report_under_mutex(transaction, transaction.others())
@@ -249,7 +250,7 @@ class Agent:
         self._meet(others)
         used_by, policy, waiters = self._guest.watcher.used_by, transaction.house(), transaction.waiters()
         leases = [replace(lease, used=used_by(lease.shim, lease.name)) for lease in others]
-        budgets = self._guest.devices.snapshot()  # after what leases use: see the loop
+        budgets = self._guest.devices.snapshot()  # after the use of leases was read, as the loop does
         budgets = quota.capped(budgets, policy.caps, self._guest.leases.uid, leases)
         devices = [budget.device for budget in budgets]
         counted = quota.bounded(leases, self._guest.leases.uid, policy.quotas, devices)
@@ -273,7 +274,7 @@ class Agent:
     # ---- reservations ----
 
     def _take(self, said: Mapping[str, Any]) -> None:
-        """Take reservations; none if something was reserved here since the head's view, and none above a quota."""
+        """Take reservations, but none if something was reserved here since the head's view, and none above a quota."""
         taken: list[list[Any]] = []
         try:
             with self._guest.leases.deciding() as transaction:
@@ -297,7 +298,9 @@ class Agent:
         return ""
 
     def _above_quota(self, caps: Caps, others: Sequence[Lease], placement: Placement) -> str:
-        """Return which quota is used up; say once of a task that it exceeds one by itself, as several GPUs may."""
+        """Return which quota is used up. Send one sentence about a task that exceeds a quota by itself, as a task with
+        several GPUs may.
+        """
         alone = quota.exceeded(caps, (), placement.reservation)
         if alone and placement.task not in self._too_large:
             self._too_large.add(placement.task)
@@ -366,7 +369,7 @@ class Agent:
             self._restore()
 
     def _restore(self) -> None:
-        """Create lost leases of living attempts again: those that two looks in a row miss."""
+        """Create lost leases of living attempts again; a lease is lost if two checks in a row do not find it."""
         missing = frozenset(self._guest.leases.missing())
         lost = missing if self._guest.leases.has_moved else missing & self._missing
         self._missing = missing
@@ -417,7 +420,7 @@ class Agent:
         )  # fmt: skip
 
     def _take_given(self, said: tuple[str, int, int, str]) -> None:
-        """Write a piece of what a call is given; reservations are kept while launches wait behind it."""
+        """Write a piece of the arguments of a call; reservations are kept while launches wait for such pieces."""
         for held in self._held.values():
             held.until = time.monotonic() + KEPT
         self._given.write(*said)
@@ -432,7 +435,7 @@ class Agent:
         self._guest.engine.stop(task, attempt, kill=kill)
 
     def _adopt(self, said: Mapping[str, Any]) -> None:
-        """Take over what an earlier agent of the run left here; an attempt that never started never will."""
+        """Take over an attempt that an earlier agent of the run left here; one that has not started will not start."""
         placement = forms.event_from_dict(said["placement"])
         assert isinstance(placement, Placement)
         key = (placement.task, placement.attempt)
@@ -461,14 +464,14 @@ class Agent:
         self._stale.pop((said[0], said[1]), None)
 
     def _compare(self, said: Mapping[str, Any]) -> None:
-        """Tell what this node lacks of what new tasks need."""
+        """Send sentences about the things that new tasks need and that this node lacks."""
         self._channel.send({"lacks": self._guest.differences(said)})
 
     def _end(self, _: object) -> None:
         self._finished = True
 
     def _echo(self, clock: float) -> None:
-        """Let the attempts live on: the head has heard this node when its clock said that."""
+        """Let the attempts live on: the head has received this node's report of the time `clock`."""
         if self._guest.fence is not None:
             self._guest.fence.extend(clock)
 
@@ -482,7 +485,7 @@ class Agent:
         self._look()
 
     def _meet(self, others: Sequence[Lease]) -> None:
-        """Tell the samplers the processes of other leases, if these have changed."""
+        """Pass the processes of other leases to the samplers, if these processes have changed."""
         met = core_leases.trees(others), core_leases.unnamed_shims(others)
         if met != self._met:
             self._met = met

@@ -16,11 +16,11 @@ from scheduler.core.ports import Key, Watched
 from scheduler.values import replace
 
 OLD = 1.0
-"""Seconds after which a report counts as old where a current one is asked for."""
+"""Seconds after which a report is too old where a current one is needed."""
 
 
 class ClusterDevices:
-    """The devices of all nodes of a run."""
+    """The devices of all nodes of a run, as the devices of one machine."""
 
     gpus = None
     mps = None
@@ -64,7 +64,7 @@ class ClusterDevices:
         return tuple(budgets)
 
     def _meet(self, node: Node) -> None:
-        """Note the devices of a node that has answered, or that has others than before."""
+        """Note the devices of a node that has answered for the first time, or whose devices have changed."""
         self._layouts[node.name] = node.layout
         for device in (budget.device for budget in node.budgets):
             self.labels[device.key] = device.label
@@ -91,7 +91,8 @@ class ClusterDevices:
 
     @property
     def drivers(self) -> Mapping[str, str]:
-        """The driver of each node in words, and how it reads memory: with a model they tell what a task needs."""
+        """The driver of each node in words, and how it reads memory; together with the model of a GPU they decide which
+        profile applies."""
         there = [(node.name, node.facts) for node in self.nodes.present()]
         return {name: f" ({facts.driver}, by {facts.reads})" for name, facts in there if facts is not None}
 
@@ -100,12 +101,12 @@ class ClusterDevices:
         return json.dumps([forms.DEVICE.to_dict(device) for device in self.discover()])
 
     def close(self) -> None:
-        """End the links, if the end of the run has not done it."""
+        """End the links, unless the end of the run has already ended them."""
         self.nodes.close(over=False)
 
 
 def _aged(budget: DeviceBudget, since: float, away: str) -> DeviceBudget:
-    """Return the state of a device some seconds after its report, as long as its node has not reported again."""
+    """Return the last reported state of a device with its age `since` seconds after that report."""
     age = budget.age + since
     return replace(budget, age=age if age > OLD else budget.age, away=away or budget.away)
 
@@ -121,7 +122,7 @@ class ClusterWatcher:
     def watch(
         self, attempts: Mapping[Key, Watched], others: Trees, unnamed: frozenset[UnnamedShim] = NO_UNNAMED
     ) -> None:
-        """Tell each node which attempts it samples; it finds the processes of other leases there by itself."""
+        """Tell each node which attempts to sample; each finds the processes of other leases on it by itself."""
         by_node: dict[str, list[Any]] = {}
         for key, watched in attempts.items():
             node = self._nodes.node_of(key)
@@ -136,7 +137,7 @@ class ClusterWatcher:
                 node.order({"watch": node.watched})
 
     def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
-        """Return the use of another lease as its node reported it."""
+        """Return the memory that another lease uses, as its node reported it."""
         for node in self._nodes.nodes.values():
             for lease in node.leases:
                 if lease.name == whose:

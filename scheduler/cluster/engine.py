@@ -1,4 +1,4 @@
-"""The engine and the leases of a run on several nodes: its agents do the work."""
+"""The engine and the leases of a run on several nodes; the agents on the nodes do the work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AGAIN = 1.0
 
 
 class ClusterEngine:
-    """The engine of a run on several nodes; Nodes itself is the source of what happened there."""
+    """The engine of a run on several nodes; the events of the nodes come from `Nodes`, not from here."""
 
     def __init__(self, nodes: Nodes, placement_of: PlacementOf, root: str) -> None:
         """Prepare the engine of the run in the directory `root`."""
@@ -34,13 +34,13 @@ class ClusterEngine:
         self._lost: list[Started | Exited] = []
 
     def launch(self, order: Launch) -> None:
-        """Order the launch where the reservation was taken; if its node is lost meanwhile, it never starts there."""
+        """Order the launch on the node that took the reservation; if the node is lost meanwhile, it starts nothing."""
         node = self._nodes.node_of((order.task, order.attempt))
         assert node is not None
         node.launch(order, self._root)
 
     def stop(self, task: int, attempt: int, *, kill: bool = False) -> None:
-        """Pass on the request, as soon as the node is there."""
+        """Pass the request on, as soon as the node answers."""
         node = self._nodes.node_of((task, attempt))
         if node is not None and (task, attempt) in node.living:
             node.stop((task, attempt), kill=kill)
@@ -52,16 +52,16 @@ class ClusterEngine:
         self._nodes.adopt(placement)
 
     def collect(self) -> list[Started | Exited]:
-        """Return nothing: `Nodes.collect` has the news of all nodes."""
+        """Return nothing, because `Nodes.collect` returns the events of all nodes."""
         return []
 
     def has_ended(self, task: int, attempt: int) -> bool:
-        """Tell whether the end of an attempt was heard."""
+        """Tell whether the end of an attempt was reported."""
         node = self._nodes.node_of((task, attempt))
         return node is None or (task, attempt) not in node.living
 
     def troubles(self) -> Sequence[str]:
-        """Return nothing: the watcher says what users should know."""
+        """Return nothing, because `ClusterWatcher` has the sentences about the nodes."""
         return ()
 
     def forget(self, task: int, attempt: int) -> None:
@@ -83,7 +83,7 @@ class ClusterLeases:
 
     @contextmanager
     def deciding(self) -> Iterator[ClusterLeases]:
-        """Decide by the nodes' last reports: what is no longer true is refused when reservations are taken."""
+        """Decide by the nodes' last reports; a node refuses a reservation that no longer agrees with its state."""
         yield self
 
     def others(self) -> list[Lease]:
@@ -95,13 +95,13 @@ class ClusterLeases:
         return self.others()
 
     def take(self, placement: Placement, guest: str = "") -> HeldLease:
-        """Take one reservation. Raise LeaseError. Guests are those of one machine."""
+        """Take one reservation. Raise LeaseError. `guest` is ignored: guests exist only in runs on one machine."""
         for _, lease in self._nodes.take([placement]):
             return lease
         raise LeaseError(f"{placement.node} does not take task {placement.task} now")
 
     def take_all(self, wanted: Sequence[tuple[Placement, str]]) -> Iterator[tuple[Placement, HeldLease]]:
-        """Take reservations, all of a node in one message; leave out what its node refuses now."""
+        """Take reservations, with one message to each node; leave out those that their node refuses now."""
         return self._nodes.take([placement for placement, _ in wanted])
 
     def waiters(self) -> list[Waiter]:
@@ -109,7 +109,7 @@ class ClusterLeases:
         return [waiter for node in self._nodes.nodes.values() for waiter in node.waiters]
 
     def wait(self, ticket: WaitTicket | None) -> None:
-        """Publish on each node what this run waits for there."""
+        """Publish on each node what this run waits for on that node."""
         if ticket is None and not self._shown:
             return
         now = time.monotonic()
@@ -132,7 +132,7 @@ class ClusterLeases:
         return replace(ticket, devices=devices) if devices and node.joined else None
 
     def house(self) -> SitePolicy:
-        """Return the devices that a node's administrator or users keep for others; quotas are applied there."""
+        """Return the devices that a node's administrator or users keep for others; the agents apply the quotas."""
         closed: dict[str, str] = {}
         now = time.monotonic()
         for name, node in self._nodes.nodes.items():
@@ -157,7 +157,7 @@ class ClusterLeases:
         return True
 
     def troubles(self) -> Sequence[str]:
-        """Return nothing: agents tell what they find."""
+        """Return nothing, because agents send their own sentences."""
         return ()
 
     def adopt(self, task: int, attempt: int) -> None:
@@ -172,13 +172,13 @@ class ClusterLeases:
         return ""
 
     def drop(self, task: int, attempt: int) -> None:
-        """Have the lease of an attempt removed that was lost, or is not launched after all."""
+        """Have the node remove the lease of an attempt that was lost, or that is not launched after all."""
         if (node := self._nodes.node_of((task, attempt))) is not None:
             node.living.pop((task, attempt), None)
             node.order({"drop": [task, attempt]})
 
     def forget(self, task: int, attempt: int) -> None:
-        """Have the lease of an ended attempt forgotten."""
+        """Have the node forget the lease of an ended attempt."""
         if (node := self._nodes.node_of((task, attempt))) is not None:
             node.order({"released": [task, attempt]})
 

@@ -1,8 +1,8 @@
-"""The fence of a node: its attempts of a run end there once its head has not been heard for some time.
+"""The fence of a node: the attempts of a run end there when nothing was heard from the run's head for some time.
 
-The agent writes until when they may live, and their shims read it: so it holds while the agent is dead, and for a
-machine that was frozen. It counts from what the head echoed of the node's own clock, so no message that lay in a buffer
-makes it later.
+The agent writes the time until which they may live to a file, and their shims read it. So the fence also works while
+the agent is dead, and on a machine that was frozen. The time counts from the last value of the node's own clock that
+the head has sent back, so a message that was delayed in a buffer does not extend it.
 """
 
 from __future__ import annotations
@@ -10,25 +10,26 @@ from __future__ import annotations
 import os
 
 MARGIN = 5.0
-"""Seconds after the fence and the grace of an attempt within which its tree is gone, also on a busy machine."""
+"""Seconds after the fence's time and the grace of an attempt, within which its processes are gone even on a busy
+machine."""
 _BYTES = 32
 
 
 class NodeFence:
-    """The file that says until when the attempts of a run may live on this node."""
+    """The file with the time until which the attempts of a run may live on this node."""
 
     def __init__(self, path: str, seconds: float) -> None:
-        """Open the file, with its blocks, so that a full disk ends no task. Raise OSError."""
+        """Open the file and allocate its blocks now, so that a full disk ends no task later. Raise OSError."""
         self.path, self._seconds = path, seconds
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         if os.fstat(self._fd).st_size < _BYTES:
             os.pwrite(self._fd, b" " * _BYTES, 0)
 
     def extend(self, clock: float) -> None:
-        """Let the attempts live for the fence's time after this time since boot; 0 is no time."""
+        """Let the attempts live until the fence's seconds after `clock`, a time since boot; 0: change nothing."""
         if clock:
             os.pwrite(self._fd, f"{clock + self._seconds:.3f}".ljust(_BYTES).encode(), 0)
 
     def close(self) -> None:
-        """Close the file; what it says holds on."""
+        """Close the file; its content stays valid."""
         os.close(self._fd)

@@ -1,4 +1,4 @@
-"""The form of values in messages. Both ends of a link have the same version, so no form outlives its link."""
+"""The form of values in messages. Both ends of a link have the same version, so old forms need not be read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _Part(Protocol):
-    """How the value of one field is written and read."""
+    """A writer and reader of the value of one field."""
 
     def to_dict(self, value: Any) -> Any:
         """Return it as JSON values."""
@@ -25,7 +25,8 @@ class _Part(Protocol):
 
 
 class Form(Generic[T]):
-    """How values of one class are written: by field; None and fields that JSON has as they are need no part."""
+    """The form of values of one class: an object with their fields. A field that JSON can hold unchanged, and None,
+    need no part."""
 
     def __init__(self, cls: Callable[..., T], **parts: _Part) -> None:
         self._cls, self._parts = cls, parts
@@ -47,7 +48,7 @@ class Form(Generic[T]):
 
 
 def _plain(field: Any) -> Any:
-    """Return a field as values have it: JSON has lists in the place of tuples."""
+    """Return a field in the type that values have: a tuple where JSON has a list."""
     return tuple(field) if isinstance(field, list) else field
 
 
@@ -92,7 +93,7 @@ def _call(data: Sequence[Any]) -> tuple[str, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """The facts that an agent tells about its node when it is greeted."""
+    """The facts about its node with which an agent answers the head's first message."""
 
     host: str
     machine: str
@@ -102,7 +103,7 @@ class NodeFacts:
     driver: str
     reads: str
     budgets: tuple[DeviceBudget, ...]
-    """The state of its devices then."""
+    """The state of its devices at that time."""
     notes: tuple[str, ...] = ()
     limits: Mapping[str, str] = field(default_factory=dict)
     features: tuple[str, ...] = ()
@@ -129,15 +130,15 @@ LAUNCH = Form(Launch, purpose=_Read(Purpose), warn=Form(Warn))
 
 
 class ReportChanges:
-    """The reports of one link: each tells what has changed since the one before it.
+    """The reports of one link: each contains what has changed since the one before it.
 
-    Temperature, power, load and a little RAM change all the time, and are told once a second.
+    Temperature, power, load and small amounts of memory change all the time, and are reported once a second.
     """
 
     PAUSE = 1.0
-    """Seconds between two reports of what hardly matters."""
+    """Seconds between two reports of small changes."""
     LITTLE = 16 << 20
-    """Bytes of free memory by which a device hardly changes."""
+    """The number of bytes from which a change of free memory is not small."""
 
     def __init__(self) -> None:
         self._budgets: dict[str, DeviceBudget] = {}
@@ -145,7 +146,7 @@ class ReportChanges:
         self._told = -1e9
 
     def of(self, now: float, budgets: Sequence[DeviceBudget], **others: Any) -> dict[str, Any]:
-        """Return what to tell now; `others` are told as a whole where they differ."""
+        """Return what to report now; each of `others` is reported as a whole if it has changed."""
         said = {name: value for name, value in others.items() if value != self._others.get(name)}
         self._others = others
         found = {budget.device.key: budget for budget in budgets}

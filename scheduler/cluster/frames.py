@@ -10,12 +10,12 @@ from typing import Any
 
 Message = dict[str, Any]
 LONGEST = 64 << 20
-"""Bytes of the longest line; a longer one comes from no agent."""
+"""The largest number of bytes of a line; an agent sends no longer one."""
 _PIECE = 1 << 18
 
 
 class BadFrame(Exception):
-    """A line that is no frame; its text is what the other end wrote."""
+    """A line that is no frame; the message of the error is what the other end wrote."""
 
 
 class Channel:
@@ -29,7 +29,7 @@ class Channel:
         self._epoll = select.epoll()
         self._epoll.register(read, select.EPOLLIN)
         self._pushes = False
-        """True if the epoll also waits until more can be written."""
+        """True if the epoll object also waits until more can be written."""
         self._unsent = bytearray()
         self._pending = bytearray()
         self._kept: list[Message] = []
@@ -87,11 +87,11 @@ class Channel:
         return messages
 
     def keep(self, messages: Iterable[Message]) -> None:
-        """Return these messages again with the next ones."""
+        """Keep these messages, so that the next call of `receive` returns them again."""
         self._kept += messages
 
     def _whole(self) -> list[Message]:
-        """Take the whole lines out of what has arrived."""
+        """Remove the complete lines from what has arrived, and return their messages."""
         *lines, rest = self._pending.split(b"\n")
         self._pending = rest
         if len(rest) > LONGEST:
@@ -99,11 +99,11 @@ class Channel:
         return [_parsed(line) for line in lines if line]
 
     def end(self) -> None:
-        """Take in nothing more."""
+        """Read nothing more."""
         self.ended = True
 
     def close(self) -> None:
-        """Stop waiting; the descriptors are the caller's."""
+        """Stop waiting for the descriptors, which the caller closes."""
         self.ended = True
         self._epoll.close()
 

@@ -27,7 +27,7 @@ CONNECT = 15.0
 SILENCE = 3.0
 """Seconds without news after which nothing starts on a node."""
 COMPARE = 5.0
-"""Seconds within which a node that serves a run must have compared what new tasks need."""
+"""Seconds within which a node that serves a run must answer what it lacks for new tasks."""
 ANSWER = 2.0
 """Seconds within which a node must answer whether it took reservations."""
 AGAIN = 1.0
@@ -39,14 +39,14 @@ FIRST_REPORTS = 1.0
 GOODBYE = 3.0
 """Seconds for the agents to end when their run is over."""
 REFUSED = 1.0
-"""Seconds for which nothing starts on a node that did not take what was decided."""
+"""Seconds for which nothing starts on a node that refused a reservation."""
 
 
 class Nodes:
     """All nodes of a run, as one source of events."""
 
     def __init__(self, sources: NodeSources, hello: Mapping[str, Any], node_fence: float = 0.0) -> None:
-        """Prepare the nodes; `hello` is what each agent is told first, `node_fence` their fence in seconds, 0: none."""
+        """Prepare the nodes; `hello` is the first message to each agent, `node_fence` a time in seconds (0: none)."""
         self._sources, self._fence = sources, node_fence
         self.grace_of: Callable[[int], float] = lambda _: 0.0
         """Returns the time that a task gets after its stop signal."""
@@ -54,10 +54,11 @@ class Nodes:
         self._join: dict[str, Any] | None = None
         self.nodes: dict[str, Node] = {}
         self.environments: dict[Key, tuple[Mapping[str, str | None], Mapping[str, str | None], Sequence[int]]] = {}
-        """The variables that the nodes gave to what they took, plain and for programs that read numbers."""
+        """The variables that the nodes gave to each attempt when they took its reservation: those for most programs,
+        those for programs that read device numbers, and the numbers of the GPUs inside the task."""
         self._where: dict[Key, Node] = {}
         self.needs: Callable[[], Mapping[str, Any]] | None = None
-        """Returns what a node must have that answers for the first time during the run; None: nothing."""
+        """Returns the things that a node must have if it answers for the first time during the run; None: nothing."""
         self._compared: set[str] = set()
         """The nodes that have compared what the tasks need with what they have."""
         self._places: TaskPaths | None = None
@@ -84,7 +85,7 @@ class Nodes:
     # ---- before the run ----
 
     def connect(self) -> None:
-        """Greet all nodes at once. Raise DeviceError if none answers, UsageError if a cluster cannot be used."""
+        """Connect to all nodes at once. Raise DeviceError if none answers, UsageError if a cluster cannot be used."""
         self._sources.connect()
         self._add_nodes()
         end = time.monotonic() + CONNECT
@@ -121,7 +122,7 @@ class Nodes:
                 raise DeviceError(f"{both}: name each machine once")
 
     def present(self) -> list[Node]:
-        """Return the nodes that have said what they have."""
+        """Return the nodes that have sent their facts."""
         return [node for node in self.nodes.values() if node.facts is not None]
 
     def notes(self) -> list[str]:
@@ -129,7 +130,7 @@ class Nodes:
         return [f"{node.name} is away: {node.why_away}" for node in self.nodes.values() if node.facts is None]
 
     def compare(self, said: Mapping[str, Any]) -> dict[str, list[str]]:
-        """Ask the nodes what they lack of what a list needs; a node that does not answer is away."""
+        """Ask the nodes which things they lack that a list needs; a node that does not answer is away."""
         before = self._join is None
         asked = [node for node in self.nodes.values() if (node.is_there if before else node.joined)]
         for node in asked:
@@ -142,7 +143,7 @@ class Nodes:
         return answered
 
     def join(self, places: TaskPaths, said: Mapping[str, Any]) -> None:
-        """Make the agents serve a run from now on; `said` is what they need for it."""
+        """Make the agents serve a run from now on; `said` has the facts that they need for that."""
         self._places, self._join = places, dict(said)
         for node in self.present():
             if node.link is None:
@@ -173,7 +174,7 @@ class Nodes:
         node.link.send({"hello": self._hello})
 
     def _lose(self, node: Node, why: str) -> None:
-        """Give a link up, and try again later."""
+        """Close the link to a node, and connect again later."""
         if node.link is not None:
             self._epoll.unregister(node.link)
             self._by_fd.pop(node.link.fileno())
@@ -188,13 +189,13 @@ class Nodes:
         node.took = {"leases": [], "why": why}
 
     def _retire(self, why: str) -> None:
-        """Reach for no node any more: another scheduler has taken the run over."""
+        """Close all links for good, because another scheduler has taken the run over."""
         for node in self.nodes.values():
             self._lose(node, why)
             node.due = inf
 
     def _enter(self, node: Node) -> None:
-        """Make the agent of a new link serve the run, and tell it what became of its attempts."""
+        """Make the agent of a new link serve the run, and send it the node's attempts and the orders that waited."""
         assert node.link is not None
         assert self._places is not None
         node.link.send({"join": self._join})
@@ -235,7 +236,9 @@ class Nodes:
         return news
 
     def _give_up_fenced(self, node: Node, now: float) -> None:
-        """Count the attempts on a node as lost that its fence has ended: no echo was of a later report than that."""
+        """Count those attempts on a node as lost that its fence has certainly ended: the node cannot have received an
+        echo of a report later than its last one.
+        """
         silent = now - node.reported - self._fence - fence.MARGIN
         over = [key for key in node.living if silent > self.grace_of(key[0])]
         for key in over:
@@ -254,7 +257,7 @@ class Nodes:
 
     def _read_all(self) -> None:
         for fd, _ in self._epoll.poll(0):
-            if (node := self._by_fd.get(fd)) is not None:  # it may have been lost for another one's news
+            if (node := self._by_fd.get(fd)) is not None:  # an event of another node may have closed this link
                 self._read(node)
 
     def _read(self, node: Node) -> None:
@@ -294,7 +297,7 @@ class Nodes:
         self._welcome(node)
 
     def _hear_lacks(self, node: Node, lacks: list[str]) -> None:
-        """Take the answer of a node that was asked before tasks were accepted, or that answers for the first time."""
+        """Take the answer of a node that was asked before tasks were accepted, or when it joined a run later."""
         if self._join is None or node.joined:
             node.took = {"lacks": lacks}
         elif lacks:
@@ -351,7 +354,7 @@ class Nodes:
             one.order({"forget": [*key]}, lasting=node is not None)
 
     def take(self, placements: Sequence[Placement]) -> Iterator[tuple[Placement, HeldLease]]:
-        """Take reservations, all of a node in one message; leave out what is refused."""
+        """Take reservations, with one message to each node; leave out those that are refused."""
         self._number += 1
         asked: dict[str, list[Placement]] = {}
         for placement in placements:
@@ -398,7 +401,9 @@ class Nodes:
         node.order({"adopt": {"placement": forms.event_to_dict(placement), "sizes": sizes}})
 
     def give_up(self, name: str) -> Answer:
-        """Count the attempts on a node that is away as lost, and reach for it no more; they start again elsewhere."""
+        """Count the attempts on a node that is away as lost, so that they start again elsewhere, and do not connect to
+        it again.
+        """
         node = self.nodes.get(name)
         if node is None:
             return Answer((), False, f"this run has no node {name!r}; it has {', '.join(self.nodes)}")

@@ -27,10 +27,10 @@ _REMOTE = (
     'p=$(command -v scheduler) && p=$(sed -n "1s/^#.//p" "$p") && [ -x "$p" ] && cd / && exec "$p" -m {module}; '
     "echo no {python} there, and no scheduler on PATH >&2; exit 127"
 )
-"""Starts the agent with the head's interpreter, or with that of the `scheduler` on the node's PATH."""
+"""The command that starts the agent with the head's interpreter, or with that of the `scheduler` on the node's PATH."""
 _LONGEST_WORDS = 4096
 _IN_MESSAGES = tuple(PACKAGE / "core" / name for name in ("events.py", "leases.py", "model.py", "ports.py"))
-"""Modules whose values travel."""
+"""Modules whose values are sent in messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class NodeName:
     name: str
     """Its name for users, with which the labels of its devices begin."""
     cluster: RayCluster | None = None
-    """The cluster that has it, which carries links to it."""
+    """The cluster to which it belongs, and through which links to it go."""
     features: tuple[str, ...] = ()
-    """The features that Slurm gives to it."""
+    """The features that Slurm lists for it."""
 
     def open(self) -> Transport:
-        """Start an agent there and what carries its input and output. Raise OSError."""
+        """Start an agent there, and the program or connection that carries its input and output. Raise OSError."""
         if self.cluster is not None:
             return self.cluster.open(self.name, ["sh", "-c", _remote()])
         return ProgramTransport(self.argv, tied=self.kind != SLURM)
@@ -73,7 +73,7 @@ class Transport(Protocol):
         """The descriptors to read from and to write to."""
 
     def why_ended(self) -> str:
-        """Return what was said when it ended, if anything was."""
+        """Return the last message before its end, or an empty string."""
 
     def close(self, patience: float) -> None:
         """End it, after `patience` seconds for the agent to end once its input has ended."""
@@ -82,7 +82,8 @@ class Transport(Protocol):
 class ProgramTransport:
     """A program that reaches a node, such as ssh, with its standard input and output.
 
-    A `tied` one dies with this process. srun must not: a helper of it would then cancel the step with all its tasks.
+    A `tied` program is killed when this process dies. srun must not be, because its helper would then cancel the step
+    with all its tasks.
     """
 
     def __init__(self, argv: Sequence[str], *, tied: bool = True) -> None:
@@ -124,7 +125,7 @@ class ProgramTransport:
 
 
 def code_digest() -> str:
-    """Return a digest of the code on which head and agent must agree: what travels, and what runs tasks."""
+    """Return a digest of the code that must be equal on head and node: the code of messages, and that of tasks."""
     found = blake2b(digest_size=10)
     for path in sorted([*(PACKAGE / "cluster").glob("*.py"), *(PACKAGE / name for name in COPIED), *_IN_MESSAGES]):
         found.update(path.read_bytes())
@@ -135,7 +136,7 @@ class NodeLink:
     """One connection to an agent. When it has ended, or is given up, a new one is made."""
 
     def __init__(self, node: NodeName) -> None:
-        """Start what reaches the node; raise OSError if it cannot be started."""
+        """Start the transport to the node; raise OSError if it cannot be started."""
         self._transport = node.open()
         self._channel = Channel(*self._transport.ends)
         self._noise = ""
@@ -168,7 +169,7 @@ class NodeLink:
             return []
 
     def why_ended(self) -> str:
-        """Return what was said when it ended."""
+        """Return why it ended, in the words of the other end or of the transport."""
         return self._noise or self._transport.why_ended()
 
     def close(self, patience: float = 0.0) -> None:

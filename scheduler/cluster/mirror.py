@@ -1,7 +1,7 @@
 """The files that travel between head and node: what an attempt leaves, and the arguments of Python calls.
 
-Log, result, metrics and what a function returns are copied to the run's directory at the head, so that every view there
-reads them where it would find those of a task of its own machine.
+Logs, results, metrics and the values that functions return are copied to the run's directory at the head. So every view
+there reads them in the same place as those of a task on its own machine.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from scheduler.values import dataclass, field
 PIECE = 192 * 1024
 """Bytes of a file in one message."""
 MOST_UNSENT = 4 << 20
-"""Bytes that may wait for the link; more is read later."""
+"""The number of bytes that may wait for the link; when more wait, nothing is read from files."""
 LONGEST_WHOLE = 16 << 20
 """Bytes of the largest result or record of metrics that is copied at the end of its attempt."""
 LOG, ERRORS, RESULT, METRICS, VALUE = "log", "errors", "result", "metrics", "value"
 FOLDER = "given"
 """The folder of these files in the directory of a run."""
 GROWING = (LOG, ERRORS)
-"""Files that are copied while they grow, as JSON lines of a result; the others are copied at the end of the attempt."""
+"""Files that are copied while they grow, like a result of JSON lines; the others are copied when the attempt ends."""
 
 
 def files_of(places: TaskPaths, key: Key) -> dict[str, str]:
@@ -56,13 +56,13 @@ class _Followed:
     files: Mapping[str, str]
     read: dict[str, int] = field(default_factory=dict)
     longest: dict[str, int] = field(default_factory=dict)
-    """The size of each file at the last look: one that shrank has lost its middle, and is read anew."""
+    """The size of each file at the last check: a file that has shrunk has lost its middle, and is read again."""
     has_live_result: bool = False
     """True if JSON lines of its result were copied before its end."""
 
 
 class FileSender:
-    """The node's end: it reads what is new."""
+    """The reader at the node: it returns the new parts of files as messages."""
 
     def __init__(self, places: TaskPaths, has_lines: Callable[[str], bool]) -> None:
         """Prepare to read; `has_lines` tells whether a result consists of JSON lines, which are copied as they come."""
@@ -70,11 +70,11 @@ class FileSender:
         self._followed: dict[Key, _Followed] = {}
 
     def follow(self, key: Key, known: Mapping[str, int] | None = None) -> None:
-        """Copy the files of an attempt from now on, from where the head has them."""
+        """Copy the files of an attempt from now on; the head already has the first `known` bytes of each."""
         self._followed[key] = _Followed(files_of(self._places, key), dict(known or {}))
 
     def forget(self, key: Key) -> None:
-        """Copy the files of an attempt no more."""
+        """Stop copying the files of an attempt."""
         self._followed.pop(key, None)
 
     def growth(self) -> Iterator[Message]:
@@ -91,7 +91,7 @@ class FileSender:
         followed = self._followed.get(key)
         if followed is None:
             return
-        if followed.has_live_result:  # it may have been written anew since
+        if followed.has_live_result:  # the file may have been replaced since
             followed.read[RESULT], followed.has_live_result = 0, False
         for name in followed.files:
             if name in (*GROWING, VALUE) or _size(followed.files[name]) <= LONGEST_WHOLE:
@@ -136,7 +136,7 @@ def _size(path: str) -> int:
 
 
 def given_to(argv: Sequence[str], root: str) -> list[str]:
-    """Return the names of the files of a run that a command reads its call from, as FILE@PLACE."""
+    """Return the names of the files of a run from which a command reads its call, given as FILE@PLACE."""
     start = f"{root}/{FOLDER}/"
     return [word.removeprefix(start).rpartition("@")[0] for word in argv if word.startswith(start)]
 
@@ -169,7 +169,7 @@ class CallSender:
         self._waiting.append((key, chain(files, [launch])))
 
     def put_behind(self, key: Key, message: Message) -> bool:
-        """Send a message behind the launch of an attempt; return False if that does not wait."""
+        """Send a message after the launch of an attempt; return False if no launch of it waits."""
         waits = any(key == other for other, _ in self._waiting)
         if waits:
             self._waiting.append((key, iter([message])))
@@ -185,13 +185,13 @@ class CallSender:
         return None
 
     def drop(self) -> None:
-        """Drop what waits: the link is lost, and the node may lack what was carried over it."""
+        """Drop what waits: the link is lost, and the node may lack files that were sent over it."""
         self._waiting.clear()
         self._has.clear()
 
 
 def _is_of_one_call(name: str) -> bool:
-    """Tell whether a file has the arguments of one call only, as those of an executor."""
+    """Tell whether a file has the arguments of one call only, like the files of an executor."""
     return name.endswith(".call")
 
 
@@ -211,10 +211,10 @@ class GivenFiles:
     def __init__(self, root: str) -> None:
         self._folder = f"{root}/{FOLDER}"
         self._of: dict[Key, list[str]] = {}
-        """The files that are of one attempt alone."""
+        """The files that only one attempt needs."""
 
     def write(self, name: str, at: int, size: int, text: str) -> None:
-        """Write the next piece of a file, which has its name once it is complete. Raise OSError."""
+        """Write the next piece of a file; the file gets its name when it is complete. Raise OSError."""
         part = f"{self._path(name)}.part"
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -233,14 +233,14 @@ class GivenFiles:
         return f"{self._folder}/{os.path.basename(name)}"
 
     def missing(self, key: Key, argv: Sequence[str], root: str) -> str:
-        """Return which file a command needs that is not here; note the others as those of the attempt."""
+        """Return the file that a command needs and that is not here; note the others as files of the attempt."""
         names = given_to(argv, root)
         self._of[key] = [name for name in names if _is_of_one_call(name)]
         needed = [*names, *filter(None, map(_modules_of, map(self._path, names)))]
         return next((name for name in needed if not os.path.exists(self._path(name))), "")
 
     def forget(self, key: Key) -> None:
-        """Remove what one attempt was given."""
+        """Remove the files that only this attempt needed."""
         for name in self._of.pop(key, ()):
             for path in (self._path(name), f"{self._path(name)}.part"):
                 if os.path.exists(path):

@@ -22,7 +22,7 @@ class Node:
 
     named: NodeName
     facts: forms.NodeFacts | None = None
-    """The facts that it told first; None: it has never answered."""
+    """The facts in its first answer; None: it has never answered."""
     link: NodeLink | None = None
     is_there: bool = False
     """True if an agent has answered over the present link."""
@@ -32,10 +32,11 @@ class Node:
     heard: float = 0.0
     due: float = 0.0
     refused: float = 0.0
-    """When it was last heard, when the next link is due, and when it last refused what was decided."""
+    """The times at which it was last heard, at which the next connection is due, and at which it last refused a
+    reservation."""
     view: int = 0
     reported: float = field(default_factory=time.monotonic)
-    """When its last report came; before the first one, when this scheduler began to expect one."""
+    """The time of its last report; before the first one, the time from which this scheduler expects one."""
     budgets: tuple[DeviceBudget, ...] = ()
     layout: int = 0
     """The number of times that its devices have changed."""
@@ -52,7 +53,7 @@ class Node:
     living: dict[Key, Placement] = field(default_factory=dict)
     started: set[Key] = field(default_factory=set)
     unsent: list[Message] = field(default_factory=list)
-    """Orders that must reach it once it is back: what to forget and to stop."""
+    """Orders to forget and to stop attempts, which must reach it once it answers again."""
     watched: list[Any] = field(default_factory=list)
     carried: mirror.CallSender = field(default_factory=mirror.CallSender)
 
@@ -63,7 +64,7 @@ class Node:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Its features: those that its machine says, and those that Slurm gives to it."""
+        """Its features: those of its own configuration, and those that Slurm lists for it."""
         said = self.facts.features if self.facts is not None else ()
         return tuple(dict.fromkeys((*said, *self.named.features)))
 
@@ -80,7 +81,7 @@ class Node:
         return "" if self.view or not self.joined else "its agent has just begun"
 
     def order(self, message: Message, *, lasting: bool = False) -> None:
-        """Send an order; a `lasting` one waits until the node is there."""
+        """Send an order; if the node is away, a `lasting` one waits until it answers."""
         if self.link is not None and self.joined:
             self.link.send(message)
         elif lasting:
@@ -102,7 +103,7 @@ class Node:
             self.order(message, lasting=True)
 
     def push(self) -> None:
-        """Send what is carried, as far as the node takes it now."""
+        """Send the waiting launches and their files, as far as the node takes them now."""
         while self.link is not None and self.joined and not self.link.unsent:
             message = self.carried.next()
             if message is None:
@@ -115,7 +116,7 @@ def take_report(node: Node, said: Mapping[str, Any]) -> None:
     is_first = not node.view
     node.view, node.clock, node.reported = said["view"], said["clock"], time.monotonic()
     if is_first:
-        node.order({"echo": node.echo})  # before anything is launched by this report
+        node.order({"echo": node.echo})  # before this report leads to a launch
     if "budgets" in said:
         _take_budgets(node, said)
     if "leases" in said:
@@ -138,7 +139,9 @@ Told = TypeVar("Told", Lease, Waiter)
 
 
 def _of_node(told: Told, node: Node) -> Told:
-    """Return a lease or a waiting run of a node with the node's name on it, and our uid if its user is ours there."""
+    """Return a lease or a waiting run of a node with the node's name, and with this user's id here if it belongs to the
+    user of our agent there.
+    """
     uid = os.getuid()
     is_ours = told.uid == (node.facts.uid if node.facts is not None else uid)
     return replace(told, name=f"{node.name}/{told.name}", node=node.name, uid=uid if is_ours else told.uid)

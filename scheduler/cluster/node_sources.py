@@ -21,7 +21,8 @@ class NodeSources:
     def __init__(self, said: Sequence[str], known: Sequence[str] = ()) -> None:
         """Read the values; nothing is asked of any machine yet. Raise UsageError.
 
-        `known` are the names of nodes that a resumed run has met: they stay expected where clusters have them no more.
+        `known` are the names of the nodes that a resumed run has used: they stay expected even if their cluster no
+        longer lists them.
         """
         self._known = known
         self._fixed: list[NodeName] = []
@@ -70,14 +71,14 @@ class NodeSources:
             self._fixed += [NodeName(SLURM, name) for name in sorted(missing)]
 
     def names(self) -> list[NodeName]:
-        """Return the nodes that there are now."""
+        """Return the nodes that exist now."""
         found = list(self._fixed)
         for cluster in self._clusters:
             found += [NodeName(RAY, name, cluster) for name in cluster.names() if name not in self._known]
         return found
 
     def look(self) -> None:
-        """Take in which nodes have come."""
+        """Note which nodes the clusters have now."""
         for cluster in self._clusters:
             cluster.look()
 

@@ -32,12 +32,12 @@ WAIT = 4.0
 PATIENCE = 15.0
 """The seconds after which an actor that is not asked for anything ends."""
 LOOK = 2.0
-"""The seconds between two looks at the nodes of the cluster."""
+"""The seconds between two checks of the nodes of the cluster."""
 MOST_WORDS = 2000
-"""The last bytes of what an agent wrote to its standard error, which are sent when it has ended."""
+"""The number of last bytes of an agent's standard error that are sent when it has ended."""
 PACKET = 1 << 16
 UNAUTHORISED = b"InvalidAuthToken"
-"""A word in Ray's log when the cluster refuses the token; Ray itself tries again until its patience is over."""
+"""A word in Ray's log when the cluster refuses the token; Ray itself tries again until its own time limit."""
 REFUSED = "the cluster refuses this token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
 APART = """
 import os, sys
@@ -50,7 +50,7 @@ except OSError as exc:
     os.write(2, f"{sys.argv[1]}: {exc.strerror}\\n".encode())
     os._exit(127)
 """
-"""Starts a program that is no child of the actor, because Ray kills the children of a worker that ends."""
+"""A program that starts another one detached from the actor, because Ray kills the children of a worker that ends."""
 
 
 class Carrier:
@@ -61,7 +61,7 @@ class Carrier:
     """
 
     def __init__(self, patience: float) -> None:
-        """Begin to wait for `open`."""
+        """Start the thread that ends this actor after `patience` seconds without a call."""
         import tempfile
         import time
 
@@ -107,7 +107,7 @@ class Carrier:
             self._asked = self._clock()
 
     def write(self, link: int, data: bytes) -> None:
-        """Give bytes to the agent. If it has ended, they are lost."""
+        """Write bytes to the agent. If it has ended, they are lost."""
         if (fd := self._end(link, 1)) is None:
             return
         try:
@@ -119,7 +119,7 @@ class Carrier:
             os.close(fd)
 
     def end_input(self, link: int) -> None:
-        """Let the agent read the end of its input."""
+        """Close the agent's input, so that it reads its end."""
         with self._lock:
             if link == self._link and len(self._ends) > 1:
                 os.close(self._ends[1])
@@ -163,7 +163,7 @@ class Bridge:
         self._running = set[asyncio.Task[None]]()
 
     async def serve(self) -> None:
-        """Carry until the head closes its socket."""
+        """Carry bytes until the head closes its socket."""
         self._start(self._tell_nodes())
         loop = asyncio.get_running_loop()
         orders = asyncio.Event()
@@ -250,10 +250,10 @@ class Bridge:
 
 
 def _needs_token() -> bool:
-    """Tell whether Ray proves here by a token who it is."""
+    """Tell whether Ray proves its identity with a token here."""
     try:
         from ray._private.authentication.authentication_utils import is_token_auth_enabled
-    except ImportError:  # a release that names it otherwise
+    except ImportError:  # a release of Ray with another name for it
         return os.environ.get("RAY_AUTH_MODE") == "token"
     return bool(is_token_auth_enabled())
 

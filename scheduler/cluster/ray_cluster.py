@@ -33,13 +33,13 @@ class RayLink:
     """One link, as the two descriptors of its bytes."""
 
     def __init__(self, cluster: RayCluster, name: str, mine: socket.socket) -> None:
-        """Use the socket whose other end the bridge has."""
+        """Use `mine`, a socket whose other end the bridge has."""
         self._cluster, self._name, self._mine = cluster, name, mine
         self._write = os.dup(mine.fileno())
         self.ends = mine.fileno(), self._write
 
     def why_ended(self) -> str:
-        """Return what the agent or the bridge said at the end."""
+        """Return the last message of the agent or the bridge."""
         return self._cluster.why_ended(self._name)
 
     def close(self, patience: float) -> None:
@@ -56,7 +56,7 @@ class RayLink:
 
 
 class RayCluster:
-    """The nodes of a cluster, by their host names. It goes on when the cluster, or the bridge to it, comes back."""
+    """The nodes of a cluster, by their host names. It connects again when the cluster, or the bridge to it, is back."""
 
     def __init__(self, address: str, *, insecure: bool) -> None:
         """Name the cluster: `H:P`, or `auto` for the one of this machine."""
@@ -98,7 +98,7 @@ class RayCluster:
         return list(self._ids)
 
     def look(self) -> None:
-        """Take in what the bridge has said; start it again if it has ended."""
+        """Read the messages of the bridge; start it again if it has ended."""
         while self._packets is not None:
             try:
                 packet = self._packets.recv(_PACKET)
@@ -154,7 +154,7 @@ class RayCluster:
         return RayLink(self, name, mine)
 
     def why_ended(self, name: str) -> str:
-        """Return what was said at the end of the last link to a node."""
+        """Return why the last link to a node ended, in the words of its agent or of the bridge."""
         self.look()
         return self._reasons.get(name) or "the link through Ray ended"
 

@@ -38,7 +38,9 @@ class CallRows:
         self._bad = BadRows("tasks")
 
     def row(self, number: int, call: PythonCall, launcher: str, given: str) -> InputRow:
-        """Return a call as a row. The first is checked like any task; of the others only what differs is checked."""
+        """Return a call as a row. The first call is checked like any task; of later calls, only the parts that differ
+        from it.
+        """
         said = {key: str(value) for key, value in call.varied.items()}
         tail = " ".join([_word(key, text) for key, text in said.items()])
         end = f"{python_calls.target_words(call.target)} {tail}{self._rest_word(call.rest)}".rstrip()

@@ -3,12 +3,12 @@
 Accepted are UTF-8 with or without a BOM; LF, CRLF or CR; quoted cells with commas and line ends; a last line without a
 line end. Blank lines, rows of empty cells and rows that begin with `#` are skipped. The delimiter is the comma. If a
 header has no task field when it is split at commas, but has some when split at TABs or at `;`, that is the delimiter;
-the number of fields is checked in every row. A table of parameters, whose command comes after `--`, has the delimiter
-at which its header has the command's placeholders. A file called .jsonl contains one JSON object per line: rows in
-another form.
+the number of fields is checked in every row. The delimiter of a table of parameters, whose command comes after `--`, is
+the one that splits the header into the command's placeholders. A file called .jsonl contains one JSON object per line,
+which is another form of a row.
 
 Bytes that are not UTF-8 are refused: a journal, a result table and a terminal hold text. A file whose name is not UTF-8
-needs a link with such a name.
+needs a link with a name that is.
 """
 
 from __future__ import annotations
@@ -100,12 +100,12 @@ def batches(rows: Iterable[InputRow], num: int) -> Iterator[list[InputRow]]:
 
 
 class CsvFile(RowSource):
-    """One CSV file, read once with `rows`, at whose end `mark` and `warnings` are complete; after that it may grow.
+    """One CSV file. `rows` reads it once; after its last row `mark` and `warnings` are complete, and the file may grow.
 
     `header` is the row that names the columns, counted from 0 without blank lines; None: no header, the five columns.
-    `defaults` are the texts of run-wide flags by column name; `template` is the command that every row fills, where the
-    rows say none of their own. Relative paths are meant from `cwd` (empty: from here). `mine` are columns of the user
-    whose names look like misspelled task fields.
+    `defaults` are the values of run-wide flags by column name. `template` is the command with placeholders for every
+    row that has no command of its own. Paths are relative to `cwd` (empty: to the current directory). `mine` are
+    columns of the user whose names look like misspelled task fields.
     Rows that cannot be accepted raise InputError with file, row and column; the caller accepts all rows or none.
     """
 
@@ -155,7 +155,7 @@ class CsvFile(RowSource):
         cwd: str = "",
         programs: Programs | None = None,
     ) -> CsvFile:
-        """Return the file of a resumed run, for `appended` alone; it may have been changed or removed since."""
+        """Return the file of a resumed run, for calls of `appended` only; it may have been changed or removed since."""
         self = cls.__new__(cls)
         self._settle(path, python, cwd, programs)
         self._take_form(form)
@@ -223,7 +223,7 @@ class CsvFile(RowSource):
         """Return the names of the objects in a JSON lines file, which has no header."""
         self.delimiter, self._above = ",", 0
         lines = list(text)
-        self._text = text  # whose end would close the bytes that `rows` asks for their digest
+        self._text = text  # keeps the bytes open, because `rows` needs their digest
         columns = table.columns_of(self.path, lines)
         self._reader = table.JsonLines(lines, columns, names(template))
         return columns
@@ -278,7 +278,7 @@ class CsvFile(RowSource):
             self.warnings.append(f"{self.path}: {rows} the same command as an earlier row ({first}); all are accepted")
 
     def _without_used_slips(self, rows: Iterable[InputRow]) -> Iterator[InputRow]:
-        """Yield the rows; a column with a doubtful name is no slip once a placeholder uses it."""
+        """Yield the rows; a column with a doubtful name no longer counts as misspelled once a placeholder uses it."""
         for row in rows:
             for name in [name for name in self._slips if any(f"{{{name.lower()}}}" in c.lower() for c in row[1])]:
                 del self._slips[name]

@@ -51,8 +51,8 @@ class FollowMark:
 class FollowedFile(RowSource):
     """A growing file as a source of rows; it never ends by itself.
 
-    A rotated file is read to its end before the new one, a truncated file is read again from its beginning, and a file
-    that an editor rewrote with the same beginning is read on from its mark.
+    A rotated file is read to its end before the new one. A truncated file is read again from its beginning. If an
+    editor rewrote a file and kept its beginning, reading continues at the mark.
     """
 
     def __init__(self, path: str, form: RowForm, mark: FollowMark) -> None:
@@ -67,10 +67,10 @@ class FollowedFile(RowSource):
         self._read_to = 0
         self._tail = b""
         self._quiet = False
-        """True if nothing was added at the last check; a file that was renamed is then finished."""
+        """True if nothing was added at the last check; a renamed file is finished in that case."""
         self._said = ""
         self._calls = BoundedCalls()
-        """The looks at the file; while one of them is late, this object's state is that thread's."""
+        """The runner of the checks of the file; while a check is late, only its thread uses this object's state."""
         self._always = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         if os.path.isdir(self._path):
             raise InputError(path, "it is a directory: follow a file to which commands are appended")

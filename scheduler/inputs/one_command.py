@@ -55,7 +55,7 @@ def rows(
 
 
 def cells(said: Sequence[str], fields: Mapping[str, str], python: str, append: str) -> tuple[RowForm, list[InputRow]]:
-    """Return the form and the row of a command whose fields are cells, so that all commands have few forms."""
+    """Return the form and the row of a command, with its fields as cells: commands with different values share one."""
     form, found = rows(said, fields, python, append)
     made = [(row, [*own, *form.defaults.values()], terms, nth) for row, own, terms, nth in found]
     return RowForm((*form.columns, *form.defaults), {}, append), made

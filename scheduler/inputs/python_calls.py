@@ -47,11 +47,11 @@ class PythonCall:
     varied: Mapping[str, Any]
     """The arguments that are shown, and by which its memory is learned."""
     pickled: bytes = b""
-    """The values that are its own."""
+    """The values that this call alone has."""
     rest: Mapping[Any, str] = field(default_factory=dict)
-    """Fingerprints of the values that are passed beside the varied arguments."""
+    """Fingerprints of the values that are passed in addition to the varied arguments."""
     said: Mapping[str, Any] = field(default_factory=dict)
-    """The arguments of its own that the launcher reads as JSON."""
+    """The arguments that this call alone has and that the launcher reads as JSON."""
 
 
 def target_class(what: object) -> CallTarget:
@@ -69,7 +69,7 @@ def target_function(what: object) -> CallTarget:
 
 
 def _target(what: type | FunctionType, kind: str) -> CallTarget:
-    """Return the place by the file of the module, else by the module's name."""
+    """Return the place with the file of the module or, where there is no file, with the module's name."""
     name = what.__qualname__
     if "<lambda>" in name:
         raise ConfigError("a lambda has no name by which another process can find it: write a function with def")
@@ -137,7 +137,7 @@ def rest_word(rest: Mapping[Any, str]) -> str:
 
 
 def fingerprint(value: object, depth: int = 0) -> str:
-    """Return a text that is equal for equal values, also in other processes, as far as their types allow.
+    """Return a string that is equal for equal values, also in other processes, as far as their types allow.
 
     Plain values are written out; any other object is represented by its pickle, never by its address or its `==`.
     """

@@ -26,8 +26,8 @@ COLUMNS = (
 class Task:
     """One task for `run`: a command as a list or one string, and the fields that a CSV column can have.
 
-    Sizes and times are texts with a unit (`"8GiB"`, `"90s"`). `{id}`, `{epochs}` and the names in `columns` are filled
-    in in the command; `columns` also appear in the results.
+    Sizes and times are strings with a unit (`"8GiB"`, `"90s"`). `{id}`, `{epochs}` and `{NAME}` of each name in
+    `columns` are replaced with their values in the command; `columns` also appear in the results.
     """
 
     command: str | Sequence[str]
@@ -58,7 +58,7 @@ class Task:
     stdout: str = ""
     stderr: str = ""
     after: str | int | Sequence[str | int] = ""
-    """Names or ids of tasks that must succeed before; `ended:NAME` must only end."""
+    """Names or ids of tasks that must succeed first; with `ended:NAME` that task must only end."""
     begin: str = ""
     """The earliest start: `"22:00"`, `"+2h"` or `"2026-12-01T08:00"`."""
     columns: Mapping[str, Any] = field(default_factory=dict)
@@ -95,7 +95,7 @@ def _refuse_non_task(task: object) -> None:
         raise BadCell("", f"{task!r:.80} is not a Task: write Task(command=...)")
     for name in task.columns:
         if not isinstance(name, str):
-            raise BadCell("", f"the name of its column {name!r} is not a text")
+            raise BadCell("", f"the name of its column {name!r} is not a string")
         ours = BY_COLUMN.get(name.lower())
         if ours is not None and ours.column in COLUMNS:
             raise BadCell("", f"its column {name!r} is a field of every task: write Task({ours.attribute}=...)")
@@ -152,12 +152,12 @@ def cell(task: Task, column: str) -> str:
 
 
 def _command(said: object) -> str:
-    """Return a command as one text; raise BadCell."""
+    """Return a command as one string; raise BadCell."""
     if isinstance(said, str):
         return said
     if not isinstance(said, Sequence) or isinstance(said, bytes):
-        raise BadCell("Command", f"{said!r:.80} is neither a text nor a list of words")
+        raise BadCell("Command", f"{said!r:.80} is neither a string nor a list of words")
     for word in said:
         if word is None or isinstance(word, bytes):
-            raise BadCell("Command", f"{word!r:.80} is not a word: write a text, a number or a path")
+            raise BadCell("Command", f"{word!r:.80} is not a word: write a string, a number or a path")
     return shlex.join(str(word) for word in said)

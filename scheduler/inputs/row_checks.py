@@ -90,7 +90,7 @@ class RowChecker(dict[Spot, str]):
             raise BadCell("Directory", f"{directory!r} is not a directory ({os.path.abspath(full)})")
         hint = ""
         if os.path.isdir(os.path.join(self._beside, directory)):
-            hint = f"; it exists beside the list: cd {shlex.quote(os.path.abspath(self._beside))} first"
+            hint = f"; it exists in the list's directory: cd {shlex.quote(os.path.abspath(self._beside))} first"
         elif directory.startswith(("~", "$")):
             hint = "; ~ and $ are not expanded: write the whole path"
         raise BadCell("Directory", f"{directory!r} does not exist (looked at {os.path.abspath(full)}){hint}")

@@ -99,7 +99,7 @@ class RowValidator:
         bad.refuse()
 
     def _read(self, reader: Any, above: int, line: int, bad: BadRows) -> Iterator[tuple[int, int, list[str]]]:
-        """Yield the rows of a reader with their first and last lines; raise for `bad` rows first."""
+        """Yield the rows of a reader with their first and last lines. If it fails, raise for `bad` rows first."""
         try:
             for cells in reader:
                 row = line + 1
@@ -140,14 +140,14 @@ class RowValidator:
         directory, executable, text = self._three(cells)
         if self.form.own and "{" in text:
             return self._identity_of_any(cells, terms, place)
-        quoted = '"' in text or "'" in text or "\\" in text  # `lead`, without the cost of a call a row
+        quoted = '"' in text or "'" in text or "\\" in text  # as `lead` does, without one call per row
         spot = place((directory, executable, text if quoted else text.partition(" ")[0] or text))
         if _OF_SHELL.search(text):
             self._warn_of_shell_word(text)
         return spot, text.strip(), terms.epochs
 
     def _identity_of_any(self, cells: list[str], terms: Terms, place: Place) -> object:
-        """Return that value for a row that may have Args, Env, columns of its own, or a Command."""
+        """Return what `_identity_of_five` does, for a row that may have Args, Env, its own columns, or a Command."""
         directory, executable, filename, args, command, env = (self.form.text(cells, name) for name in _COMMAND)
         if command:
             if executable not in THIS_PYTHON or filename or args:
@@ -181,7 +181,7 @@ class RowValidator:
             self.warnings.append(f"{self.path}: {passed}; for a shell write the Command sh -c '...'")
 
     def _identity_of_template(self, cells: list[str], terms: Terms, place: Place) -> object:
-        """Return that value for a row of parameters."""
+        """Return what `_identity_of_five` does, for a row of parameters."""
         directory, env = self.form.cell(cells, "Directory"), self.form.cell(cells, "Env")
         command = self.form.words_of(cells)
         place_of_command(place, directory or ".", command)

@@ -88,8 +88,8 @@ def own_columns(columns: Sequence[str], template: Sequence[str]) -> set[str]:
 
 
 def slip_of(text: str, columns: Sequence[str]) -> str:
-    """Return a sentence about the first placeholder that looks like a misspelled column, epochs or id; otherwise
-    nothing.
+    """Return a sentence about the first placeholder that looks like a misspelled column, epochs or id; empty if there
+    is none.
     """
     known = [*(name.lower() for name in columns), *LATER]
     for match in _PLACEHOLDER.finditer(text):
@@ -102,8 +102,8 @@ def slip_of(text: str, columns: Sequence[str]) -> str:
 class JsonLines:
     """The objects of a JSON lines file as cells, with the interface of csv.reader.
 
-    A blank line or a comment is a row without cells. Numbers and texts stay as they are written; true, false and nested
-    values are written as JSON, null is empty. `asked` are the columns that every object must have.
+    A blank line or a comment is a row without cells. Numbers and strings stay as they are written. true, false and
+    nested values become JSON text, and null becomes an empty cell. `asked` are the columns that every object must have.
     """
 
     def __init__(self, lines: Iterable[str], columns: Sequence[str], asked: Iterable[str] = ()) -> None:
@@ -148,7 +148,7 @@ def columns_of(path: str, lines: Iterable[str]) -> list[str]:
 
 
 def object_of(text: str) -> dict[str, Any]:
-    """Return one line as an object whose numbers are texts; raise NotAnObject."""
+    """Return one line as an object whose numbers are kept as they were written; raise NotAnObject."""
     try:
         said = json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
     except (ValueError, RecursionError) as exc:
@@ -173,7 +173,7 @@ def _text_of(name: str, value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """Return a nested value with its numbers as numbers."""
+    """Return a nested value with numbers in the place of `_Number`."""
     if isinstance(value, _Number):
         return float(value) if set(value.lower()) & set(".ein") else int(value)
     if isinstance(value, list):

@@ -39,7 +39,7 @@ class DiskGuard:
         self._next = float("-inf")
 
     def __call__(self) -> str:
-        """Return a sentence while a disk has too little space, otherwise an empty text; check at most once a second."""
+        """Return a sentence while a disk has too little space, otherwise an empty string; check once a second."""
         if self._clock() >= self._next:
             self._next = self._clock() + PAUSE
             full = next(filter(None, map(self._full, self._places)), "")

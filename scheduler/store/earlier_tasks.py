@@ -26,30 +26,28 @@ LAST = 2**63 - 1
 
 
 class OtherRuns(Earlier):
-    """The parents of a run's tasks that lie outside of it; a source of events about them while the run goes on.
+    """The parents of a run's tasks that belong to other runs; a source of events about them while the run goes on.
 
-    By itself it has none: the run stands alone.
+    This base class has no parents: it is for a run that depends on no other run.
     """
 
     def follow(self, tracker: DependencyTracker) -> None:
-        """Take the states of the run's own tasks from here, and look at the parents outside that it knows."""
+        """Watch the parents in other runs from now on; `tracker` knows which of them the run's tasks wait for."""
 
     def parents(self, task: int) -> Sequence[int]:
         """Return the parents of a task of the run."""
         return ()
 
     def journal_of(self, parent: int) -> JournalReader | None:
-        """Return the journal of the other run that a parent belongs to, which the caller closes; None: it is of this
-        run.
-        """
+        """Return the journal of the run to which a parent belongs; None if that is this run. The caller closes it."""
         return None
 
     def seen(self, parents: Sequence[int]) -> Sequence[Observed]:
-        """Return the states of those parents that lie outside of the run."""
+        """Return the states of the given parents that belong to other runs."""
         return ()
 
     def fileno(self) -> int:
-        """Return -1: other runs are looked at from time to time."""
+        """Return -1, because no descriptor reports changes of other runs: `collect` checks them from time to time."""
         return -1
 
     def collect(self) -> Sequence[Happening]:
@@ -58,7 +56,7 @@ class OtherRuns(Earlier):
 
 
 class TaskNames:
-    """The tasks of a run by name; each row is read once, when a name is first asked for after it was accepted."""
+    """The tasks of a run by name. Each row is read once: at the first search for a name after the row was accepted."""
 
     def __init__(self, texts: TaskTexts) -> None:
         self._texts = texts
@@ -67,7 +65,7 @@ class TaskNames:
         """The id after the last one that was read."""
 
     def before(self, name: str, end: int = LAST) -> Sequence[int]:
-        """Return the tasks of a name with ids below `end`; rows from there on are not accepted yet."""
+        """Return the tasks with this name and with ids below `end`; later rows are not accepted yet."""
         for task, row in self._texts.journal.rows_from(self._next, end):
             self._next = task + 1
             self._tasks.setdefault(self._texts.name(row), []).append(task)
@@ -83,7 +81,7 @@ class EarlierTasks:
         self._names = TaskNames(texts)
 
     def before(self, first: int) -> TasksBefore:
-        """Return what a list can name whose first row gets the id `first`."""
+        """Return the tasks that a list can name as parents if its first row gets the id `first`."""
         return TasksBefore(self._texts.journal, self._names, self.others, first)
 
     def results_for(self, task: int) -> Callable[[str], str | None]:
@@ -138,7 +136,7 @@ class TasksBefore(Earlier):
     """The id of the list's first row."""
 
     def find(self, word: str) -> Sequence[int]:
-        """Return the tasks of this run that a word stands for, else the parents in other runs."""
+        """Return the tasks of this run that a word stands for; if there are none, those of other runs."""
         if ids := _IDS.match(word):
             own = self.journal.within(int(ids[1]), int(ids[2] or ids[1]))
             here: Sequence[int] = [task for task in own if task < self.first]
@@ -147,10 +145,10 @@ class TasksBefore(Earlier):
         return here or self.others.find(word)
 
     def spoilt(self, parent: int) -> str:
-        """Return why a parent can never succeed as things are; empty if it may."""
+        """Return why a parent can no longer succeed unless a user acts; empty if it can."""
         return self.others.spoilt(parent)
 
 
 def shown_value(value: object) -> str:
-    """Return a value of a result as it stands in a command: texts as they are, all else as in JSON."""
+    """Return a value of a result as it is written in a command: a string unchanged, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value)

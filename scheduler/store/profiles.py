@@ -118,7 +118,7 @@ class ProfileStore:
             self.trouble = f"a profile could not be kept in {self.path}: {exc}"
 
     def add(self, profiles: Iterable[StoredProfile]) -> int:
-        """Add profiles of another machine, and return how many were new; own ones stay as they are. Raise
+        """Add profiles of another machine, and return how many were new; profiles that exist here stay unchanged. Raise
         StateError.
         """
         self._learned = True

@@ -13,11 +13,11 @@ from scheduler.units import size
 
 LARGEST_RESULT = 64 * 1024
 EMPTY = 16
-"""Bytes of the longest file that says nothing: blanks, or an object without values."""
+"""The largest size in bytes of a file that may contain nothing: blanks, or an object without values."""
 HUGE = 10 << 20
-"""Bytes from which on a size is not written in KiB."""
+"""The number of bytes from which a size is no longer written in KiB."""
 LARGEST_KEPT = 16 << 20
-"""Bytes of the largest file of JSON lines that stays after the end of its attempt."""
+"""The size in bytes of the largest file of JSON lines that is kept after the end of its attempt."""
 
 
 def read_result(path: str) -> Mapping[str, Any]:
@@ -71,7 +71,7 @@ def has_lines(path: str) -> bool:
 
 
 def flat_object(text: bytes) -> dict[str, Any]:
-    """Return the null, text, number and boolean values of a JSON object, with the names that they have as metrics;
+    """Return the null, string, number and boolean values of a JSON object, with the names that they have as metrics;
     empty for anything else.
     """
     if len(text) > LARGEST_RESULT:

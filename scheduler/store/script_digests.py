@@ -16,9 +16,9 @@ from scheduler.values import dataclass
 LARGEST_SCRIPT = 16 * 1024 * 1024
 LARGEST_MODULE = 1024 * 1024
 MOST_MODULES = 200
-"""The most modules of a project that count as content of its script."""
+"""The largest number of modules of a project that count as content of its script."""
 LOOK_AGAIN = 1.0
-"""The seconds after which the modules of a script are looked at again; the script itself is looked at every time."""
+"""The seconds after which the modules of a script are checked again; the script itself is checked every time."""
 
 _IMPORT = lazy_pattern(
     rb"^[ \t]*(?:from[ \t]+(?P<package>\.*[\w.]*)[ \t]+import[ \t]*(?P<names>\([^)]*\)|[^\n#;]*)"
@@ -99,7 +99,7 @@ class ScriptDigests:
         return blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=10).hexdigest()
 
     def _source(self, path: str, largest: int) -> Source | None:
-        """Return a file's present version; None if it is none that can be read."""
+        """Return a file's present version; None if it cannot be read, is too large or is not a regular file."""
         try:
             status = os.stat(path)
             stamp = (status.st_mtime_ns, status.st_size)

@@ -13,7 +13,8 @@ from scheduler.patterns import lazy_pattern
 MOST_RECORDED = 5
 """The largest number of recorded requests that one sentence names."""
 SHORTEST_WORD, LONG_WORD = 8, 12
-"""The least width of a word that is cut in its middle, and the width above which it is cut before names are."""
+"""The least width of a word that is cut in its middle, and the width above which it is cut before the names of
+parameters are."""
 SHORTEST_KEY = 2
 """The width down to which the name of a parameter is cut."""
 _CSI = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
@@ -95,8 +96,8 @@ def fit(text: str, width: int, *, pad: bool = False) -> str:
 def fit_middle(text: str, width: int, *, pad: bool = True) -> str:
     """Return a text as one clean line of this width.
 
-    One that is too long loses the middle of its longest words. Beside parameters, their names and other words lose
-    their ends first: values tell most.
+    A text that is too long loses the middle of its longest words. If it contains parameters, their names and the other
+    words lose their ends before that, because the values are most informative.
     """
     line = _one_line(text)
     if not pad and columns(line) <= width:
@@ -115,7 +116,7 @@ def fit_middle(text: str, width: int, *, pad: bool = True) -> str:
 
 
 def _little(word: str) -> int:
-    """Return how many letters of a word tell little: the name of a parameter, or the whole word if it is none."""
+    """Return the number of letters before the value of a parameter, or of the whole word if it is no parameter."""
     return len(word.partition("=")[0])
 
 

@@ -94,7 +94,7 @@ class ParentRuns(OtherRuns):
             self._runs.update(dict.fromkeys(parents, run))
 
     def spoilt(self, parent: int) -> str:
-        """Return why a parent, in this run or outside, can never succeed as things are; empty if it may."""
+        """Return why a parent, of this run or another, can no longer succeed unless a user acts; empty if it can."""
         if parent in self._runs:
             state, cause = self._state(parent), parent
         elif self._tracker is not None:
@@ -108,7 +108,7 @@ class ParentRuns(OtherRuns):
         return ""
 
     def seen(self, parents: Sequence[int]) -> Sequence[Observed]:
-        """Return the states of those parents that lie outside of the run."""
+        """Return the states of the given parents that belong to other runs."""
         return _gathered({parent: self._state(parent) for parent in parents if parent in self._runs})
 
     def parents(self, task: int) -> Sequence[int]:

@@ -65,7 +65,7 @@ class LeaseKind(RecordKind[Lease]):
         return bool(name[5])
 
     def parse(self, name: re.Match[str], said: Mapping[str, Any]) -> Lease:
-        """Return the lease in a record; shim, bytes and load have their meaning in every version."""
+        """Return the lease in a record; the fields for shim, bytes and load mean the same in every version."""
         return Lease(
             *_identifiers(name),
             shim=int(said["shim"]),
@@ -88,7 +88,9 @@ class LeaseKind(RecordKind[Lease]):
         return Lease(*_identifiers(name), shim=0, reserved={}, load={}, unreadable=user_name_soon(int(name[1])))
 
     def judge(self, record: Lease, file: RecordFile) -> Lease | None:
-        """Return a lease as it counts, or None if it is dead; only one that was created again needs no lock."""
+        """Return a lease without its untrue claims, or None if it is dead; only one that was created again needs no
+        lock.
+        """
         if file.is_free and not record.by_shim:
             return None
         if not _has_its_shim(record, file.lockers):
@@ -111,7 +113,7 @@ def living(directory: Path) -> list[Lease]:
 
 
 def _offer(said: Mapping[str, Any]) -> RoomOffer:
-    """Return what a record says about making room; a record without it makes none."""
+    """Return the offer to make room in a record; a record that says nothing about it makes no offer."""
     priority, asked_by = said.get("offer", (None, None))
     return RoomOffer(*(None if number is None else int(number) for number in (priority, asked_by)))
 
@@ -158,8 +160,8 @@ def process_identity(pid: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _identity_of(pid: int, inode: int) -> str:
-    """Return a process's identity, cached by its folder in /proc, because many leases are read while all others
-    wait.
+    """Return a process's identity, cached by the inode of its folder in /proc: many leases are read while all other
+    schedulers wait.
     """
     return f"{namespace()}.{start_time(pid)}"
 

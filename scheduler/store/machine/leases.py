@@ -45,11 +45,13 @@ from scheduler.units import count
 from scheduler.values import replace
 
 LOOKING = 1.0
-"""Least seconds between looks at the directory, and at the site's rules, outside the mutex."""
+"""The least number of seconds between two checks of the directory and of the site's rules without the mutex."""
 KNOWN = 0.05
-"""Seconds for which a user's groups may be looked up under the mutex; the look outside has found them before."""
+"""The largest number of seconds for looking up a user's groups while the mutex is held; usually the check without the
+mutex has found them already."""
 PATIENCE = 5.0
-"""Seconds to wait for the directory's mutex before the error names its holder; it is held for under a millisecond."""
+"""Seconds to wait for the directory's mutex before an error names its holder; a decision holds it for less than a
+millisecond."""
 
 Key = tuple[int, int]
 """A task and its attempt."""
@@ -145,7 +147,7 @@ class FileLeaseRegistry:
             self._mutex.release()
 
     def _look_ahead(self) -> None:
-        """Read all files while others may decide, so that files which can never count are known under the mutex."""
+        """Read all files before the mutex is taken: files that can never count are then known while it is held."""
         now = time.monotonic()
         if now - self._looked_at < LOOKING:
             return
@@ -208,7 +210,9 @@ class FileLeaseRegistry:
             raise LeaseError(f"cannot write a lease in {self.directory}: {exc.strerror}") from exc
 
     def take_all(self, wanted: Sequence[tuple[Placement, str]]) -> Iterator[tuple[Placement, HeldLease]]:
-        """Take the leases of these placements one by one. Raise LeaseError, after those that were written."""
+        """Take and yield the leases of these placements one by one. Raise LeaseError at the first that cannot be
+        written.
+        """
         for placement, guest in wanted:
             yield placement, self.take(placement, guest)
 
@@ -266,12 +270,12 @@ class FileLeaseRegistry:
         return self._own
 
     def _found(self, lease: Lease) -> OwnLease:
-        """Return a lease of an earlier scheduler; one that it had created again has lost its lock with it."""
+        """Return a lease of an earlier scheduler; one that it had created again lost its lock when it ended."""
         inode = 0 if lease.by_shim else _inode(self._fd, lease.name)
         return OwnLease(lease.name, inode, lease.since, lease.port, lease.by_shim)
 
     def adopt(self, task: int, attempt: int) -> None:
-        """Expect a lease of an attempt that an earlier scheduler started; if it has none, it gets one."""
+        """Expect a lease of an attempt that an earlier scheduler started; if there is none, `restore` creates it."""
         self.own().setdefault((task, attempt), OwnLease())
 
     def missing(self) -> list[Key]:
@@ -291,7 +295,7 @@ class FileLeaseRegistry:
         """Create the leases of living attempts again, each with its shim and guest; return a sentence about them.
 
         This scheduler holds the lock of such a lease, because the attempt's shim has the lock of the removed file. So
-        the lease lives by the shim that it names, too, and the next scheduler of the run locks it again. Raise
+        the lease also lives as long as the shim that it names, and the next scheduler of the run locks it again. Raise
         LeaseError.
         """
         with self.deciding():
@@ -332,7 +336,7 @@ class FileLeaseRegistry:
         return True
 
     def drop(self, task: int, attempt: int) -> None:
-        """Remove the lease of a lost attempt; the shim of any other attempt removes it."""
+        """Remove the lease of a lost attempt; that of any other attempt is removed by its shim."""
         one = self.own().pop((task, attempt), OwnLease())
         if one.name:
             with contextlib.suppress(OSError):
@@ -341,7 +345,7 @@ class FileLeaseRegistry:
             os.close(one.fd)
 
     def forget(self, task: int, attempt: int) -> None:
-        """Forget the lease of an ended attempt; its shim does not know about one that was created again."""
+        """Forget the lease of an ended attempt; remove one that was created again, which the shim does not know."""
         if self.own().get((task, attempt), OwnLease()).by_shim:
             self.drop(task, attempt)
         else:

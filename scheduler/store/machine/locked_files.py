@@ -17,8 +17,8 @@ LONGEST_COMMAND = 120
 
 
 def take_lock(fd: int, patience: float = 0.05) -> None:
-    """Lock a file; raise BlockingIOError if it stays locked for longer than another process needs to inspect it
-    (`patience`).
+    """Lock a file. Raise BlockingIOError if it stays locked for `patience` seconds; a process that only inspects the
+    lock needs less.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -86,7 +86,7 @@ def is_held_long(fd: int) -> bool:
 
 
 def make_locked(directory: int, name: str, record: bytes) -> int:
-    """Create a file with a record in it and lock it; return its descriptor. Others can read it once it has both.
+    """Create a file, lock it and write a record into it; return its descriptor. Only then can other users read it.
 
     Raise FileExistsError if the name is taken.
     """
@@ -113,8 +113,8 @@ class LockHolders:
     def of(self, file: os.stat_result) -> list[int]:
         """Return the visible processes that took a lock on a file.
 
-        A file system without a disk of its own may report another device than the kernel lists: then all processes are
-        returned that locked a file with that inode number.
+        A file system without a disk of its own may report another device than the kernel lists. Then return all
+        processes that locked a file with that inode number.
         """
         if self._pids is None:
             self._pids = _listed()
@@ -196,8 +196,8 @@ def _heirs(file: os.stat_result) -> set[int]:
 
 
 def _has_lock(pid: int, fd: str, file: os.stat_result) -> bool:
-    """Tell whether a process has a lock of a file by this descriptor; other files, as on a dead network mount, are not
-    touched."""
+    """Tell whether a process holds a lock on a file by this descriptor, without touching other files: they may be on a
+    dead network mount."""
     try:
         said = Path(f"/proc/{pid}/fdinfo/{fd}").read_text(encoding="ascii", errors="replace")
         if "lock:" not in said or f":{file.st_ino} " not in said:
@@ -222,7 +222,7 @@ _Listed = dict[int, list[tuple[str, int]]]
 
 
 def _listed() -> _Listed:
-    """Return all held flocks; the kernel marks lines of waiting processes with an arrow."""
+    """Return all held flocks, without the lines of waiting processes, which the kernel marks with an arrow."""
     found: _Listed = {}
     try:
         lines = Path("/proc/locks").read_text(encoding="ascii", errors="replace").splitlines()

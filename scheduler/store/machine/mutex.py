@@ -10,7 +10,8 @@ import time
 from scheduler.runtime.threads import start_thread
 
 TRYING = 0.002
-"""The longest pause between attempts to take a busy lock: a decision takes less, and queueing costs a thread."""
+"""The longest pause between attempts to take a busy lock, in seconds. A decision takes less time, and to queue in the
+kernel costs a thread."""
 
 
 class Mutex:
@@ -67,7 +68,7 @@ class Mutex:
             pause *= 2
 
     def _poll(self, end: float) -> bool:
-        """Try again and again until the end of the patience."""
+        """Try again and again until the time `end`; return whether the lock was taken."""
         while not self._try():
             if time.monotonic() > end:
                 return False

@@ -1,4 +1,4 @@
-"""The network ports that attempts are told, for programs whose processes meet at a port of this machine."""
+"""The network ports that attempts are given, for programs whose processes meet at a port of this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FIRST, END = 20_000, 29_000
 """The range of the ports: below those that the kernel assigns by itself, and below the fixed ports of launchers (29400,
 29500) and of Kubernetes."""
 EACH = 8
-"""The distance between the ports of two attempts, because some programs count up from the port that they are told."""
+"""The distance between the ports of two attempts, because some programs count up from the port that they are given."""
 BLOCKS = (END - FIRST) // EACH
 
 
@@ -19,7 +19,7 @@ def free_port(taken: Collection[int], start: int) -> int:
     `start` is any number; different ones begin the search at different ports. The port is only tried: a process
     without a lease can still take it later.
     """
-    passed_over = taken if len(taken) < BLOCKS else ()  # more leases than ports: then what listens decides alone
+    passed_over = taken if len(taken) < BLOCKS else ()  # more leases than ports: only sockets decide
     for number in range(start, start + BLOCKS):
         port = FIRST + number % BLOCKS * EACH
         if port not in passed_over and _is_free(port):
@@ -28,7 +28,7 @@ def free_port(taken: Collection[int], start: int) -> int:
 
 
 def _is_free(port: int) -> bool:
-    """Tell whether a socket can be bound to a port of every address of this machine, IPv4 and IPv6."""
+    """Tell whether a socket can be bound to a port on every address of this machine, IPv4 and IPv6."""
     try:
         with _any_address() as trial:
             trial.bind(("", port))

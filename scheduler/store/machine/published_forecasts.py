@@ -27,11 +27,12 @@ from scheduler.values import replace
 
 VERSION = 1
 MOST_DEVICES = 32
-"""The number of devices of a run that are named; of a run with more, all devices count."""
+"""The largest number of devices of a run that a forecast names; a run with more devices is taken to use all devices of
+the machine."""
 MOST_GPUS = 64
-"""The number of GPUs of one task that are believed."""
+"""The largest number of GPUs of one task that is believed."""
 LONGEST_WORD = 64
-"""The number of characters of a word for devices."""
+"""The largest number of characters of a word for devices."""
 
 
 def to_dict(forecast: PublishedForecast) -> dict[str, Any]:
@@ -134,7 +135,7 @@ class PublishedForecastFile(OwnRecord):
         return self._fd < 0 or not os.fstat(self._fd).st_nlink
 
     def make(self, records: RecordDirectory, forecast: PublishedForecast) -> None:
-        """Create the file under the directory's mutex, and remove the dead files of this user. Raise OSError."""
+        """Create the file and remove the dead files of this user; the caller holds the mutex. Raise OSError."""
         self.leave(records.fd)
         for _ in records.read(FORECASTS):
             pass
@@ -146,7 +147,7 @@ class PublishedForecastFile(OwnRecord):
 
 
 def _block(forecast: PublishedForecast) -> bytes:
-    """Return the record in one block, with fewer ends and groups where they do not fit."""
+    """Return the record in one block, with fewer ends and groups if not all of them fit."""
     most = MOST_ENDS
     while True:
         ends = dict(list(forecast.ends.items())[:most])

@@ -40,7 +40,7 @@ _RANDOM_BYTES = 8
 MANY = 20_000
 """The number of files in the directory above which each decision takes noticeably longer."""
 _SAMPLE = 50
-"""The number of files by whose owners it is judged who has most of them."""
+"""The number of files in the sample that shows which user owns most files."""
 _TRIES = 3
 """The number of names tried for one record; a second one is hardly ever needed."""
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -88,7 +88,7 @@ class RecordKind(Generic[T]):
         return None
 
     def judge(self, record: T, file: RecordFile) -> T | None:
-        """Return a record as it counts now; None if it is dead."""
+        """Return a record without claims that do not hold now; None if it is dead."""
         return record
 
 
@@ -137,7 +137,7 @@ class RecordDirectory:
                     self.crowded[owner] = f"{kind.most:,} {kind.plural}"
                     continue
                 look = self._look(kind, match, owner, lockers, now)
-                counts[owner] += not look[1]  # also one that is locked and invalid: it is opened again each time
+                counts[owner] += not look[1]  # also an invalid file that is locked: it is opened each time
                 if look[0] is not None:
                     yield look[0]
 
@@ -160,7 +160,7 @@ class RecordDirectory:
         return names
 
     def filler(self) -> int | None:
-        """Return the user who owns most files, by a sample, where they are so many that they delay each decision."""
+        """Return the user who owns most files, judged by a sample; None unless so many files delay each decision."""
         owners = Counter[int]()
         for name in self._sample:
             with contextlib.suppress(OSError):

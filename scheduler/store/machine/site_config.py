@@ -192,7 +192,7 @@ class SiteConfigReader:
         return self._rules
 
     def allows(self, uid: int, what: str, patience: float) -> bool:
-        """Tell whether a user has a right; False where the groups of that user cannot be had within `patience`
+        """Tell whether a user has a right; False if the groups of that user cannot be looked up within `patience`
         seconds."""
         try:
             return self._calls.call(uid, partial(self._rules.allows, uid, what), patience)

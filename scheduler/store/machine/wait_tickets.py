@@ -100,12 +100,12 @@ class Tickets(OwnRecord):
         super().__init__(f"ticket.{uid}.{run}.")
         self._uid = uid
         self._absent: dict[str, float] = {}
-        """The time at which each ticket of the last read was last absent; before the first read none counts as
-        absent."""
+        """For each ticket of the last read, the time of the latest read that did not find it; -inf if every read found
+        it."""
         self._looked_at = -math.inf
 
     def show(self, records: RecordDirectory, ticket: WaitTicket | None) -> None:
-        """Write what this run waits for; None: nothing. If no file can be written, the run only loses its turn."""
+        """Write what this run waits for (None: nothing). If no file can be written, the run only loses its turn."""
         if ticket is None:
             self.leave(records.fd)
             return
@@ -123,10 +123,11 @@ class Tickets(OwnRecord):
         return int(name[1]) == self._uid and not name.string.startswith(self._stem)
 
     def others(self, records: RecordDirectory) -> list[Waiter]:
-        """Return the other waiters of the directory; remove dead tickets of this user, also of this run's earlier
-        schedulers, which were killed.
+        """Return the other waiters of the directory; remove dead tickets of this user, including those of this run's
+        earlier schedulers, which were killed.
 
-        A ticket of another user has waited at most since the last read at which it was absent.
+        The waiting time that another user's ticket claims is cut to the time since the last read at which that ticket
+        was absent.
         """
         mine = self._name if self._fd >= 0 else ""
         every = records.read(TICKETS, lambda name: name.string != mine)

@@ -1,4 +1,4 @@
-"""The files of a standing queue beside its run: which run it is, its starting lock, the shells of its tasks.
+"""The files of a standing queue beside its run: the link to that run, the lock for its start, its tasks' shells.
 
 The files of the run itself are in `store/run`. Start at `queue_link`.
 """

@@ -45,7 +45,7 @@ def set_queue(home: StatePaths, name: str, number: int) -> None:
         part.symlink_to(str(number))
         part.rename(link)
     except OSError as exc:
-        raise StateError(f"the queue {name} cannot be noted in {link}: {exc.strerror}") from exc
+        raise StateError(f"the queue {name} cannot be recorded in {link}: {exc.strerror}") from exc
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ class Submission:
     """Rows to be accepted together, with all that the queue's scheduler needs to know."""
 
     token: str
-    """A random text: a submission that is sent again is accepted once."""
+    """A random string, by which a submission that is sent again is accepted only once."""
     form: RowForm
     rows: Sequence[InputRow]
     secrets: str = ""
@@ -46,7 +46,7 @@ class Submission:
     """The nodes on which the queue must run; empty: wherever it does."""
 
     def to_dict(self) -> dict[str, str]:
-        """Return it as the texts of a request."""
+        """Return it as the strings of a request."""
         rows = [[row, nth, pack_cells(cells)] for row, cells, _, nth in self.rows]
         return {
             "format": FORMAT,
@@ -102,7 +102,7 @@ class SubmissionReceiver:
                 exc.message += f" ({VISIBLE}={visible} in the shell that submits)"
             facts = {"message": exc.message, "row": exc.row, "column": exc.column}
             return SubmissionResult(Answer((), False, str(exc), facts))
-        except UsageError as exc:  # of the nodes
+        except UsageError as exc:  # about the nodes
             return SubmissionResult(Answer((), False, str(exc)))
         except StateError as exc:
             return SubmissionResult(Answer((), False, str(exc), {"state": True}))

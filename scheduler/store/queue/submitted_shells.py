@@ -35,7 +35,7 @@ def digest_of(shell: ShellState, python: Python) -> str:
 
 
 def keep_shell(folder: Path, shell: ShellState, python: Python) -> str:
-    """Write a shell durably where it is not there yet, without secrets, and return its digest. Raise StateError."""
+    """Write a shell durably unless its file exists, without secrets, and return its digest. Raise StateError."""
     digest = digest_of(shell, python)
     path = folder / digest
     if path.exists():
@@ -70,7 +70,7 @@ class SubmittedShells:
             self._known.pop(digest, None)
 
     def of(self, digest: str) -> SubmittedShell:
-        """Return a shell. Raise StateError where its file cannot be read."""
+        """Return a shell. Raise StateError if its file cannot be read."""
         if digest not in self._known:
             if len(self._known) >= MOST_KEPT:
                 self._known.clear()

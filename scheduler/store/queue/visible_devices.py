@@ -28,10 +28,11 @@ def visible_words(said: str) -> list[str]:
 def limited(
     form: RowForm, rows: Sequence[InputRow], changes: Mapping[str, str | None]
 ) -> tuple[RowForm, Sequence[InputRow], str]:
-    """Return rows that use the devices which their shell makes visible, their form, and the variable as it was said.
+    """Return the form and the rows, limited to the devices that their shell makes visible, and the variable's value.
 
-    `changes` are the shell's differences from the queue's environment. Rows that name devices stay as they are, and so
-    do all rows of a shell that is a task itself: the variable has the task's own devices.
+    `changes` are the shell's differences from the queue's environment. Rows that name devices stay as they are. So do
+    all rows that a task submits, because there the variable names the devices of that task. The value is empty if
+    a task submits, or if the shell leaves the variable unchanged.
     """
     said = changes.get(VISIBLE)
     if said is None or changes.get(_IN_A_TASK) is not None:

@@ -89,13 +89,13 @@ def _stamp(places: RunPaths) -> list[int]:
 MOST_NAMED = 4
 """The largest number of runs with one name that an error names."""
 LAST = "last"
-"""The word for the latest run, or the last task of it."""
+"""The word for the latest run, or for its last task."""
 DIGITS = 18
 """The largest number of digits in the number of a run or a task."""
 
 
 def run_word(word: str | None) -> str | None:
-    """Return the value of a flag that takes only runs, as `RunCatalog.find` reads it: `3` is run 3 there."""
+    """Return the value of a flag that takes only runs in the form that `RunCatalog.find` reads: `3` becomes `r3`."""
     return f"r{word}" if word is not None and word.isascii() and word.isdecimal() else word
 
 
@@ -159,7 +159,7 @@ class RunCatalog:
                 yield self.info(number)
 
     def find(self, word: str | None) -> RunInfo:
-        """Return a run by its number (r3) or name; the latest for `last` or without a word, if possible alive.
+        """Return a run by its number (r3) or name; for `last` or without a word, the latest living run or the latest.
 
         Raise UsageError for a number without r, which is a task, and for the name of several runs.
         """

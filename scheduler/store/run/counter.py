@@ -87,7 +87,9 @@ def why_locked(path: Path) -> str:
 
 
 def _take_in_turn(fd: int, patience: float) -> None:
-    """Lock the counter; fifty starts at once may take longer than the patience of each, and all come to their turn."""
+    """Lock the counter; wait longer than `patience` while other starts take numbers, so that each of many gets its
+    turn.
+    """
     while True:
         before = os.pread(fd, LENGTH, 0)
         try:

@@ -92,7 +92,7 @@ class Journal(JournalReader):
             self._is_lax = lax
 
     def _write_reach(self) -> None:
-        """Write how far the journal is durable, but not over a loss that was not accepted."""
+        """Write how far the journal is durable, unless its end was lost and the loss is not accepted yet."""
         if self._reach_file is not None and not self.lost and self.lasting:
             self._reach_file.write(self._current)
 
@@ -167,7 +167,7 @@ class Journal(JournalReader):
             self._write_reach()
 
     def _write(self, rows: Sequence[EventRow], *, lax: bool) -> None:
-        """Write one transaction; unless it is lax, its end also waits for earlier lax ones to be durable."""
+        """Write one transaction. Unless it is lax, its commit waits until it and all earlier lax ones are durable."""
         try:
             self._set_durability(lax=lax)
             self._db.execute(schema.BEGIN)

@@ -17,7 +17,7 @@ Owner = tuple[int, int] | None
 """A user and a group; None: this process's own."""
 _DISK_ERRORS = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
 DATABASE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
-"""The errors of a statement; the second where a damaged page holds a name that is not UTF-8."""
+"""The errors of a statement; the second is raised if a damaged page holds a name that is not UTF-8."""
 _MIN_FREE = 64 * 1024
 """The number of free bytes without which SQLite cannot write anything to a journal."""
 _SEEDS = {table: crc32(table.encode()) for table in ("meta", "forms", "terms", "submitted", "events")}
@@ -102,8 +102,8 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 def _copy(path: Path) -> sqlite3.Connection:
     """Copy a journal into memory in its present state.
 
-    To read a journal SQLite creates a file beside it, which fails on a full disk. If a write-ahead log is left, the
-    journal can be read without that file only under an exclusive lock, so the copy is made quickly. A living writer has
+    To read a journal SQLite creates a file beside it, which fails on a full disk. If a write-ahead log exists, the
+    journal can be read without that file only with an exclusive lock, so the copy is made quickly. A living writer has
     created the file, so its journal is never copied.
     """
     log = Path(f"{path}-wal")

@@ -126,7 +126,7 @@ class JournalReader:
 
     @contextmanager
     def at_one_moment(self) -> Iterator[None]:
-        """Read a single state within the block, the one at its first statement, whatever the writer adds meanwhile."""
+        """Let all reads of the block see the state at its first statement, whatever the writer adds meanwhile."""
         with self._translated():
             self._db.execute(schema.BEGIN_TO_READ)
         try:

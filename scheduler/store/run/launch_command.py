@@ -16,7 +16,7 @@ Variables = tuple[tuple[str, str | None], ...]
 def launched(spec: Spec, programs: Programs) -> tuple[Spec, Variables]:
     """Return the row with the python of its environment, and the variables of that environment.
 
-    If there is no `python` on PATH, `python` means `-1`.
+    If there is no `python` on PATH, the executable `python` is replaced with `-1`, which means this Python.
     """
     if spec.is_whole:
         return _with_some_python(spec, programs), ()

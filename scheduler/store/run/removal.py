@@ -20,7 +20,7 @@ GOING = ".removed-"
 def remove(places: StatePaths, number: int, check: Callable[[], None]) -> int:
     """Remove a run and return its size in bytes. Raise StillRunning for a locked run, and the errors of `check`.
 
-    `check` is called under the run's lock, so that the run cannot be resumed meanwhile.
+    `check` is called with the run's lock held, so that the run cannot be resumed meanwhile.
     """
     run = places.run(number)
     with _held(run):
@@ -37,7 +37,7 @@ def remove(places: StatePaths, number: int, check: Callable[[], None]) -> int:
 
 def finish(places: StatePaths) -> None:
     """Remove renamed runs, including those of killed removals."""
-    import shutil  # 2 ms that no reader of runs pays
+    import shutil  # takes 2 ms, which no reader of runs has to wait
 
     for left in places.runs.glob(f"{GOING}*"):
         shutil.rmtree(left, ignore_errors=True)
@@ -46,7 +46,7 @@ def finish(places: StatePaths) -> None:
 def clear_up(places: StatePaths) -> None:
     """Rename runs whose list was never accepted, left by killed starts; `finish` removes them.
 
-    Call this with the counter locked, since a run is created and locked under it.
+    Call this with the counter locked, since a run is created and locked while its creator holds the counter.
     """
     for name in os.listdir(places.runs):
         if name.isdigit() and never_began(run := places.run(int(name))):

@@ -108,7 +108,7 @@ def _next_number(folder: Path) -> int:
 
 
 def ask(places: RunPaths, request: Request, patience: float = 5.0) -> Sequence[Answer] | None:
-    """Send a request to the living scheduler of a run and return its answers; None if none come in `patience` seconds.
+    """Send a request to the living scheduler of a run and return its answers, or None after `patience` seconds.
 
     Without an answer the request stays, for that scheduler or the next one. Raise StateError.
     """
@@ -123,7 +123,7 @@ def post(places: RunPaths, request: Request) -> Path:
 
 
 def fetch(places: RunPaths, path: Path, patience: float = 5.0) -> Sequence[Answer] | None:
-    """Return the answers to a request that was posted; None if none come in `patience` seconds."""
+    """Return the answers to a request that was posted; None if there are none within `patience` seconds."""
     answer = path.with_suffix(_ANSWER)
     end, pause = time.monotonic() + patience, 0.001
     while path.exists():

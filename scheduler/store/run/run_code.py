@@ -34,7 +34,7 @@ def digest(content: bytes) -> str:
 
 
 class RunCode:
-    """The copies of one run, which uses the code with which it started to its end."""
+    """The copies of one run; until it ends, the run uses the code that was installed when it started."""
 
     def __init__(
         self, folder: Path, digests: Mapping[str, str], installed: Sequence[tuple[Path, str]] = RUN_CODE

@@ -23,7 +23,7 @@ class Hold:
     """
 
     def __init__(self, places: RunPaths) -> None:
-        """Take the lock; raise StillRunning, with the process that holds it."""
+        """Take the lock; raise StillRunning, which names the process that holds it."""
         self._places = places
         self._fd = _locked(places)
         self._files: dict[Path, _Identity | None] = {}

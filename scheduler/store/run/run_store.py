@@ -65,7 +65,7 @@ class RerunPlan(Protocol):
 
 
 class _Later:
-    """The plan for rows that join a run from a batch on."""
+    """The plan for rows that join a run, of which `batch` is the first batch."""
 
     def __init__(self, batch: int) -> None:
         self._arrived = Arrived(batch)
@@ -95,7 +95,7 @@ class SqliteRunStore:
         """The digests of the code that was copied for a new run."""
         self.kinds: TaskClassFinder | None = None
         self.programs = Programs(os.environ)
-        """The programs of rows, found as the shell finds them that started the run."""
+        """The finder of rows' programs, with the environment of the shell that started the run."""
         self.shells = SubmittedShells(places.shells, {})
         """The shells that tasks of a queue were submitted from."""
         self.check: Callable[[Terms, int], None] = lambda terms, row: None
@@ -103,7 +103,7 @@ class SqliteRunStore:
         self.screen: Callable[[RowForm, Iterable[Sequence[InputRow]]], Iterable[Sequence[InputRow]]] = (
             lambda form, rows: rows
         )
-        """Passes on the batches of a list, and refuses rows whose commands contradict their terms."""
+        """A function that passes on the batches of a list, and refuses rows whose commands contradict their terms."""
         self._counter = counter
         self._hold = hold
         hold.remember()
@@ -126,7 +126,7 @@ class SqliteRunStore:
     def create(cls, places: StatePaths, counter: Counter, code: Sequence[tuple[Path, str]]) -> SqliteRunStore:
         """Create a run with the next number; it is not listed before its list is accepted."""
         make_private(places.runs)
-        with counter.held() as held:  # `clear_up` runs under it too, so it never sees a new run without its lock
+        with counter.held() as held:  # `clear_up` needs it too, so it never sees a new run without its lock
             clear_up(places)
             number = max([held.run, *(n + 1 for n in RunCatalog(places).numbers())])
             held.advance(task=held.task, run=number + 1)
@@ -229,7 +229,7 @@ class SqliteRunStore:
         again: RerunPlan | None = None,
         patience: float = PATIENCE,
     ) -> list[Submitted]:
-        """Accept a whole list in one durable transaction; an error of `check`, `again` or the rows leaves nothing.
+        """Accept a whole list in one durable transaction; if `check`, `again` or a row raises, nothing is stored.
 
         The counter is locked only after all rows were read, checked and stored, while their numbers are taken and the
         transaction ends. Raise StateError if it cannot be locked within `patience` seconds.
@@ -388,7 +388,7 @@ class SqliteRunStore:
         return row, replace(said, terms=self.terms[self._changed[task]]) if task in self._changed else said
 
     def programs_of(self, form: RowForm) -> Programs:
-        """Return the programs that the shell finds from which rows of this form come."""
+        """Return the programs as they are found by the shell from which the rows of this form were submitted."""
         return self.shells.of(form.shell).programs if form.shell else self.programs
 
     def _job(self, task: int) -> tuple[Job, Programs]:
@@ -436,7 +436,7 @@ class SqliteRunStore:
         return told
 
     def end_probe(self, task: int, told: int) -> None:
-        """Remove the folder of a probe with its own id."""
+        """Remove the folder of a probe; one that used its task's own id, and so its folder, has none to remove."""
         if told != task:
             shutil.rmtree(self.places.task(told), ignore_errors=True)
 

@@ -30,7 +30,7 @@ Limit = tuple[int, int]
 
 
 def is_of_one_machine(name: str) -> bool:
-    """Tell whether a variable means something on one machine only: tasks on a node have that of the node."""
+    """Tell whether a variable has a meaning on one machine only: tasks on a node get the node's value."""
     return name in _OF_ONE_MACHINE or name.startswith("SLURM")
 
 

@@ -22,7 +22,7 @@ SLICES = 60
 MOST_LANES = 16
 """The number of devices shown on a terminal; a file shows all."""
 MOST_BARS = 20_000
-"""The number of bars of one run in a file, the largest ones; browsers become slow above this."""
+"""The largest number of bars of one run in a file, which leaves out the smallest; browsers are slow with more."""
 FULL, PLAIN = " ▁▂▃▄▅▆▇█", " .:-=+*#@"
 WIDTH, LANE, GAP, LEFT, TOP = 1000.0, 90.0, 14.0, 90.0, 34.0
 PAPER = 0.3

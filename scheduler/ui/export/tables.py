@@ -23,7 +23,7 @@ _TITLES = {
     "exit_code": "exit", "priority": "prio", "peak_bytes": "peak", "reserved_bytes": "reserved", "ran_s": "ran",
     "waited_s": "waited", "host_peak_bytes": "host_peak", "host_reserved_bytes": "host_reserved",
 }  # fmt: skip
-"""The titles of columns in tables, where they are not their names."""
+"""The titles of those columns whose title in a table is not their name."""
 _NUMBERS = ("id", "exit_code", "priority", "batch", "peak_bytes", "reserved_bytes", "ran_s", "waited_s", "row")
 """Columns that are aligned to the right."""
 _LEAST = (
@@ -33,7 +33,7 @@ _LEAST = (
 LEAST_NAME, LONGEST_NAME = 24, 80
 """The width to which names are cut before columns are left out, and the greatest width of a name."""
 METRIC, MOST_METRICS = "result.", 3
-"""The prefix of the columns of metrics, and the number of them that a table shows unasked."""
+"""The prefix of the columns of metrics, and the number of metrics in a table for which no columns were requested."""
 _TIMES = ("submitted", "started", "ended")
 _AHEAD = 1000
 """The number of rows that are read before the header is written, to find columns that only later rows have."""
@@ -158,9 +158,9 @@ def shown_columns(
 ) -> tuple[str, ...]:
     """Return the most important columns of some rows: parameters that vary, last values of metrics, and the usual ones.
 
-    Where there are parameters or metrics, columns in which all rows are equal give way to them. A number that is only
-    counted, such as the epochs, is no column where all rows have the same one. The source of the need is shown where
-    it is an earlier version of the script.
+    If there are parameters or metrics, the exit code, priority and batch are left out while no row has an unusual one.
+    A metric that only counts, such as the epochs, has no column if it is equal in all rows. The source of the need is
+    shown if it is an earlier version of the script.
     """
     more = [name for name in varies if 2 * sum(row.get(name) not in (None, "") for row in rows) > len(rows)]
     shown = [name for name in metrics if is_reached(name) or len({row.get(METRIC + name) for row in rows}) > 1]
@@ -190,7 +190,7 @@ def _bare(row: Mapping[str, Any], varies: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _title(name: str, shown: Sequence[str]) -> str:
-    """Return the title of a column: for a metric without its prefix, unless that is another column."""
+    """Return the title of a column; that of a metric has no prefix, unless another column has that title."""
     bare = name.removeprefix(METRIC)
     return bare if bare != name and bare not in shown and bare not in _TITLES.values() else _TITLES.get(name, name)
 

@@ -28,13 +28,13 @@ class Mode(StrEnum):
     HELP = "help"
     FILTER = "filter"
     CANCEL = "cancel"
-    """A task is to be cancelled: y or n."""
+    """The view asks whether to cancel a task: y or n."""
     PRIORITY = "priority"
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRequest:
-    """A request to the run that a key means."""
+    """The request to the run that a key stands for."""
 
     what: str
     tasks: tuple[int, ...] = ()
@@ -71,7 +71,7 @@ class Browser:
         """The tasks of the list as they were drawn last."""
         self.selected: int | None = None
         self._place = 0
-        """The place of the selected task when it was seen last."""
+        """The last known place of the selected task in the list."""
         self.top = 0
         """The first place of the list that is drawn."""
         self.visible = 1
@@ -85,18 +85,18 @@ class Browser:
         self.typed = ""
         """The answer to a question so far."""
         self.back = 0
-        """The number of lines of a task's log that lie below the screen; 0: the log follows."""
+        """The number of lines of a task's log that lie below the screen; 0: new lines scroll into view."""
         self.message = ""
         self._message_ends = 0.0
         self._jobs: int | None = None
-        """The limit of tasks at once that was asked for and not applied yet."""
+        """The limit of tasks at once that was requested and is not applied yet."""
         self.mouse = True
         self.leaves = False
         """True once q was pressed."""
 
     @property
     def wanted(self) -> Wanted:
-        """Which tasks the list shall have."""
+        """The filter and the order of the list."""
         return Wanted(tuple(self.filter.lower().split()), self.sort, self.down)
 
     @property
@@ -105,7 +105,7 @@ class Browser:
         return self.selected is not None and Mode.TASK in (self.mode, self._under)
 
     def show(self, ids: Sequence[int], visible: int, first_row: int) -> None:
-        """Take the tasks that are about to be drawn, and the place where; the selection stays on its task."""
+        """Note the tasks that will be drawn, and the rows for them; the selection stays on its task."""
         self.ids, self.visible, self.first_row = ids, max(1, visible), first_row
         if self.selected is not None and not self.page:
             self._find()
@@ -136,7 +136,7 @@ class Browser:
     # ---- keys ----
 
     def press(self, press: Press, now: float) -> KeyRequest | None:
-        """Take a key; return the request that it means, if it means one."""
+        """Take a key; return the request that it stands for, if there is one."""
         match self.mode:
             case Mode.FILTER:
                 self._type_filter(press)
@@ -294,7 +294,7 @@ class Browser:
     # ---- requests ----
 
     def _task(self, now: float) -> int | None:
-        """Return the selected task; without one, say how to select it."""
+        """Return the selected task; if there is none, show how to select one."""
         if self.selected is None:
             self.say("select a task first: arrows, j and k, or the mouse", now)
         return self.selected
@@ -328,7 +328,7 @@ class Browser:
         self._ask(Mode.PRIORITY)
 
     def _limit(self, by: int, now: float) -> KeyRequest | None:
-        """Ask for one task more or less at once; keys that come quickly count from what was asked for last."""
+        """Request one task more or less at once; further quick keys count from the last requested limit."""
         jobs = self._rows.jobs if self._jobs is None else self._jobs
         if jobs is None and by > 0:
             self.say("the number of tasks at once is not limited: - sets a limit", now)
@@ -337,7 +337,7 @@ class Browser:
         return KeyRequest(RunRequest.LIMIT, (), {JOBS: str(self._jobs)})
 
     def answered(self) -> None:
-        """Forget what was asked for: the run has answered."""
+        """Forget the requested limit, because the run has answered."""
         self._jobs = None
 
     _verbs: Mapping[str, Callable[[Browser, float], KeyRequest | None]] = {

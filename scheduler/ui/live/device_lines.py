@@ -1,4 +1,4 @@
-"""The lines of the devices in the live view: memory as a bar, load, temperature and power with their course."""
+"""The lines of the devices in the live view: memory as a bar; load, temperature and power with small curves."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from scheduler.units import count
 
 LEAST_BAR, WIDEST_BAR = 10, 60
 COOL, HOT, TOO_HOT = 30.0, 95.0, 85
-"""The temperatures at which its course is lowest and highest, and the one from which on it is red."""
+"""The temperatures at the bottom and the top of a device's curve, and the temperature from which it is red."""
 MOST = 16
 SPARKS = ((190, 24), (150, 16), (110, 10))
-"""The width of a terminal, and the width that each course has from there on."""
+"""Least widths of a terminal, each with the width that the curves have there."""
 Cells = tuple[Piece, ...]
 
 
 def lines(
     bars: Sequence[MemoryBar], history: DeviceTrends, width: int, height: int, legend: Mapping[str, str] = LEGEND
 ) -> list[Line]:
-    """Return a line for each device, as many as a third of the height has room for, and the legend of the bars;
-    height 0: all.
+    """Return a line for each device, and the legend of the bars; the devices take at most a third of the height.
+    With height 0 return all lines.
     """
     if not bars:
         return []

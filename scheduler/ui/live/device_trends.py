@@ -13,7 +13,7 @@ STEP = 2.0
 KEPT = 150
 """The number of values that are kept: five minutes."""
 IDLE = 600.0
-"""Seconds without load on all its GPUs after which a task is warned of."""
+"""Seconds without load on any of its GPUs after which the view warns about a task."""
 BUSY = 0.02
 """The load above which a GPU is not idle."""
 
@@ -26,7 +26,7 @@ class DeviceTrend:
     celsius: deque[float | None] = field(default_factory=lambda: deque(maxlen=KEPT))
     watts: deque[float | None] = field(default_factory=lambda: deque(maxlen=KEPT))
     idle_since: float | None = None
-    """The time since which it has had no load; None: it has, or its load is unknown."""
+    """The time since which it has had no load; None: it has load now, or its load is unknown."""
 
 
 class DeviceTrends:

@@ -84,7 +84,7 @@ class KeyDecoder:
 
     @property
     def waits(self) -> bool:
-        """True while the beginning of a sequence was read that may also be the key Esc."""
+        """True while the bytes read so far may be the key Esc or the beginning of a sequence."""
         return bool(self._rest)
 
     def feed(self, data: bytes, now: float) -> list[Press]:

@@ -21,7 +21,7 @@ from scheduler.values import dataclass
 
 HINTS = "? keys   ↑↓ select   Enter open the run   q leave"
 PROGRESS = 50
-"""The least width of a run's progress, with when it will end."""
+"""The least width of a run's progress and its expected end."""
 Place = tuple[int, int | None]
 """A run, and one of its tasks; None: the run itself."""
 
@@ -84,7 +84,7 @@ class MachineScreen:
 
     @property
     def waits(self) -> bool:
-        """True while a key may be typed of which only a part was read."""
+        """True while only a part of a typed key may have been read."""
         return self._decoder.waits
 
     @property
@@ -177,7 +177,7 @@ class MachineScreen:
         return [panels.clipped(line, width) for line in [*_filled(body, height - 1), foot]][-height:]
 
     def _runs(self, picture: MachinePicture, width: int, room: int, above: int) -> list[Line]:
-        """Return my runs, each with its living tasks; the lines that are selected are in sight."""
+        """Return my runs, each with its living tasks; the selected lines are among them."""
         entries = [(status, one) for status in picture.runs for one in (None, *status.living)]
         self._places = [(status.run, None if one is None else one.task) for status, one in entries]
         if not entries:
@@ -241,7 +241,7 @@ def _filled(lines: Sequence[Line], height: int) -> list[Line]:
 
 
 def _run_line(status: LiveStatus, name: int, width: int, *, selected: bool) -> Line:
-    """Return a run with its progress and when it will end; `name` is the width of its name."""
+    """Return the line of a run with its progress and expected end; `name` is the width of its name."""
     words = fit(_run_name(status), name, pad=True)
     room = max(0, width - name - 4 - PROGRESS)
     counts = panels.counts(status, room)
@@ -259,7 +259,9 @@ def _run_name(status: LiveStatus) -> str:
 
 
 def _others(picture: MachinePicture) -> list[str]:
-    """Return what is not mine: reservations of others, tasks that wait, unmanaged memory, drained devices."""
+    """Return lines about what belongs to no run of mine here: reservations, waiting tasks, unmanaged memory; and about
+    drained devices.
+    """
     facts = picture.facts
     mine = {(picture.user, str(status.run)) for status in picture.runs}
     others = [lease for lease in facts["leases"] if (lease["user"], str(lease["run"])) not in mine]

@@ -49,7 +49,7 @@ def labelled(
     high: float | None = None,
     ends: tuple[str, str] = ("", ""),
 ) -> list[str]:
-    """Return the curve with its largest and its smallest value before it; `ends` of x stand in the line below it."""
+    """Return the curve with its largest and smallest value to its left, and the labels `ends` of x below it."""
     bottom = min((y for _, y in points), default=0.0) if low is None else low
     top = max((y for _, y in points), default=0.0) if high is None else high
     labels = [f"{top:.3g}{unit}", *[""] * (height - 2), f"{bottom:.3g}{unit}"][:height]

@@ -22,14 +22,14 @@ SHORT = 30
 BEST = "best    "
 """The word before the best task so far."""
 LEAST_NEWS, RULE = 50, "  │ "
-"""The width from which on the last lines are shown beside the table, and what is between them."""
+"""The least width of the last lines to the right of the table, and the text between them and the table."""
 MOST_NEWS = 12
-"""The number of last lines that are shown if the table leaves the room."""
+"""The number of last lines that are shown if the table leaves room for them."""
 LIST_HINTS = ("? keys", "↑↓ select", "Enter open", "/ filter", "s sort", "c cancel", "r retry", "h hold", "p priority",
               "+ - at once")  # fmt: skip
 PAGE_HINTS = ("Esc back", "↑↓ scroll the log", "c cancel", "r retry", "h hold", "p priority", "? keys")
 SIGNALS = "Ctrl-C finish what runs"
-"""The words of the signals of a run in this terminal."""
+"""The hint about signals for a run in this terminal."""
 
 
 class RunScreen:
@@ -43,7 +43,7 @@ class RunScreen:
         self._decoder = KeyDecoder()
         self._devices = DeviceTrends()
         self._table_width = 0
-        """The largest width of the table so far: beside a narrow one the last lines of the log have room."""
+        """The largest width of the table so far; the last lines of the log have room to the right of a narrow one."""
         self._filled: set[str] = set()
         """The columns of the table that have had a value."""
         self.browser = Browser(tasks)
@@ -79,7 +79,7 @@ class RunScreen:
 
     @property
     def waits(self) -> bool:
-        """True while a key may be typed of which only a part was read."""
+        """True while only a part of a typed key may have been read."""
         return self._decoder.waits
 
     @property
@@ -174,7 +174,7 @@ class RunScreen:
         ]
 
     def _idle(self, status: LiveStatus, width: int) -> list[Line]:
-        """Return a warning of a task whose GPUs have had nothing to do for long."""
+        """Return a warning about a task whose GPUs have had no load for long."""
         found = [(one, idle) for one in status.living if (idle := self._devices.idle(one, status.now)) is not None]
         if not found:
             return []
@@ -248,7 +248,7 @@ class RunScreen:
 
 
 def with_news(table: Sequence[Line], recent: Sequence[str], taken: int, width: int) -> list[Line]:
-    """Return a table that takes so many columns with the last lines of logs on its right, where there is room."""
+    """Return a table that is `taken` columns wide, with the last lines of logs to its right if there is room."""
     left = min(taken, width - LEAST_NEWS - len(RULE))
     room = width - left - len(RULE)
     news = panels.recent_lines(recent, room, len(table) - 1)[1:]

@@ -17,11 +17,11 @@ from scheduler.values import dataclass
 MOST = 2000
 """The largest number of waiting tasks, and of ended ones, in the list."""
 MANY = 5000
-"""The number of tasks from which on the list is not made anew with every event."""
+"""The number of tasks above which the list is no longer made again at every event."""
 REST = 2.0
-"""Seconds between two lists of so many tasks."""
+"""Seconds between two lists of that many tasks."""
 LEAST_COMPARED = 2
-"""The number of tasks from which on one of them is called the best."""
+"""The least number of compared tasks for which the best one is shown."""
 PARAMETER, METRIC = "parameter ", "metric "
 """The beginnings of the names of columns that belong to the user's list or output."""
 _WAITS = tuple(UNFINISHED - LIVING)
@@ -98,7 +98,7 @@ class TaskRows:
         return found
 
     def _by_rank(self, found: list[int]) -> list[int]:
-        """Sort waiting tasks as they will start, as far as priorities and batches tell that; held ones come last."""
+        """Sort waiting tasks in the order in which priorities and batches let them start; held ones come last."""
         brain = self._brain
         roll, priorities = brain.task_table, [terms.priority for terms in brain.terms]
         is_global = brain.rules.order is RankOrder.GLOBAL
@@ -228,7 +228,7 @@ _VALUES: Mapping[str, Callable[[TaskRow], Any]] = {
 
 
 def _natural(value: Any) -> tuple[bool, float, str]:
-    """Return a sort key that puts numbers before texts."""
+    """Return a sort key that puts numbers before strings."""
     try:
         return False, float(value), ""
     except ValueError:

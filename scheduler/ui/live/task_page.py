@@ -20,15 +20,15 @@ from scheduler.ui.text import clean, clock, columns, fit
 from scheduler.units import GIB, count, duration
 
 LEAST_LOG = 5
-"""The number of lines of the log that are shown at least."""
+"""The least number of lines of the log that are shown."""
 MOST_CURVES, LEAST_WIDE = 2, 40
-"""The number of metrics of which the curve is drawn, and the width from which on a chart stands beside another."""
+"""The largest number of metrics whose curves are drawn, and the least width of charts that are side by side."""
 LEAST_TALL, MOST_TALL, SHARE = 5, 16, 0.55
-"""The least and the greatest height of a chart, and the share of the room that charts take from the log."""
+"""The least and the greatest height of a chart, and the share of the lines that charts take from the log."""
 TALLEST = 28
 """The greatest height of a chart of an ended task with a short log."""
 AROUND = 2
-"""The lines of a chart besides its curve: its title and the ends of x."""
+"""The number of lines of a chart in addition to its curve: its title and the ends of x."""
 COLOURS = ("green", "cyan", "magenta")
 GAP = "   "
 TITLES = {
@@ -52,7 +52,7 @@ def lines(row: TaskRow, details: TaskDetails | None, width: int, height: int, ba
 
 
 def log_lines(details: TaskDetails | None, height: int) -> int:
-    """Return by how many lines a log can be scrolled back."""
+    """Return the number of lines by which a log can be scrolled back."""
     return max(0, len(details.lines) - height) if details is not None else 0
 
 
@@ -118,7 +118,7 @@ def _attempt(one: AttemptHistory) -> str:
 
 
 def _labelled(label: str, text: str, width: int, *, most: int = 2, style: str = "") -> list[Line]:
-    """Return a text in several lines beside its label."""
+    """Return a text in several lines to the right of its label."""
     room = max(10, width - LABEL - 2)
     wrapped = textwrap.wrap(clean(text), room, break_on_hyphens=False) or [""]
     if len(wrapped) > most:
@@ -176,7 +176,7 @@ Chart = tuple[Sequence[str], Sequence[tuple[float, float]], str, float | None, f
 
 
 def _curves(details: TaskDetails, parameters: Mapping[str, str]) -> list[Chart]:
-    """Return the curves of the most important metrics; a parameter that the task prints as well is none."""
+    """Return the curves of the most important metrics; a parameter that the task also prints is not a metric."""
     record = details.metrics
     if record is None:
         return []

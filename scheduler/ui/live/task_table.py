@@ -18,9 +18,9 @@ LEAST_NAME, WIDEST_NAME, WIDEST_PARAMETER, WIDEST_DEVICE = 24, 60, 16, 14
 SHORTEST_SPARK, LONGEST_SPARK = 6, 24
 GAP = 2
 OPTIONAL = 13
-"""The rank from which on columns are left out rather than that a name is cut."""
+"""The rank from which columns are left out before names are cut."""
 SHAPE = "shape "
-"""The beginning of the names of columns with the course of a metric."""
+"""The beginning of the names of columns with the curve of a metric."""
 STATE_STYLES = {
     State.RUNNING: "green", State.PROBING: "cyan", State.HELD: "yellow", State.SUCCEEDED: "dim",
     State.FAILED: "bold red", State.OOM: "bold red", State.TIMEOUT: "bold red", State.REFUSED: "bold red",
@@ -42,7 +42,7 @@ class Column:
     most: int = 40
     least: int = 0
     shrinks: int = 0
-    """The width to which it shrinks before another column is left out; 0: it does not."""
+    """The width to which it shrinks before another column is left out; 0: it does not shrink."""
     stretch: int = 0
     """The width to which it grows if there is room."""
     sparse: bool = False
@@ -61,7 +61,8 @@ def make(
 ) -> Table:
     """Return the table of these rows for a width; `no_metrics` are names that the tasks print, but do not measure.
 
-    Columns without a value are left out. `filled` has those that had one before, which stay; it is extended.
+    Columns without a value are left out. `filled` names the columns that have had a value; they stay, and further ones
+    are added to it.
     """
     metrics = _metrics(rows, (*varies, *no_metrics))
     found = [*_fixed(rows, varies), *_parameters(rows, varies), *_measured(rows), *metrics]
@@ -129,7 +130,9 @@ class Table:
 
 
 def _thinned(shape: str, width: int) -> str:
-    """Return a course in this width: of one that is too long the last block of each of as many equal parts."""
+    """Return a curve of blocks in at most this width; a longer one is divided into equal parts, each shown by its last
+    block.
+    """
     if len(shape) <= width:
         return shape
     return "".join(shape[(place + 1) * len(shape) // width - 1] for place in range(width))
@@ -218,7 +221,7 @@ def _measured(rows: Sequence[TaskRow]) -> list[Column]:
 
 
 def _metrics(rows: Sequence[TaskRow], varies: Sequence[str]) -> list[Column]:
-    """Return a column for each of the most important metrics: the last value, and its course if there is room.
+    """Return a column for each of the most important metrics: the last value, and its curve if there is room.
 
     A parameter that a task also prints is no metric.
     """
@@ -239,7 +242,7 @@ def _metrics(rows: Sequence[TaskRow], varies: Sequence[str]) -> list[Column]:
 
 
 def _longest(rows: Sequence[TaskRow], name: str) -> int:
-    """Return the width in which the course of a metric is whole, also at the end of a task that still runs."""
+    """Return the width that the whole curve of a metric needs, also at the end of a task that still runs."""
     coming = max((row.live.of_epochs or 0 for row in rows if row.live is not None and name in row.metrics), default=0)
     known = max((len(row.metrics.get(name, ())) for row in rows), default=0)
     return max(SHORTEST_SPARK, min(LONGEST_SPARK, max(coming, known)))
@@ -250,7 +253,7 @@ def _last(name: str, row: TaskRow) -> Piece:
 
 
 def last_value(values: Sequence[float | None]) -> str:
-    """Return the last value of a metric as a text."""
+    """Return the last value of a metric as a string."""
     return "" if not values else "nan" if values[-1] is None else f"{values[-1]:.4g}"
 
 

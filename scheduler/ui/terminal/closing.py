@@ -31,7 +31,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class ClosingFacts:
-    """Facts for the last lines of a run, beside its totals and rows."""
+    """Facts for the last lines of a run, in addition to its totals and rows."""
 
     varies: Sequence[str] = ()
     """The parameters that vary in the list."""
@@ -62,14 +62,14 @@ def lines(
 
 
 def _wrapped(line: str, width: int | None) -> list[str]:
-    """Return a line as several that fit into the width, below its words."""
+    """Return a line as several that fit into the width; all but the first are indented."""
     if width is None or len(line) <= width:
         return [line]
     return textwrap.wrap(line, max(width, 40), subsequent_indent=" " * 7, break_on_hyphens=False)
 
 
 def _unfinished(totals: RunTotals, run: int) -> list[str]:
-    """Return how many tasks an interrupted run leaves unfinished, the held ones apart, and how to continue it."""
+    """Return how many tasks an interrupted run leaves unfinished, how many of them are held, and how to continue."""
     left = sum(totals.states.get(state, 0) for state in UNFINISHED)
     held = totals.states.get(State.HELD, 0)
     apart = f", {held:,} of them held" if held else ""
@@ -156,7 +156,7 @@ def _compared(totals: RunTotals) -> list[str]:
     low, high = (one / totals.makespan for one in totals.alone or (0.0, 0.0))
     if low >= _FASTER:
         times = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
-        return [f"{times} times as fast as one task at a time (by epochs without others beside them)"]
+        return [f"{times} times as fast as one task at a time (by epochs in which a task ran alone)"]
     if totals.at_once < _FASTER:
         return []
     return [f"tasks ran for {duration(totals.spent)} in all, {totals.at_once:.2f} at once"]

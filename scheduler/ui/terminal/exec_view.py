@@ -19,7 +19,8 @@ from scheduler.ui.terminal.sink import let_go
 class ExecView(View):
     """A view that follows one task, and passes everything on to an inner view.
 
-    `files` returns the paths of an attempt's output; `waits` the holders of what it waits for, and for how long.
+    `files` returns the paths of an attempt's output; `waits` returns the holders of what the task waits for, and how
+    long they will hold it.
     """
 
     def __init__(

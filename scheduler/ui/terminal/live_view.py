@@ -21,7 +21,7 @@ from scheduler.ui.terminal.sink import LineSink
 PERIOD = 0.5
 """The least number of seconds between two redraws without a key."""
 MEASURED = 1.5
-"""Seconds after the end of an attempt until the measured use of the devices is without it."""
+"""Seconds after the end of an attempt until the measured use of the devices no longer includes it."""
 KEY_PERIOD = 0.06
 """Seconds after which an escape character that was typed is taken for the key Esc."""
 Paint = Callable[[ObservedState], LiveStatus]

@@ -96,7 +96,7 @@ def _device_lines(
 
 
 def _node_lines(budgets: Sequence[DeviceBudget], brain: Brain) -> list[str]:
-    """Return a line for each node; of many nodes one line for all, and one for those that are away."""
+    """Return a line for each node; for many nodes return one line for all, and one for those that are away."""
     nodes: dict[str, list[DeviceBudget]] = {}
     for budget in budgets:
         nodes.setdefault(budget.device.node, []).append(budget)
@@ -207,7 +207,7 @@ def priority_hints(brain: Brain) -> list[str]:
 
 
 def _memory(brain: Brain, budgets: Sequence[DeviceBudget]) -> str:
-    """Return for how many tasks the memory is known, by source; of a long list only the rows that were read."""
+    """Return for how many tasks the memory is known, by source; for a long list, count only the rows that were read."""
     if any(budget.device.is_slot for budget in budgets):
         return "measured while tasks run; it keeps no slot empty"
     words: Counter[str] = Counter()

@@ -19,7 +19,8 @@ Line = tuple[Piece, ...]
 NARROW, WIDE = 80, 100
 _BLOCKS = "▁▂▃▄▅▆▇█"
 LEAST_PARTS = 3
-"""The number of parts of a log line from which on the rest is left out rather than cut: what happened, task, name."""
+"""The number of first parts of a log line (event, task, name) that are cut where they do not fit; later parts are left
+out instead."""
 RECENT = 5
 """The number of last lines that are shown if there is room."""
 _PARTS = (("ours", "█", "green"), ("reserved", "▒", "cyan"), ("others", "▓", "magenta"), ("buffer", "░", "dim"))
@@ -125,7 +126,7 @@ def head(status: LiveStatus, width: int) -> list[Line]:
 
 
 def counts(status: LiveStatus, width: int, *, bad_first: bool = False) -> Line:
-    """Return the number of tasks in each state, as many as fit; with `bad_first` failures come before what waits."""
+    """Return the number of tasks in each state, as many as fit; with `bad_first` failures come before waiting tasks."""
     result: list[Piece] = []
     if status.draining:
         result.append(("starts nothing new", "bold"))

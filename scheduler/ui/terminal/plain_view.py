@@ -126,7 +126,7 @@ class PlainView(View):
         return self._of_the_run(event)
 
     def _moved(self, event: Resized) -> str:
-        """Return the line for an attempt that left its GPU, once, or came back to it."""
+        """Return the line for an attempt that has used no GPU (once), or that uses its GPU after all."""
         gpus = ", ".join(self._labels.get(key, key) for key in gpus_in(event.reservation))
         if event.cause is ResizeCause.TOUCHED:
             self._on_host.discard(event.task)

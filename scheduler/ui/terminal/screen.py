@@ -187,7 +187,7 @@ def in_front(fd: int) -> bool:
 
 
 def path_of(stream: TextIO) -> str:
-    """Return the path of the terminal behind a stream if a view can be drawn on it; otherwise an empty text."""
+    """Return the path of the terminal behind a stream if a view can be drawn on it; otherwise an empty string."""
     if os.environ.get("TERM", "dumb") in ("dumb", "unknown", ""):
         return ""
     try:

@@ -17,7 +17,7 @@ from scheduler.runtime.threads import BoundedCalls
 from scheduler.ui.text import clean, clock, moment
 
 PAUSE = 0.05
-"""Seconds between looks whether a file that did not answer does again."""
+"""Seconds between checks whether a file that did not answer can be written again."""
 MOST_PENDING = 10_000
 """The number of lines kept for a terminal that takes none (Ctrl-S); the oldest are dropped first, the log has all of
 them."""
@@ -37,7 +37,7 @@ class LineSink:
         self._own = _description_of(stream)
         """A descriptor that is written without blocking; -1: lines go through the stream itself."""
         self._calls = BoundedCalls()
-        """The writes to a regular file, which may be on a dead network mount."""
+        """The runner of writes to a regular file, which may be on a dead network mount."""
         self._is_file = _is_file(stream)
         self._ready = _readiness(stream)
 
@@ -158,8 +158,8 @@ def let_go(stream: TextIO) -> None:
 
 
 def _description_of(stream: TextIO | None) -> int:
-    """Open the terminal or pipe of a stream a second time, for writing without blocking; return the descriptor of a
-    regular file once more, and -1 if it is none of them.
+    """Open the terminal or pipe of a stream a second time, for writing without blocking, and return the descriptor.
+    For a regular file return a copy of its descriptor, for any other stream -1.
 
     A terminal that takes something now may not take a whole line: if its other end is blocked, it takes the beginning
     and blocks the writer for ever. The stream's own description stays blocking, because the shell shares it.
@@ -179,7 +179,7 @@ def _description_of(stream: TextIO | None) -> int:
 
 
 def _is_file(stream: TextIO | None) -> bool:
-    """Tell whether a stream goes into a regular file. It is asked once: on a dead network mount that has no answer."""
+    """Tell whether a stream goes into a regular file. Call this only once: on a dead network mount it would block."""
     try:
         return stream is not None and stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError):

@@ -24,7 +24,7 @@ class Frame(Protocol):
 
     @property
     def waits(self) -> bool:
-        """True while a key may be typed of which only a part was read."""
+        """True while only a part of a typed key may have been read."""
 
     @property
     def mouse(self) -> bool:

@@ -23,7 +23,7 @@ def lines(facts: Mapping[str, Any]) -> list[str]:
 
 
 def others_lines(facts: Mapping[str, Any]) -> list[str]:
-    """Return these reservations and waiting tasks, unmanaged memory, and devices on which nothing starts."""
+    """Return lines about the reservations and waiting tasks in `facts`, unmanaged memory, and closed devices."""
     unmanaged = [_gpu(gpu) for gpu in facts["gpus"] if gpu["unmanaged"] or gpu["drained"]]
     trouble = [f"GPUs: {facts['gpus_trouble']}"] if facts["gpus_trouble"] else []
     leases = _leases(facts["leases"]) if facts["leases"] else []

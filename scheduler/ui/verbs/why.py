@@ -44,7 +44,7 @@ class TaskReport:
     unfinished: Sequence[tuple[int, State]] = ()
     """The tasks for whose end it waits, with their states."""
     spoiler: tuple[int, State] | None = None
-    """The parent without whose success it was skipped, with the state of that parent."""
+    """The parent whose missing success is the reason why it was skipped, with the state of that parent."""
     spoiler_is_outside: bool = False
     """True if that parent belongs to another run."""
 
@@ -287,12 +287,12 @@ _PARAGRAPHS: dict[State, Callable[[TaskReport], str]] = {
 
 
 def blocked_tasks(number: int, begins: Sequence[float], now: float) -> str:
-    """Return how many blocked tasks wait for others, and how many for a time; `begins` has the times of these."""
+    """Return how many blocked tasks wait for other tasks, and how many for the times `begins`."""
     others = number - len(begins)
     parts = [f"{others:,} for the end of other tasks (After)"] if others else []
     if begins:
         first = "at" if len(begins) == 1 else "the first at"
-        parts.append(f"{len(begins):,} for the begin, {first} {moment(min(begins), now)}")
+        parts.append(f"{len(begins):,} for a start time (Begin), {first} {moment(min(begins), now)}")
     return f"{number:,} blocked: {', '.join(parts)}"
 
 

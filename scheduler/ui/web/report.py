@@ -39,9 +39,10 @@ TASK_COLUMNS = (
 CURVE_COLUMNS = ("task", "last", "lowest", "lowest_step", "highest", "highest_step", "steps", "values")
 MOST_METRICS = 6
 LEAST_POINTS, MOST_POINTS, ALL_POINTS = 8, 200, 160_000
-"""The points of each curve, and the number of points from which on there are fewer of them."""
+"""The least and the largest number of points of a curve, and the number of points of all curves above which each curve
+has fewer."""
 MOST_CURVES = 20_000
-"""The number of curves from which on metrics, the least important ones first, have no points but only values."""
+"""The number of curves above which the least important metrics have only values, and no points."""
 LOAD_COLUMNS = ("at", "busy", "used_bytes", "celsius")
 BAR_COLUMNS = (
     "task", "attempt", "lane", "begin", "end", "outcome", "purpose", "reserved_bytes", "peak_bytes", "source",
@@ -64,7 +65,7 @@ class ReportedRun:
     metrics: Mapping[int, MetricRecord] = field(default_factory=dict)
     """The metrics of its tasks."""
     arrows: Sequence[tuple[int, int]] = ()
-    """Tasks with the tasks that depend on them."""
+    """Pairs of a task and a task that depends on it."""
     first: Sequence[str] = ()
     """The metrics that its user has named."""
     log_ends: Callable[[], Mapping[int, str]] = dict

@@ -199,7 +199,7 @@ class PageHandler(BaseHTTPRequestHandler):
     timeout = PATIENCE
 
     def setup(self) -> None:
-        """Limit the time for which a request may take."""
+        """Limit the time that a request may take."""
         super().setup()
         self._request = RequestStream(self.connection)
         self.rfile = io.BufferedReader(self._request)

@@ -89,7 +89,7 @@ def without_ticks(facts: Any) -> Any:
 def chosen(
     brain: Brain, history: RunHistory, wanted: TaskQuery, texts: Mapping[int, str], value: Callable[[int], Any] | None
 ) -> list[int]:
-    """Return all tasks of a query, on all pages, in its order; `value` is that of a parameter's or metric's column."""
+    """Return all tasks of a query, on all pages, in its order; `value` returns a task's value in the sorted column."""
     found = list(brain.task_table.in_state(*GROUPS.get(wanted.group, GROUPS["all"])))
     if wanted.find:
         words = wanted.find.lower().split()
@@ -110,7 +110,7 @@ def _has(words: Sequence[str], number: int, text: str) -> bool:
 
 
 def _by_value(found: Sequence[int], value: Callable[[int], Any], *, down: bool) -> list[int]:
-    """Sort by a value, numbers before texts; tasks without one are last in both directions."""
+    """Sort by a value, numbers before strings; tasks without one are last in both directions."""
     keys = {task: key for task in found if (key := sort_key(value(task))) is not None}
     return sorted(keys, key=keys.__getitem__, reverse=down) + [task for task in found if task not in keys]
 

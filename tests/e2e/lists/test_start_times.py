@@ -60,7 +60,7 @@ class TestBegin:
         wait_until(lambda: home.states("r1") == ["blocked"], 20)
         assert "(in 3h12m)" in says(home, "why", "0")
         assert "begins at" in says(home, "why", "0")
-        assert "1 blocked: 1 for the begin, at" in says(home, "why", "r1")
+        assert "1 blocked: 1 for a start time (Begin), at" in says(home, "why", "r1")
 
     def test_a_killed_scheduler_keeps_the_time(self, home: Home) -> None:
         home.write("jobs.csv", "Command,Begin", ["sh -c 'date +%s.%N >began'", "+6s"])

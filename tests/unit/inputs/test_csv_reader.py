@@ -538,7 +538,7 @@ def test_a_missing_directory_that_exists_beside_the_file_gets_a_hint(here):
     path = write(HEADER + "exp,-1,-c pass,3,1\n", "my lab/jobs.csv")
     with pytest.raises(InputError) as caught:
         list(CsvFile(path).rows())
-    assert f"it exists beside the list: cd '{here}/my lab' first" in str(caught.value)
+    assert f"it exists in the list's directory: cd '{here}/my lab' first" in str(caught.value)
 
 
 def test_relative_paths_start_at_the_given_directory(here, monkeypatch):

@@ -55,10 +55,10 @@ def test_a_missing_program_is_refused_as_in_a_file() -> None:
         ("", "it is empty"),
         (["sh", ""][1:], "it is empty"),
         ("sh 'a", '"sh \'a" cannot be split into words: no closing quotation'),
-        (None, "None is neither a text nor a list of words"),
-        (b"true", "b'true' is neither a text nor a list of words"),
-        (["true", None], "None is not a word: write a text, a number or a path"),
-        (["true", b"a"], "b'a' is not a word: write a text, a number or a path"),
+        (None, "None is neither a string nor a list of words"),
+        (b"true", "b'true' is neither a string nor a list of words"),
+        (["true", None], "None is not a word: write a string, a number or a path"),
+        (["true", b"a"], "b'a' is not a word: write a string, a number or a path"),
         (["true", "a\0b"], "it contains a NUL byte, which a command cannot contain: remove it"),
     ],
 )
@@ -74,7 +74,7 @@ def test_an_object_that_is_no_task_is_refused() -> None:
 def test_own_columns_with_the_name_of_a_field_are_refused() -> None:
     said = "tasks, row 1: its column 'name' is a field of every task: write Task(name=...)"
     assert refusal(name="a", columns={"name": "b"}) == said
-    assert refusal(columns={1: "b"}) == "tasks, row 1: the name of its column 1 is not a text"
+    assert refusal(columns={1: "b"}) == "tasks, row 1: the name of its column 1 is not a string"
 
 
 def test_all_bad_tasks_are_counted() -> None:

@@ -53,7 +53,7 @@ def test_closing_lines_show_the_end_of_a_failed_tasks_log(tmp_path: Path) -> Non
 
 
 def test_total_lines_have_states_times_and_sources() -> None:
-    faster = "1.20 to 1.25 times as fast as one task at a time (by epochs without others beside them)"
+    faster = "1.20 to 1.25 times as fast as one task at a time (by epochs in which a task ran alone)"
     took = f"took 1m00s, {faster}, 50% of the devices' memory used"
     assert closing.total_lines(totals(failed=1, succeeded=2), 7) == [
         "run 7: 3 tasks: 1 failed, 2 succeeded",
@@ -120,7 +120,7 @@ def test_closing_lines_break_between_words_at_the_width_of_the_terminal() -> Non
     lines = closing.lines(totals(succeeded=50), list, 7, ClosingFacts(width=60))
     assert max(map(len, lines)) <= 60
     assert "       took 1m00s, 1.20 to 1.25 times as fast as one task at" in lines
-    assert "       a time (by epochs without others beside them), 50% of" in lines
+    assert "       a time (by epochs in which a task ran alone), 50% of" in lines
 
 
 def test_counted_number_is_no_column_where_all_tasks_have_the_same_one() -> None:

@@ -162,9 +162,9 @@ def test_a_run_without_unfinished_tasks_is_idle() -> None:
 
 def test_blocked_tasks_of_a_run_are_counted_by_what_they_wait_for() -> None:
     assert blocked_tasks(2, [], NOON) == "2 blocked: 2 for the end of other tasks (After)"
-    assert blocked_tasks(1, [NOON + 60], NOON) == "1 blocked: 1 for the begin, at 08:01 (in 1m00s)"
+    assert blocked_tasks(1, [NOON + 60], NOON) == "1 blocked: 1 for a start time (Begin), at 08:01 (in 1m00s)"
     assert blocked_tasks(5, [NOON + 120, NOON + 60], NOON) == (
-        "5 blocked: 3 for the end of other tasks (After), 2 for the begin, the first at 08:01 (in 1m00s)"
+        "5 blocked: 3 for the end of other tasks (After), 2 for a start time (Begin), the first at 08:01 (in 1m00s)"
     )
 
 
