@@ -79,7 +79,7 @@ def _chosen(store: ProfileStore, which: list[str]) -> list[StoredProfile]:
         sys.stderr.write(f"hint:   {store.trouble}\n")
     kept = [profile for profile in store.all() if not which or any(_is_named(word, profile) for word in which)]
     if which and not kept:
-        raise UsageError(f"there is no profile {' or '.join(which)}: scheduler profiles lists them")
+        raise UsageError(f"there is no profile {' or '.join(which)}: the verb `scheduler profiles` lists what there is")
     return kept
 
 

@@ -43,8 +43,20 @@ def parser() -> argparse.ArgumentParser:
         help="number of GPUs, then those that are unavailable: -i 5 3 4; as root for all users",
     )
     add("-v", "--verbose", action="store_true", help="print the process when the task has ended")
-    add("-o", "--out", nargs="?", metavar="OUT", help="file for its standard output, overwritten (default: here)")
-    add("-e", "--err", nargs="?", metavar="ERR", help="file for its standard error, overwritten (default: here)")
+    add(
+        "-o",
+        "--out",
+        nargs="?",
+        metavar="OUT",
+        help="file for its standard output, overwritten (default: the output of this command)",
+    )
+    add(
+        "-e",
+        "--err",
+        nargs="?",
+        metavar="ERR",
+        help="file for its standard error, overwritten (default: that of this command)",
+    )
     add("-pg", "--prefered_gpu", type=_number, help="take this GPU if it is free, else another")
     add("-fg", "--forced_gpu", type=_numbers, help="wait for this GPU; 1,3 with -gc 2 for these two")
     add("-s", "--status", action="store_true", help="show who has which GPU: user, task, pid, start")

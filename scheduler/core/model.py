@@ -107,7 +107,7 @@ class EstimateSource(StrEnum):
     """The source of an estimate of what a task needs."""
 
     DECLARED = "declared"
-    """Its row says it."""
+    """Stated in its row."""
     PROFILE = "profile"
     """Attempts of its task class showed it."""
     EARLIER = "earlier version"

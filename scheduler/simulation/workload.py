@@ -73,7 +73,7 @@ class InitialKnowledge:
     times: bool = False
     peaks: bool = False
     own: bool = False
-    """True if every task's own peak is known, as no scheduler ever knows it: the oracle for comparisons."""
+    """True if every task's own peak is known, which no real scheduler knows: the oracle for comparisons."""
 
 
 @dataclass(frozen=True, slots=True)

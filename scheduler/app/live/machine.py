@@ -36,7 +36,7 @@ class MachineView:
         self._due = 0.0
 
     def picture(self) -> MachinePicture:
-        """Return the machine now."""
+        """Return a picture of the machine as it is now."""
         facts = self._machine.facts()
         now = time.monotonic()
         if now >= self._due:

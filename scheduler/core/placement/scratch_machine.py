@@ -213,7 +213,7 @@ class ScratchMachine:
         return self._usable(terms, [self.rooms.now(self.gpus[number]) for number in self.free.with_both(least, busy)])
 
     def _least_ram(self, need: ResourceRequest) -> int:
-        """Return the bytes that a host must have left for a task beside its GPUs, unless the host is empty."""
+        """Return the bytes that a host must have left for a task on its GPUs: never more than the smallest host has."""
         if self._rules.slots is not None:
             return 0
         asked = need.host.starts_with if need.host.bytes is not None else self._rules.unknown_beside

@@ -99,7 +99,7 @@ def _bar(key: str, begin: float, end: float, bytes_: int, colour: str, name: str
 
 
 def reported_schedule(run: Mapping[str, Any]) -> Schedule:
-    """Return a run of a report: reserved memory, coloured by outcome."""
+    """Return the schedule of one run of a report: its reserved memory, coloured by outcome."""
     found, lanes, legend = [], [], dict[str, str]()
     names = {row[0]: row[1] for row in run["tasks"]}
     for device in run["devices"]:

@@ -104,7 +104,7 @@ FAMILIES = (
     MetricFamily("scheduler_device_memory_free_bytes", "device", "Free memory of each GPU.", _gpus("free")),
     MetricFamily("scheduler_device_reserved_bytes", "device", "Memory reserved on each GPU.", _gpus("reserved")),
     MetricFamily("scheduler_device_tasks", "device", "Tasks of all users on each GPU.", _gpus("tasks")),
-    MetricFamily("scheduler_device_drained", "device", "1 if no task can start on a GPU.", _gpus("drained")),
+    MetricFamily("scheduler_device_drained", "device", "1 if no task can start on this GPU, else 0.", _gpus("drained")),
     MetricFamily(
         "scheduler_lease_reserved_bytes", "user, run, task, device", "Memory reserved for each running task.",
         _leases("reserved"),

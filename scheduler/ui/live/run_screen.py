@@ -281,7 +281,7 @@ def plain(status: LiveStatus, varies: Sequence[str], width: int) -> list[str]:
 def help_lines(width: int, height: int, keys: Sequence[KeyHelp] = (*LIST_KEYS, *SIGNAL_KEYS)) -> list[Line]:
     """Return the table of keys."""
     wide = max(columns(one.keys) for one in keys)
-    title: Line = (("keys of the live view", "bold"), ("   any key goes back", "dim"))
+    title: Line = (("keys of the live view", "bold"), ("   press any key to go back", "dim"))
     found: list[Line] = [title, *([()] if height > len(keys) + 1 else [])]
     room = max(1, width - wide - 2)
     found += (((fit(one.keys, wide, pad=True) + "  ", "bold cyan"), (fit(one.does, room), "")) for one in keys)

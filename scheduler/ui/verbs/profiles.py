@@ -9,7 +9,7 @@ from scheduler.core.model import HOST
 from scheduler.core.profiling.class_profile import Profile, StoredProfile, family_of
 from scheduler.core.tasks.redaction import without_secrets
 from scheduler.ui.text import moment, short, table
-from scheduler.units import duration, size
+from scheduler.units import count, duration, size
 
 if TYPE_CHECKING:
     from scheduler.core.profiling.family.families import ComputedPeak, Factor
@@ -85,7 +85,10 @@ def _computed(one: ComputedPeak) -> list[str]:
         if one.error >= 1.005
         else "three in four need no more"
     )
-    return [f"  peak on {_device_name(one.part)} = {one.words}", f"    fitted to {one.classes} profiles; {above}"]
+    return [
+        f"  peak on {_device_name(one.part)} = {one.words}",
+        f"    fitted to {count(one.classes, 'profile')}; {above}",
+    ]
 
 
 def _families(profiles: Sequence[StoredProfile]) -> list[list[StoredProfile]]:
