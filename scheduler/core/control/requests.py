@@ -313,7 +313,7 @@ def named(text: str, devices: Sequence[Device]) -> list[Device]:
     """Return the devices that a text such as `0-2,host` or `all` names; raise ValueError for an unknown name."""
     found = [slot for slot in _slots(devices) if is_called(slot, text)]  # its name may have commas
     if found:
-        return found + [device for device in devices if device.is_gpu and is_called(device, text)]
+        return found if "," in text else _called(text, devices)
     for word in text.split(",") if text else ():
         first, dash, last = word.strip().partition("-")
         if word.strip() in ("all", "auto"):
