@@ -14,8 +14,8 @@ Point = tuple[int, float, float]
 class Curve:
     """The values of one metric: the last, the lowest, the highest, and points that keep the shape.
 
-    The readings are divided into groups of `gap` in a row. Of each group the lowest and the highest value are kept, so
-    no peak is lost. When there are too many points, the groups become twice as large.
+    The readings are divided into groups of `gap` successive ones. Of each group the lowest and the highest value are
+    kept, so no peak is lost. When there are too many points, the groups become twice as large.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Curve:
         """The finite values; values that are no numbers leave a gap."""
 
     def add(self, value: float, step: float | None = None) -> None:
-        """Add a value; without a step it is the number of the reading."""
+        """Add a value; if no step is given, the number of the reading takes its place."""
         self.readings += 1
         step = float(self.readings) if step is None or not math.isfinite(step) else step
         self.last, self.last_step = value, step
@@ -61,14 +61,14 @@ class Curve:
         self.points = [point for group in groups.values() for point in _extremes(group)]
 
     def values(self, most: int) -> list[float]:
-        """Return at most this many values that show the shape: the last value of each of as many equal parts."""
+        """Return at most `most` values that show the shape: the last value of each of `most` equal parts."""
         found = [value for _, _, value in self.points]
         if len(found) <= most:
             return found
         return [found[(place + 1) * len(found) // most - 1] for place in range(most)]
 
     def steps(self) -> list[tuple[float, float]]:
-        """Return steps and values, where the steps rise from point to point; otherwise numbers of readings and values.
+        """Return steps and values if the steps rise from point to point; otherwise numbers of readings and values.
 
         A script that counts the steps of each epoch from 1 has steps that do not rise.
         """
@@ -89,7 +89,7 @@ class Curve:
         return kept
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the curve as JSON values; values that are no numbers are texts."""
+        """Return the curve as JSON values; values that are no numbers become strings."""
         return {
             "last": _told(self.last), "step": self.last_step, "lowest": self.lowest, "highest": self.highest,
             "readings": self.readings, "gap": self.gap, "numbers": [point[0] for point in self.points],

@@ -44,7 +44,7 @@ def words_of(name: str) -> frozenset[str]:
 
 
 def loose(name: str) -> str:
-    """Return a name in the form in which two spellings of it are equal."""
+    """Return a name in a form in which all its spellings are equal."""
     return re.sub(r"[\W_]+", "_", name).strip("_").lower()
 
 

@@ -122,7 +122,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 def known_column(word: str, rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return the column of some rows that a word means: its name, or that of a metric without `result.`.
+    """Return the column that a word means: the column's name, or the name of a metric without `result.`.
 
     Raise UsageError for an unknown one.
     """
@@ -134,7 +134,7 @@ def known_column(word: str, rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def sorted_by(rows: Iterable[Mapping[str, Any]], column: str, *, down: bool = False) -> list[Mapping[str, Any]]:
-    """Sort rows by a column, numbers before texts; empty cells are last in both directions."""
+    """Sort rows by a column, numbers before strings; empty cells are last in both directions."""
     found = list(rows)
     name = known_column(column, found)
     keys = [(sort_key(row.get(name)), row) for row in found]
@@ -144,7 +144,7 @@ def sorted_by(rows: Iterable[Mapping[str, Any]], column: str, *, down: bool = Fa
 
 
 def sort_key(value: Any) -> tuple[bool, float, str] | None:
-    """Return the key of a cell, by which numbers come before texts; None for an empty one and for NaN."""
+    """Return the key of a cell, by which numbers come before strings; None for an empty one and for NaN."""
     if value is None or value == "":
         return None
     try:

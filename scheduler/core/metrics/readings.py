@@ -24,9 +24,9 @@ _WORDS = frozenset({
 _WITH_OTHERS = frozenset({"err", "error", "score", "return", "rate"})
 """Words that mean a metric only in a longer name, as in `val_error` and `learning_rate`."""
 _USUAL = tuple(sorted({*_WORDS, *_WITH_OTHERS} - {"accuracy", "sacrebleu", "miou", "rmse", "mape"}))
-"""Words that are in every name with one of these words: others contain them."""
+"""The words above without those that contain another one: a name with any of the words contains one of these."""
 _PLAIN = frozenset({"map", "precision", "recall", "dice", "reward"})
-"""Words of prose, so a blank does not make them a metric."""
+"""Words of prose as well, so they are no metric if only a blank separates them from a number."""
 _SETS = r"train(?:ing)?|val(?:id|idation)?|test(?:ing)?|eval(?:uation)?|dev"
 _NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|inf(?:inity)?)\b)"
 # Patterns are compiled when they are first used: views of tasks whose output was read need none of them.
@@ -41,19 +41,19 @@ _RAISED = rf"(?:\w+\.)*(?!(?i:{_SETS})Error$)[A-Z]\w*(?:Error|Exception|Warning)
 """The name of a Python exception, which a number may follow: `RuntimeError: 1 device wanted`."""
 _COLOURS = r"\x1b\[[0-9;?]*[A-Za-z]"
 _STEPS = ("step", "_step", "global_step", "iteration", "epoch")
-"""The names in a reported object that hold the step, the first that is there."""
+"""The names that may hold the step of a reported object; the first one that is there counts."""
 
 Progress = tuple[float, float | None]
 """The number of completed epochs, and of all epochs if that is known."""
 
 
 class LineReader:
-    """The search of output lines for epochs and metrics."""
+    """A search for epochs and metrics in the lines of an output."""
 
     def __init__(self, names: str = "", more: str = "") -> None:
         """Search for the usual names, or only for `names`, which are separated by commas; `off` finds none.
 
-        `more` are names that are found in any case.
+        `more` are names that are always found.
         """
         self._names, self._more = _spelled(names), _spelled(more)
         self._hints = () if names.strip().lower() == OFF else _hints(names)
@@ -63,7 +63,7 @@ class LineReader:
     def lines(self, text: str) -> Iterator[tuple[Progress | None, list[Reading]]]:
         """Yield the epochs and the metrics of each line that has some."""
         plain = text.lower()
-        hints = [word for word in self._hints if word in plain]  # most output has none, and a pattern takes longer
+        hints = [word for word in self._hints if word in plain]  # most output has none; matching a pattern takes longer
         if not hints and "epoch" not in plain:
             return
         for line in re.split(r"[\r\n]+", text):
@@ -135,7 +135,7 @@ def reported(text: str) -> list[Reading] | None:
 
 
 def left(result: Mapping[str, object]) -> list[Reading]:
-    """Return the numbers of the object that a task has left as its result."""
+    """Return the numbers in the JSON object that a task left as its result."""
     numbers = {
         name: float(value)
         for name, value in result.items()

@@ -19,18 +19,18 @@ FORMAT = 1
 MOST_METRICS = 32
 """The number of metrics of one attempt that are kept: the first ones."""
 MOST_SHOWN, SHOWN_VALUES = 4, 24
-"""The metrics of which live views get values, and the values of each."""
+"""The number of metrics that live views get, and the number of values of each."""
 MOST_NEWS = 500
-"""The number of new values of watched metrics that are kept until they are told: the newest ones."""
+"""The number of new values of watched metrics that are kept until they are passed on: the newest ones."""
 LARGEST = 4 << 20
-"""Bytes of a record above which it is not read: it is damaged."""
+"""The bytes of the largest record that is read: a larger one is damaged."""
 
 
 class MetricRecord:
     """The metrics of one attempt."""
 
     watched: frozenset[str] = frozenset()
-    """The metrics whose new values are told one by one, in the form that `loose` returns."""
+    """The metrics whose new values are passed on one by one, in the form that `loose` returns."""
 
     def __init__(self) -> None:
         self.news: list[tuple[str, float, float]] = []
@@ -54,7 +54,7 @@ class MetricRecord:
             if not reported and name in self.reported:
                 continue
             if reported and name in self.curves and name not in self.reported:
-                self.curves[name] = Curve()  # what the task reports itself counts, not what its output seems to say
+                self.curves[name] = Curve()  # what the task reports itself replaces what was found in its output
             curve = self.curves.get(name)
             watched = bool(self.watched) and loose(name) in self.watched
             if curve is None:
@@ -69,9 +69,9 @@ class MetricRecord:
         del self.news[:-MOST_NEWS]
 
     def complete(self, result: Mapping[str, Any]) -> None:
-        """Add what the task has left as its result, if its sampler did not see that before the end.
+        """Add the numbers that the task left as its result, if its sampler did not see them before the end.
 
-        A curve from the output stays: of it, the result may be a summary.
+        A curve from the output stays as it is, because the result may be a summary of it.
         """
         missed = []
         for name, value, step in left(result):
@@ -81,7 +81,7 @@ class MetricRecord:
         self.take(missed, reported=True)
 
     def watch(self, names: Iterable[str]) -> None:
-        """Tell the values of these metrics from now on, and those that are known already."""
+        """Pass on the values of these metrics from now on, and the values that are known already."""
         self.watched = frozenset(map(loose, names)) - {""}
         for name, curve in self.curves.items():
             if loose(name) in self.watched:

@@ -1,7 +1,7 @@
 """The rules by which a task is stopped early: `val_loss > 2 after 3`, `val_loss is nan`, `1/3 by val_acc at 3,9,27`.
 
-Users write them as text (`--stop-when`, `--keep-best`). Here they are only read, and judged for one value; which tasks
-fall out is decided in `core/attempts/pruning`.
+Users write them as text (`--stop-when`, `--keep-best`). Here they are only parsed and compared with single values;
+which tasks are stopped is decided in `core/attempts/pruning`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StopRule:
     """The step from which on the rule counts."""
 
     def is_met(self, value: float, step: float) -> bool:
-        """Tell whether a value at a step meets the condition; only `is nan` is met by what is no number."""
+        """Tell whether a value at a step meets the condition; a value that is no number meets only `is nan`."""
         if step < self.after:
             return False
         if self.sign == IS_NAN:
@@ -51,7 +51,7 @@ class StopRule:
 
 @dataclass(frozen=True, slots=True)
 class KeepBest:
-    """Successive halving: the share of the tasks that goes on at each of some steps, by one metric."""
+    """Successive halving: at each of some steps, only the best share of the tasks by one metric goes on."""
 
     share: float
     metric: str
@@ -79,7 +79,7 @@ def stop_rules(text: str) -> tuple[StopRule, ...]:
 
 
 def _rule(part: str, text: str, begin: int) -> StopRule:
-    """Return the rule in a part of a text that begins at a position."""
+    """Return the rule in the part of a text that begins at the position `begin`."""
     words = _Words(part, text, begin)
     metric = words.take(_NAME, "the name of a metric")
     sign = words.take(r">=|<=|>|<|is\b", ">, >=, <, <= or is").lower()
@@ -105,7 +105,7 @@ class _Words:
         self._part, self._text, self._begin, self._at = part, text, begin, 0
 
     def left(self) -> str:
-        """Return what is left, without blanks before it."""
+        """Return the rest of the part, and skip the blanks before it."""
         rest = self._part[self._at :]
         self._at += len(rest) - len(rest.lstrip())
         return self._part[self._at :]
@@ -120,7 +120,7 @@ class _Words:
         return found[0]
 
     def error(self, what: str) -> ValueError:
-        """Return the error that something else is expected at this place."""
+        """Return the error that `what` is expected at this place."""
         rest = self.left().split()
         seen = f"{rest[0][:40]!r} instead of {what}" if rest else f"{what} is missing"
         return ValueError(f"{self._text[:200]!r}: column {self._begin + self._at + 1}: {seen}: {_FORM}")
@@ -148,7 +148,7 @@ def keep_best(text: str) -> KeepBest | None:
     if not colon:
         goal, name = goal_of(metric), metric
     if not re.fullmatch(_NAME, name) or goal not in (*Goal,):
-        raise ValueError(f"by {metric}: give the name of a metric, with min: or max: before it if need be")
+        raise ValueError(f"by {metric}: give the name of a metric, with min: or max: before it if needed")
     return KeepBest(_share(share), name, Goal(goal), _steps(steps))
 
 

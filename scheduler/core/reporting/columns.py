@@ -76,7 +76,7 @@ def row(  # noqa: PLR0913  # all that a row is made of
 
 
 def _per_epoch(energy: float | None, epochs: int | None, state: State) -> float | None:
-    """Return the energy of one epoch of a task that has completed all of its epochs, failed attempts included."""
+    """Return the energy of a succeeded task per epoch, failed attempts included; None for any other task."""
     if energy is None or not epochs or state is not State.SUCCEEDED:
         return None
     return round(energy / epochs, 4)

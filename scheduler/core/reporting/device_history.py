@@ -1,4 +1,7 @@
-"""The load and the power of devices over the time of a run, bounded: of a long run each point covers a longer time."""
+"""The load and the power of devices over the time of a run.
+
+The number of points is bounded: in a long run each one covers a longer time.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class LoadPoint:
     watts: float | None = None
 
     def with_next(self, other: LoadPoint) -> LoadPoint:
-        """Return one point for this one and the one after it."""
+        """Return one point in place of this one and the next one."""
         celsius = max((one for one in (self.celsius, other.celsius) if one is not None), default=None)
         known = [one for one in (self.watts, other.watts) if one is not None]
         watts = sum(known) / len(known) if known else None
@@ -43,7 +46,7 @@ class DeviceHistory:
         self.points: dict[str, list[LoadPoint]] = {}
 
     def add(self, at: float, budgets: Iterable[DeviceBudget]) -> None:
-        """Add what the devices do now; a device that does not say how busy it is has no history."""
+        """Add the present state of the devices; a device that does not report its load has no history."""
         for budget in budgets:
             if budget.busy is not None and not budget.device.is_slot:
                 used = max(0, budget.device.total - budget.free)

@@ -17,11 +17,11 @@ script, and from other tasks of its run."""
 FEW_PROFILES = 3
 """With fewer profiles than this, a script's durations are assumed to vary as much as those of a whole run."""
 RUNNING_SHARE = 0.5
-"""The share of the time that living attempts of unknown duration have run which is added to the observed durations:
-short tasks end first and would otherwise represent all. In a real run of 70 short tasks a share of 0.5 predicted
+"""Living attempts of unknown duration add this share of the time that they have run to the observed durations.
+Otherwise short tasks, which end first, would represent all. In a real run of 70 short tasks a share of 0.5 predicted
 0.98 of the real time, 1 predicted 1.27, and 0 predicted 0.73."""
 LATE_SHARE = 0.25
-"""An attempt that has taken longer than expected is expected to take at least this share of its elapsed time more."""
+"""An attempt that is late is expected to go on for at least this share of its elapsed time."""
 MOST_PROFILES = 1000
 """The number of profiles that are read for one estimate, which limits the time it takes."""
 

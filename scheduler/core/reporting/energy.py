@@ -1,6 +1,7 @@
 """The energy that tasks used, from the recorded power of their GPUs.
 
-What tasks that shared a GPU used is divided by their shares of its time, so it is an estimate; idle power counts too.
+The energy of a GPU that several tasks shared is divided among them by their shares of its time, so it is an estimate.
+Idle power is included.
 """
 
 from __future__ import annotations

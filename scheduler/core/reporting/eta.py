@@ -62,7 +62,7 @@ class EtaEstimate:
         self._most_tasks = most_tasks
         self._gate = StartGate()
         self._bases: dict[int, float] = {}
-        """The times before which the placed tasks surely do not start, as far as these are to come."""
+        """The times, now or later, before which the placed tasks surely do not start."""
         self.durations = DurationIndex(brain.profiles, _epoch_times(brain, snapshot), _elapsed_times(brain, now))
         self._attempts: dict[int, PlannedAttempt] = {}
         self._ends: dict[tuple[int, int], float] = {}
@@ -74,7 +74,7 @@ class EtaEstimate:
         self._shapes: dict[tuple[ResourceRequest, str, str, str], int] = {}
         self._typical: dict[str, int] = {}
         self._placed_ranks: list[int] = []
-        """The positions in the queue of the tasks that were placed, sorted."""
+        """The queue positions of the tasks that were placed, in ascending order."""
         self._work = self._error = 0.0
         """All remaining work in seconds of one GPU (of one task on the host), and its standard deviation if all
         durations were wrong in one direction."""
@@ -110,7 +110,7 @@ class EtaEstimate:
         return rooms
 
     def _end_of(self, lease: Lease) -> float:
-        """Return when a lease ends by the duration that was expected when it was taken; inf if that is unknown."""
+        """Return the expected end of a lease, by the duration expected at its start; inf if that is unknown."""
         return self._now + remaining(lease.expected, self._now - lease.since) if lease.expected else inf
 
     def _add_living(self, task: TaskState, placement: Placement) -> Placement:
@@ -133,12 +133,12 @@ class EtaEstimate:
         heappush(self._running, (attempt.end, next(self._numbers), attempt))
 
     def _look_at(self, at: float) -> None:
-        """Try to place tasks at this time too, if it is to come."""
+        """Make the schedule try to place tasks at this time too, if it is in the future."""
         if self._at < at < inf:
             self._add(PlannedAttempt(at, at, {}, {}, {}), 0.0)
 
     def _release(self, attempt: PlannedAttempt) -> None:
-        """Return what an ended attempt had reserved."""
+        """Give back what an ended attempt had reserved."""
         for key, reserved in attempt.reserved.items():
             room = self._rooms.get(key)
             if room is not None:
@@ -160,7 +160,7 @@ class EtaEstimate:
         return {key: min(bytes_, asked.get(key) or bytes_) for key, bytes_ in placement.reservation.items()}
 
     def _assumed(self, need: ResourceRequest) -> ResourceRequest:
-        """Return a task's request as expected once its memory is known; the mean of the others is assumed."""
+        """Return a task's request with the mean of other classes assumed for memory that is unknown."""
         if not need.unknown and need.host.bytes is not None:
             return need
         gpus = tuple(_at_least(ask, self._typical_bytes(str(place))) for place, ask in enumerate(need.gpus))
@@ -291,15 +291,15 @@ class EtaEstimate:
             cursor.take()
 
     def _blocked(self) -> list[int]:
-        """Return the first tasks that wait for others to end, or for their time."""
+        """Return the first tasks that wait for the end of others, or for the time of their own earliest start."""
         blocked = () if self._brain.draining else self._brain.task_table.in_state(State.BLOCKED)
         return list(islice(blocked, self._most_tasks))
 
     def _freed(self, blocked: list[int]) -> list[QueuedTask]:
-        """Return the blocked tasks whose parents have all ended by now in the schedule, and whose time has come, and
-        take them off the list.
+        """Remove from the list the tasks that are blocked no longer, and return them.
 
-        They are placed after the tasks that wait already.
+        In the schedule, all their parents have ended by now, and their earliest start has come. They are placed after
+        the tasks that wait already.
         """
         freed = []
         for task in blocked:
@@ -366,7 +366,7 @@ class EtaEstimate:
         self._tries_left -= 1
         here = [room for room in self._gpus if not run.devices or room.device.key in run.devices]
         if len(here) < len(need.gpus) or (not need.gpus and not self._hosts.get("")):
-            return False  # it waits for what this run knows nothing of
+            return False  # it waits for devices of which this run knows nothing
         called = (room for room in here if not demand.device or is_called(room.device, demand.device))
         gpus = sorted(called, key=lambda room: (-room.load, -room.bytes))
         hosts = self._hosts if need.gpus else {"": self._hosts[""]}
@@ -387,7 +387,7 @@ class EtaEstimate:
         return sum(group.seconds for group in groups) / len(groups) if groups else 0.0
 
     def _add(self, attempt: PlannedAttempt, since: float) -> None:
-        """Add an attempt that holds its reservation since then."""
+        """Add an attempt that has held its reservation since the given time."""
         self._turns.hold(attempt, since)
         self._run(attempt)
 
@@ -404,7 +404,7 @@ class EtaEstimate:
                 room.closed = True
 
     def _most_free(self) -> tuple[float, float]:
-        """Return the most bytes and the most load left on any GPU; an empty GPU accepts whatever fits."""
+        """Return the most bytes and the most load that any GPU has free; infinite if a GPU is empty."""
         rooms = [room for room in self._gpus if not room.closed]
         if self._has_slots or any(room.residents <= 0 for room in rooms):
             return inf, inf
@@ -452,7 +452,7 @@ class EtaEstimate:
     # ---- the moments ----
 
     def _end(self, *, beyond: bool) -> TimeSpan:
-        """Return the end of the run; work beyond the placed tasks is assumed to go on at the speed until then."""
+        """Return the end of the run; if `beyond`, tasks that were not placed are assumed to run at the same speed."""
         task, last = max(self._attempts.items(), key=lambda item: item[1].end, default=(NO_TASK, None))
         over = max(self._now, last.end if last is not None else 0.0)
         own, base = last.deviation if last is not None else 0.0, self._bases.get(task, self._now)
@@ -477,7 +477,7 @@ class EtaEstimate:
 
     def _span(self, likely: float, deviation: float, base: float, least: float = LEAST_SPREAD) -> TimeSpan:
         """Return the span that contains the real time in 8 of 10 cases; `deviation` is its standard deviation in
-        seconds. What comes after `base` is uncertain.
+        seconds. Only the time after `base` is uncertain.
         """
         ahead = max(likely - base, 1e-6)
         off = max(least, QUANTILE * deviation / ahead)
@@ -503,7 +503,7 @@ def forecast(
 def forecasts(
     brain: Brain, snapshot: MachineSnapshot, now: float, most_tasks: int = MOST_TASKS, most_tries: int = MOST_TRIES
 ) -> tuple[Forecast, PublishedForecast | None]:
-    """Return the forecast of a run, and what other schedulers need for theirs; None: it has nothing to do."""
+    """Return the forecast of a run, and what other schedulers need for theirs; None if it has nothing to do."""
     held = brain.task_table.counts[State.HELD]
     if not any(brain.task_table.counts[state] for state in (*LIVING, State.WAITING, State.BLOCKED)):
         return Forecast(now, None, ALL_HELD if held else IDLE, held=held), None

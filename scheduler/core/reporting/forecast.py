@@ -35,7 +35,7 @@ class ExpectedTask:
     """The expected start and end of one task."""
 
     start: TimeSpan | None
-    """None: the task runs."""
+    """None if the task has started already."""
     end: TimeSpan
     devices: tuple[str, ...] = ()
     """Keys of the devices on which memory is reserved for it."""
@@ -64,7 +64,7 @@ class Forecast:
     tasks: Mapping[int, ExpectedTask] = field(default_factory=dict)
     """The running tasks and the next ones to start."""
     held: int = 0
-    """The number of held tasks, which it leaves out."""
+    """The number of held tasks, which the forecast leaves out."""
 
     @property
     def is_idle(self) -> bool:

@@ -19,7 +19,7 @@ from scheduler.values import dataclass, field
 MOST_BATCHES = 3
 """The number of waiting batches that are listed one by one."""
 MOST_EPOCHS = 1e9
-"""The number of epochs from which on a reported number is not believed."""
+"""A reported number of epochs that is as high as this is not believed."""
 LONG_BATCH = 10_000
 """The size of a batch above which its priorities are not counted at every refresh."""
 
@@ -30,7 +30,7 @@ class ObservedState:
 
     budgets: Sequence[DeviceBudget] = ()
     used: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
-    """The bytes that each attempt used when the devices were measured. What attempts used that have ended since then
+    """The bytes that each attempt used when the devices were measured. The use of attempts that have ended since then
     counts as free.
     """
     epochs: Mapping[Key, float] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class ObservedState:
     expected: Mapping[int, float] = field(default_factory=dict)
     """The duration of a task in seconds, where it is known."""
     forecast: Forecast | None = None
-    """The forecast of its scheduler; None: none yet."""
+    """The forecast of its scheduler; None if there is none yet."""
     totals: Mapping[Key, float] = field(default_factory=dict)
     """The number of all epochs of living attempts that report it."""
     metrics: Mapping[Key, Mapping[str, Sequence[float | None]]] = field(default_factory=dict)

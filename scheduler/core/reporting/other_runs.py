@@ -53,7 +53,7 @@ class FairTurns:
     """Whose task is next in a schedule, among this run and other runs."""
 
     def __init__(self, uid: int, since: float, said: Iterable[PublishedForecast], *, has_gpus: bool) -> None:
-        """Begin with what others have published; `since`: since when this run has waited."""
+        """Begin with what others have published; `since` is the time since which this run has waited."""
         waiting = sorted((one for one in said if one.waiting), key=lambda one: one.since)
         self.others = [OtherRun(one) for one in waiting[:MOST_RUNS]]
         self.living: Counter[str] = Counter()
@@ -64,13 +64,13 @@ class FairTurns:
         self._newest: defaultdict[int, float] = defaultdict(float)
 
     def hold(self, attempt: PlannedAttempt, since: float) -> None:
-        """Count an attempt that began at this time as held by its user."""
+        """Count an attempt, which began at `since`, among the attempts of its user and of its run."""
         self._held[attempt.uid] += self._bytes(attempt.reserved)
         self._newest[attempt.uid] = max(since, self._newest[attempt.uid])
         self.living[attempt.run] += 1
 
     def release(self, attempt: PlannedAttempt) -> None:
-        """Count an attempt as held no more."""
+        """Stop counting an attempt, because it has ended."""
         self._held[attempt.uid] -= self._bytes(attempt.reserved)
         self.living[attempt.run] -= 1
 
@@ -104,9 +104,10 @@ class FairTurns:
 
 
 def waits_since(brain: Brain, history: RunSummary, began: float) -> float:
-    """Return since when a run has waited for its turn: since its last start, if a task waited then.
+    """Return the time since which a run has waited for its turn.
 
-    `began` is the time at which its scheduler began.
+    That is the time of its last start, or the time since which its first task has waited, whichever is later. `began`
+    is the time at which its scheduler began.
     """
     first = brain.wait_queue.walk().front()
     placed = (attempt.placed for attempt in (*history.living.values(), *history.recent.values()))
@@ -118,7 +119,7 @@ def demands(
 ) -> tuple[WaitingDemand, ...]:
     """Return waiting tasks by their requests, in the order of the queue.
 
-    `groups` are the first groups in it, `numbers` their numbers of tasks, and `waiting` is the number of all tasks.
+    `groups` are the first groups in the queue, `numbers` has their sizes, and `waiting` is the number of all tasks.
     """
     shapes: dict[int, list[tuple[int, WaitingGroup]]] = {}
     for asked, group in groups.items():
@@ -132,7 +133,7 @@ def demands(
 
 
 def _demand(alike: Sequence[tuple[int, WaitingGroup]]) -> WaitingDemand:
-    """Return groups with equal requests as one; each comes with its number of tasks."""
+    """Return groups with equal requests, each with its number of tasks, as one demand."""
     known = [(number, group.seconds) for number, group in alike if group.is_known]
     tasks, first = sum(number for number, _ in alike), alike[0][1]
     counted = sum(number for number, _ in known)

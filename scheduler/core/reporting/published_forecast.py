@@ -32,7 +32,7 @@ class PublishedForecast:
     uid: int
     run: str
     since: float = 0.0
-    """Since when it has waited for its turn."""
+    """The time since which it has waited for its turn."""
     devices: tuple[str, ...] = ()
     """The devices of the run; empty: unknown, so all."""
     jobs: int | None = None

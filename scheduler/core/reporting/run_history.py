@@ -18,7 +18,7 @@ from scheduler.core.model import HOST, Outcome, Placement, Purpose, State, on_no
 from scheduler.values import dataclass, field
 
 STRETCHED = 1.5
-"""The slowdown beside other tasks from which on users are told about it."""
+"""Users are told about a slowdown beside other tasks that is above this."""
 MOST_RECENT = 2000
 """The number of ended attempts that every summary keeps."""
 
@@ -48,9 +48,9 @@ class AttemptHistory:
     peak: dict[str, int] = field(default_factory=dict)
     result: Mapping[str, Any] = field(default_factory=dict)
     stretch: float | None = None
-    """The ratio of its epoch time beside other tasks to that alone."""
+    """The ratio of its epoch time beside other tasks to its epoch time alone."""
     solo: float | None = None
-    """The seconds that it would have taken alone, by its epochs without others beside it; None: unknown."""
+    """The seconds that it would have taken alone, by those of its epochs that ran alone; None: unknown."""
     had_company: bool = False
     """True if another attempt of this run lived at the same time."""
     percentage: int = 0
@@ -60,7 +60,7 @@ class AttemptHistory:
     pruned: str = ""
     """Why its metrics stopped it early; empty if they did not."""
     sees: tuple[str, ...] = ()
-    """The GPUs that its program sees, on the host too."""
+    """The GPUs that its program sees, even while it counts as a task of the host."""
     node: str = ""
     """The node that it ran on; empty: this machine."""
     port: int = 0
@@ -111,7 +111,7 @@ class TaskHistory:
 
 
 MEASURED_FROM = 3
-"""The number of attempts whose time alone is known from which on it is estimated for the others."""
+"""Once the time alone is known for this number of attempts, it is estimated for the others."""
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class SoloTime:
     """The time that attempts would have taken one at a time, as far as it was measured."""
 
     known: float = 0.0
-    """Seconds of attempts without company, and of attempts some of whose epochs had no others beside them."""
+    """Seconds of attempts without company, and the time alone of attempts with company for which it is known."""
     unknown: float = 0.0
     """Seconds of all other attempts, as they were beside others."""
     shares: tuple[float, float] = (1.0, 0.0)
@@ -128,7 +128,7 @@ class SoloTime:
     """The number of attempts with company whose time alone is known."""
 
     def add(self, attempt: AttemptHistory) -> None:
-        """Add an ended attempt; one that ran out of memory would not have done so alone."""
+        """Add an ended attempt, unless it ran out of memory, which would not have happened alone."""
         if attempt.outcome is Outcome.OOM or attempt.seconds <= 0:
             return
         if not attempt.had_company:
@@ -143,7 +143,7 @@ class SoloTime:
 
     @property
     def span(self) -> tuple[float, float] | None:
-        """Return between which seconds it lies; None if too little was measured to tell."""
+        """Return the lowest and the highest possible seconds; None if too little was measured to tell."""
         if not self.unknown:
             return self.known, self.known
         if self.measured < MEASURED_FROM:
@@ -306,7 +306,7 @@ class RunHistory(RunSummary):
                 self.done_by.update(dict.fromkeys(event.tasks, event.done_by))
 
     def submitted(self, batch: int, first: float) -> float:
-        """Return the time at which a batch was accepted; `first` is that of the run."""
+        """Return the time at which a batch was accepted; `first` for a batch that the run had from the beginning."""
         place = bisect_right(self._arrived, batch, key=itemgetter(0))
         return self._arrived[place - 1][1] if place else first
 
@@ -321,9 +321,9 @@ class RunTotals:
     spent: float
     """The seconds of all attempts in total, as they were beside others."""
     alone: tuple[float, float] | None
-    """Between which seconds the attempts would have taken one at a time; None if that was not measured."""
+    """The lowest and the highest possible seconds of all attempts one at a time; None if too little was measured."""
     probing: float
-    """The share of these seconds in probes."""
+    """The share of the spent seconds that probes took."""
     memory_use: float
     """The used memory (peaks) as a share of the capacity, over the makespan."""
     ooms: int
@@ -332,7 +332,7 @@ class RunTotals:
     reserved_for_peaks: float
     """The ratio of the reservations at the end to the peaks, over successful attempts."""
     stretched: Sequence[tuple[int, float]] = ()
-    """Tasks whose epochs took more than half as long again because of their neighbours, the slowest first."""
+    """Tasks whose epochs took more than 1.5 times as long because of their neighbours, the slowest first."""
     energy_wh: float | None = None
     """The watt hours of the run's GPUs, idle time between tasks included; None: unknown."""
 

@@ -14,7 +14,7 @@ _RUNS = (
 """Addresses of a run at Weights & Biases and at MLflow, as both print them."""
 _SERVER = r"(https?://)(?:[^/?#@]*@)*([A-Za-z0-9.:-]+(?:/[\w.~%-]+)*)/?(?:[?#]|$)"
 VARIABLES = ("WANDB_RUN_ID", "MLFLOW_RUN_ID")
-"""The variables without one of which no address can be made."""
+"""The variables of which at least one is needed for an address."""
 _NOT_SENT = frozenset({"offline", "disabled", "dryrun"})
 """Values of WANDB_MODE with which a run has no page."""
 _PUBLIC = "https://wandb.ai"
@@ -22,7 +22,7 @@ _API = "https://api.wandb.ai"
 
 
 def printed(text: str) -> list[str]:
-    """Return the addresses of runs that a task has printed, each once; of many the last ones."""
+    """Return the addresses of runs that a task has printed, each once; at most MOST_LINKS, the last ones."""
     if "://" not in text:
         return []
     return [*dict.fromkeys(re.findall(_RUNS, re.sub(_COLOURS, "", text), re.ASCII))][-MOST_LINKS:]
@@ -34,7 +34,7 @@ def identified(environ: Mapping[str, str]) -> list[str]:
 
 
 def addresses(text: str, named: Iterable[str]) -> list[str]:
-    """Return what a task has printed, then the named addresses whose runs are not among that."""
+    """Return the addresses that a task has printed, then the named addresses of other runs."""
     found = printed(text)
     known = {address.rpartition("/")[2] for address in found}
     return [*found, *(address for address in named if address.rpartition("/")[2] not in known)]
@@ -56,13 +56,13 @@ def _mlflow(environ: Mapping[str, str]) -> str:
 
 
 def _server(address: str) -> str:
-    """Return the address of a server without user, password and query; empty if it is none of the web."""
+    """Return the address of a server without user, password and query; empty if it is not a web address."""
     found = re.match(_SERVER, address, re.ASCII)
     return f"{found[1]}{found[2]}" if found else ""
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a part of the path of an address."""
+    """Return a string quoted as a part of the path of an address."""
     return re.sub(
         r"[^\w.~-]",
         lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace")),

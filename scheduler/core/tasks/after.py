@@ -10,7 +10,7 @@ from scheduler.errors import NoSuchRun, UsageError
 from scheduler.values import dataclass
 
 ANY_END = "ended:"
-"""The prefix of a parent that must only end, whatever its end."""
+"""The prefix of a parent that must only end, with or without success."""
 MOST_NAMED = 8
 """The largest number of rows of a cycle that are named."""
 _FIRST_RUN = -2
@@ -63,7 +63,7 @@ class Dependency:
 
 
 class Earlier:
-    """The tasks and runs that rows can name as parents besides the rows of their own list: none, by itself."""
+    """The tasks and runs outside of their list that rows can name as parents; this base class has none."""
 
     def find(self, word: str) -> Sequence[int]:
         """Return the parents that an id, a run or a name stands for; nothing if there are none."""
@@ -75,7 +75,7 @@ class Earlier:
 
 
 class BadAfter(ValueError):
-    """An After that names no task, or rows that wait for one another; with the number of the row."""
+    """The error in a row whose After names no task, or whose parents wait for it; with the number of the row."""
 
     def __init__(self, row: int, message: str) -> None:
         super().__init__(message)
@@ -83,7 +83,7 @@ class BadAfter(ValueError):
 
 
 def parsed(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the parents that a text names, and whether any end of theirs is enough; raise ValueError for a gap."""
+    """Yield the parents that a text names, each with True if it may also fail; raise ValueError for an empty place."""
     for part in text.split(","):
         word = part.strip()
         any_end = word.lower().startswith(ANY_END)
@@ -166,7 +166,11 @@ def _named(text: str, row: int) -> list[tuple[str, bool]]:
 
 
 def _refuse_cycles(rows: Sequence[AfterRow], dependencies: Sequence[Dependency]) -> None:
-    """Raise BadAfter if some rows wait for one another, by taking away rows whose parents are all taken away."""
+    """Raise BadAfter if some rows wait for one another.
+
+    Rows without parents in the list are taken away, then rows whose parents were all taken away. If any rows are left,
+    there is a cycle.
+    """
     by_place = {place: dependency for dependency in dependencies for place in dependency.places}
     waits = {id(d): len({*d.after, *d.ended}) for d in dependencies}
     below = defaultdict[int, list[Dependency]](list)

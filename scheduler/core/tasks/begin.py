@@ -18,7 +18,7 @@ _DATE = lazy_pattern(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?)?(Z|[+-]\d\d:?\d\d)
 
 
 def read(text: str, now: float | None = None, zone: tzinfo | None = None) -> float:
-    """Return the instant that a text names, in seconds since the epoch; raise ValueError.
+    """Return the instant that a text names, in seconds since the epoch; raise ValueError for any other text.
 
     A time of day is the next one after `now`. Without `now` only a date with its offset from UTC has a meaning, as
     `absolute` returns it.
@@ -76,7 +76,7 @@ def _date(bare: str) -> datetime:
 
 
 def absolute(text: str, now: float, zone: tzinfo | None = None) -> str:
-    """Return the instant that a text names as a date with its offset from UTC, to the second, never earlier."""
+    """Return the instant that a text names as a date with its offset from UTC, rounded up to a second."""
     at = math.ceil(read(text, now, zone))
     then = datetime.fromtimestamp(at, zone) if zone is not None else datetime.fromtimestamp(at).astimezone()
     return then.isoformat()

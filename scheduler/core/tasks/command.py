@@ -14,17 +14,17 @@ from scheduler.core.tasks.redaction import without_secrets
 
 APPEND = ("both", "none", "epochs", "id")
 ONE_SHOT = "one-shot"
-"""The older one-shot tool: nothing is appended to its command either, but it may contain a placeholder for its GPU's
-number."""
+"""The older one-shot tool: as with `none`, nothing is appended to a command, but the command may contain a placeholder
+for the number of its GPU."""
 FIRST_NUMBER, NUMBERS = 3600, 100
 LAUNCHER = "/code/scheduler/runtime/task_launcher.py"
 """The end of the path of a run's own launcher of Python tasks; a file of that run follows it in the command."""
 HOLDER = "/scheduler/execution/lease_holder.py"
-"""The end of the path of the program that holds a lease; its guest follows it, and then what the lease is for."""
+"""The end of the path of the program that holds a lease; its guest follows it, and then what the guest runs."""
 PLAIN_PYTHON = "python"
 """A name that some systems lack; there it means this interpreter too."""
 SHELL = ("/bin/sh", "-c")
-"""Shells that read a command line."""
+"""The words by which a shell reads the command line that follows them."""
 LONGEST_NAME = 200
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 SHELL_SIGNS = frozenset(";|&`$(){}*?<\n")
@@ -59,7 +59,7 @@ def shell_line(said: Sequence[str]) -> str:
 
 
 def meant(said: list[str]) -> list[str]:
-    """Return the words of a command without its launcher and the launcher's options; of a lease, what it is for."""
+    """Return the words of a command without its launcher and the launcher's options; or what a lease's guest runs."""
     for place, word in enumerate(said[1:7], 1):
         if word.endswith(HOLDER):
             return said[place + 2 :] or said
@@ -67,8 +67,9 @@ def meant(said: list[str]) -> list[str]:
 
 
 def numbered(said: tuple[str, ...], indices: str) -> tuple[str, ...]:
-    """Return the words with each whole word `__num__` replaced by a port that differs by GPU: 3600 + 100 for each
-    GPU before it.
+    """Return the words with a port that differs by GPU in place of each word `__num__`.
+
+    The port is 3600 + 100 x the index of the first GPU.
     """
     first = indices.partition(",")[0]
     number = str(FIRST_NUMBER + NUMBERS * int(first or 0))
@@ -88,7 +89,7 @@ def _name(spec: Spec, varies: Sequence[str]) -> str:
         return spec.name
     said = words(spec.command)
     line = shell_line(said)
-    if varies and spec.is_whole:  # a row of five columns is called as the older tools call it
+    if varies and spec.is_whole:  # a row of five columns is named as in the older tools
         script, _ = script_of(_command_words(spec)[0])
         if script:
             return told(script, row_parameters(spec), varies)
@@ -112,8 +113,9 @@ def row_parameters(spec: Spec) -> dict[str, str]:
 
 
 def _command_words(spec: Spec) -> tuple[Sequence[str], str]:
-    """Return the words of a row's command, and the line that it passes to a shell; of that line the words, if it is
-    simple.
+    """Return the words of a row's command, and the line that it passes to a shell.
+
+    If there is such a line, the words are those of the line, or none if only a shell can read it.
     """
     line = ""
     try:
@@ -154,7 +156,7 @@ def content(spec: Spec, nth: int, append: str, directory: str) -> Content:
 
 def key(spec: Spec, nth: int) -> str:
     """Return the key that all attempts and later runs of a row share: its content, and its number among equal rows."""
-    from hashlib import blake2b  # 2 ms that only readers of tasks pay
+    from hashlib import blake2b  # takes 2 ms, which only readers of tasks need
 
     own = LAUNCHER in spec.command or HOLDER in spec.command
     said = " ".join(meant(words(spec.command))) if own else spec.command

@@ -96,7 +96,7 @@ def _positive_duration(text: str) -> float:
 
 
 def _stop_signal(text: str) -> int | Warn:
-    """Read `INT`, or `USR1@120` and `USR1@2m`: a warning this long before the time limit."""
+    """Read `INT`, or a warning such as `USR1@120` and `USR1@2m`, which is sent this long before the time limit."""
     name, at, before = text.partition("@")
     try:
         number = int(signal.Signals["SIG" + name.strip().upper().removeprefix("SIG")])
@@ -149,7 +149,7 @@ def _env(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def words(text: str) -> list[str]:
-    """Split as a shell does, without a shell; shlex is used only for a quote or a backslash, because it is slow."""
+    """Split as a shell does, without a shell; shlex is slow, so it is used only if there is a quote or a backslash."""
     if '"' not in text and "'" not in text and "\\" not in text:
         return text.split()
     import shlex  # only where a quote or a backslash stands
@@ -161,7 +161,7 @@ def words(text: str) -> list[str]:
 
 
 def joined(said: Sequence[str]) -> str:
-    """Return a text that `words` splits into these words."""
+    """Return a string that `words` splits into these words."""
     if not any(not word or "'" in word or '"' in word or "\\" in word or word.split() != [word] for word in said):
         return " ".join(said)
     import shlex  # only where a word needs quotes
@@ -319,10 +319,10 @@ class RowForm:
             (field, self.known[field.column]) for field in FIELDS if field.in_terms and field.column in self.known
         )
         self._commands = bool(template) or "Command" in self.known or "Command" in self.defaults
-        """True if rows may be commands, which need no epochs; then the input reader checks the other rows."""
+        """True if rows may be commands, which need no epochs. The input reader then checks the epochs of others."""
         self._term_cells = _getter([index for _, index in self.term_columns])
         self.now = now if BEGIN in self.known else None
-        """The time of the wall clock at which the rows were read, for beginnings in their cells."""
+        """The time of the wall clock at which the rows were read, from which times in their Begin cells count."""
         self._terms: dict[Any, Terms] = {}
         self._base = self._base_terms()
         self._same = {
@@ -330,7 +330,7 @@ class RowForm:
             for field in FIELDS
             if field.column not in self.known and not ("{" in (text := self._default(field.column)) and self.own)
         }
-        """Texts that are equal in every row."""
+        """The texts that are equal in every row, by column."""
         self._env: tuple[str, Any] = ("", _read(BY_COLUMN["env"], ""))
         """The last environment text that was read, and its value."""
 
@@ -443,7 +443,7 @@ class RowForm:
 
     @classmethod
     def unpack(cls, text: str) -> RowForm:
-        """Return the form that `pack` wrote."""
+        """Return the form from the text that `pack` returned."""
         data = json.loads(text)
         more = (data.get("template", ()), data.get("shell", ""), data.get("now"))
         made = cls(data["columns"], data["defaults"], data["append"], *more)
@@ -504,7 +504,7 @@ def changed(terms: Terms, said: Mapping[str, str]) -> Terms:
 
 
 def pack_cells(cells: Sequence[str]) -> str:
-    """Return the cells of one row as one text; this is fast for a million rows if no cell contains a separator."""
+    """Return the cells of one row as one string; this is fast for a million rows if no cell contains a separator."""
     text = SEPARATOR.join(cells)
     if text.count(SEPARATOR) != len(cells) - 1 or text.startswith("[") or not is_text(text):
         return "[" + json.dumps(list(cells))
@@ -512,7 +512,7 @@ def pack_cells(cells: Sequence[str]) -> str:
 
 
 def is_text(text: str) -> bool:
-    """Tell whether a text can be written as UTF-8, since a line of a pipe may contain any bytes."""
+    """Tell whether a string can be written as UTF-8, because a line of a pipe may contain any bytes."""
     if text.isascii():
         return True
     try:
@@ -523,7 +523,7 @@ def is_text(text: str) -> bool:
 
 
 def unpack_cells(text: str) -> list[str]:
-    """Return the cells that `pack_cells` wrote."""
+    """Return the cells from the text that `pack_cells` returned."""
     if text.startswith("["):
         cells: list[str] = json.loads(text[1:])
         return cells
@@ -538,7 +538,7 @@ def pack_terms(terms: Terms) -> str:
 
 
 def unpack_terms(text: str) -> Terms:
-    """Return the terms that `pack_terms` wrote; ignore names from a newer version."""
+    """Return the terms from the text that `pack_terms` returned; ignore names from a newer version."""
     values = {name: value for name, value in json.loads(text).items() if name in _TERMS}
     if isinstance(values.get("stop_signal"), list):
         values["stop_signal"] = Warn(*values["stop_signal"])

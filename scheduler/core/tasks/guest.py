@@ -10,7 +10,7 @@ _TEXT = lazy_pattern(r"([1-9]\d{0,9}):(\d+\.\d+):([0-9a-f-]{1,64})\Z")
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """A process, told from every other one that ever had its pid."""
+    """A process, distinguished from all others that have had the same pid."""
 
     pid: int
     identity: str

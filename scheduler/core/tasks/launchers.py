@@ -1,4 +1,4 @@
-"""Launchers of multi-GPU programs: the options that their commands get, where no environment variable says them."""
+"""Launchers of multi-GPU programs, and the options that are inserted where no environment variable does the same."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _LAUNCHERS_OPTIONS = {
         "-H": (), "--force-multi": (), "--no-ssh": (),
     },
 }  # fmt: skip
-"""The options about other machines, with the values by which there are none."""
+"""The options about other machines, with the values that mean that there are none."""
 
 
 class _Option(NamedTuple):
@@ -92,9 +92,9 @@ class _Option(NamedTuple):
 
 
 def as_started(command: Sequence[str], spec: Spec, form: RowForm, port: int) -> tuple[str, ...]:
-    """Return the command of a task as its attempt with this port gets it; `port` 0: it has not started.
+    """Return the command of a task as its attempt gets it, with its port; `port` is 0 if the task has not started.
 
-    The command of a lease is what it is for.
+    For a lease, that is what its guest runs.
     """
     if spec.terms.guest:
         command = meant([*command])
@@ -157,7 +157,7 @@ class _Call:
 
 
 class LauncherCalls:
-    """The launchers that one command begins with: none as a rule, one, or several in a line for a shell."""
+    """The launchers that one command begins with: usually none, sometimes one, or several in a line for a shell."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._argv = tuple(command)
@@ -197,11 +197,11 @@ class LauncherCalls:
         return ", ".join(dict.fromkeys(filter(None, [*inserted, *(f"without {' '.join(words)}" for words in removed)])))
 
     def fault(self, gpus: int) -> str:
-        """Return why the command would use other GPUs than the `gpus` of its task, and what to write; empty if not."""
+        """Return why the command would use other GPUs than its task has (`gpus`), and what to write; else empty."""
         return next(filter(None, (_fault(call, gpus) for call in self._calls)), "")
 
     def _adapted_line(self, port: str, gpus: int) -> str:
-        """Return the line with its text, in which words are inserted and removed."""
+        """Return the line for the shell with words inserted and removed; the rest of its text is unchanged."""
         spans = [match.span() for match in _WORD.finditer(self._line)]
         edits: list[tuple[int, int, str]] = []
         for call in self._calls:

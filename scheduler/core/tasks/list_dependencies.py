@@ -25,7 +25,7 @@ class ListDependencies:
         self._is_used = "After" in form.known or "After" in form.defaults or any("result." in w for w in form.template)
         self._rows: list[AfterRow] = []
         self._unnamed: dict[int, Spec] = {}
-        """The rows without a Name by their places: they are called by what varies in the list."""
+        """The rows without a Name by their places: their names follow from what varies in the list."""
         self._found: list[Dependency] = []
 
     def noting(self, batches: Iterable[Sequence[InputRow]]) -> Iterator[Sequence[InputRow]]:
@@ -44,7 +44,7 @@ class ListDependencies:
             self._rows.append(AfterRow(spec.row, spec.name, spec.after, results))
 
     def resolve(self, known: Earlier, what: str) -> None:
-        """Find the parents of all rows, in the list and among what is `known`.
+        """Find the parents of all rows, in the list and in `known`.
 
         Raise InputError for a parent that does not exist or can never succeed, and for rows that wait for one another.
         """

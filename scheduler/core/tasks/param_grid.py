@@ -45,7 +45,7 @@ def _combination(values: Values, number: int) -> dict[str, str]:
 
 
 def first(found: Iterable[dict[str, str]], most: int | None) -> Iterator[dict[str, str]]:
-    """Return the first combinations (`most` of them), or all."""
+    """Return the first `most` combinations; all of them if `most` is None."""
     return islice(found, most)
 
 

@@ -9,7 +9,7 @@ from scheduler.core.profiling.family.arguments import labels, plain_name, slots
 from scheduler.core.tasks.placeholders import takes
 
 MOST_VARYING = 16
-"""The number of parameters of a list that are told apart."""
+"""The largest number of parameters that count as varying in one list."""
 MOST_IN_NAME, LONGEST_VALUE = 8, 60
 _SET = "yes"
 """The value of an option that has none."""
@@ -19,7 +19,7 @@ _LAUNCHERS = frozenset({
     "mpiexec", "nohup", "nice", "env", "time", "numactl", "taskset", "bash", "sh", "ionice", "stdbuf", "horovodrun",
     "ipython", "coverage", "jupyter",
 })  # fmt: skip
-"""Programs that start the one that matters."""
+"""Programs that only start another program, the one that matters."""
 _SCRIPTS = (".py", ".sh", ".ipynb", ".jl", ".R", ".lua")
 
 
@@ -83,9 +83,10 @@ def parameters(spec: Spec, words: Sequence[str], line: str = "") -> dict[str, st
 
 
 def varying(rows: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
-    """Return the parameters that differ between rows, in their order; of two that differ alike the first one.
+    """Return the parameters that differ between rows, in their order.
 
-    Arguments that only label the output of a task are left out, if others vary.
+    Of parameters with equal values in every row, only the first one counts. Arguments that only label the output of a
+    task are left out, if others vary.
     """
     known = list(rows)
     names = dict.fromkeys(name for row in known for name in row)

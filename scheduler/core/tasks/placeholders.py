@@ -1,9 +1,9 @@
 """Placeholders, which are replaced in a command by the cells of a row.
 
 `{name}` is replaced by the row's cell of that column, in each word of a command by itself, so that a cell with blanks
-or quotes stays inside one argument. `{epochs}` and `{id}` are filled in later, when an attempt is launched, because a
-probe has other values: until then they stay in the text, while `{{epochs}}` and `{{id}}` are literal. So does
-`{prep.result.path}`, a value of the result of the parent `prep`; with one parent, `{result.path}` is enough.
+or quotes stays inside one argument. `{epochs}` and `{id}` stay in the text until an attempt is launched, because a
+probe has other values; `{{epochs}}` and `{{id}}` are literal. `{prep.result.path}`, a value of the result of the parent
+`prep`, stays in the text until then, too; with one parent, `{result.path}` is enough.
 """
 
 from __future__ import annotations

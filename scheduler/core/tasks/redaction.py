@@ -1,4 +1,4 @@
-"""Removes secrets from texts by their name or form; every view takes commands from here."""
+"""The removal of secrets, which have known names or forms, from commands and texts; every view uses it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ InputRow = tuple[int, list[str], Terms, int]
 
 
 class RowSource:
-    """A source that may grow while its run goes on; by itself it has no rows and no end to wait for."""
+    """A source that may grow while its run goes on. This base class has no rows and never grows."""
 
     form: RowForm
 
@@ -27,7 +27,7 @@ class RowSource:
 
     @property
     def more(self) -> bool:
-        """True if more rows may come, so that the run has not ended when all its tasks have."""
+        """True if more rows may come, so that the run goes on after all its tasks have ended."""
         return False
 
     def fileno(self) -> int:
@@ -39,12 +39,15 @@ class RowSource:
         return ()
 
     def appended(self, *, last: bool) -> tuple[Sequence[InputRow], str, str]:
-        """Return the new rows, the mark after them, and a sentence about anything else; `last`: no task is left."""
+        """Return the new rows, the mark after them, and a sentence for the user, which may be empty.
+
+        `last` is True if no task is left to run.
+        """
         return (), "", ""
 
     def accepted(self) -> None:
         """Continue after the rows that were returned last; until this call they are returned again."""
 
     def untaken(self) -> tuple[Sequence[InputRow], str]:
-        """Read again, and return the rows that were not accepted and a sentence about the invalid row after them."""
+        """Read again; return the rows that were not accepted, and a sentence if an invalid row follows them."""
         return (), ""

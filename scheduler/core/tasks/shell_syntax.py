@@ -19,7 +19,7 @@ _HIDDEN = "\1"
 def syntax_in(text: str) -> str:
     """Return the first word of a command that only a shell would understand; empty where there is none.
 
-    Operators count where they are words of their own or lead one, so that `a>b` and `http://x?a&b` do not.
+    An operator counts if it is a word of its own or begins one, so those in `a>b` and `http://x?a&b` do not count.
     """
     if not _MAYBE.search(text):
         return ""
