@@ -18,9 +18,9 @@ from scheduler.units import count
 
 MODES = ("shuffled_grid", "grid")
 _OWN = ("command", "run", "submit", "out", "json", "sampling_mode", "n_samples", "seed", "parameter", "help", "state")
-"""Arguments with an effect whatever is done with the commands, as `argparse` names them."""
+"""Arguments that always have an effect, whatever is done with the commands, as `argparse` names them."""
 _OF_SUBMIT = ("queue", "python", "on")
-"""Arguments with an effect beside --submit, in addition to the task fields."""
+"""Arguments that have an effect with --submit, in addition to the task fields."""
 
 
 def main(argv: list[str]) -> int:

@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
 
 
 def _command(words: Sequence[str] | None) -> Sequence[str]:
-    """Return the command, which exists; without one the user's shell."""
+    """Return the command after a check that its program exists; without a command, return the user's shell."""
     if words is None:
         return [os.environ.get("SHELL") or "/bin/sh"]
     if not words:

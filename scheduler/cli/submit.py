@@ -25,7 +25,7 @@ SETTINGS = ("python", "my_columns", "launcher_args", "on")
 LISTS = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson")
 """The suffixes of files that are lists of tasks."""
 NAMES = {"stdin": "standard input", "": "the grid"}
-"""Names of sources that are no file; of those without a name only a grid can be empty."""
+"""How messages name sources that are no files; of the sources `""`, only a grid can be without a task."""
 Rows = tuple[RowForm, Iterable["InputRow"], Sequence[str]]
 """A form, its rows, and warnings that are complete once the rows are read."""
 
@@ -106,7 +106,7 @@ def chosen_python(settings: Settings) -> Python:
 
 
 def one_command(words: Sequence[str], fields: Mapping[str, str], python: Python, append: str = "none") -> Rows:
-    """Return the row of one command; its fields are cells, so that all commands have few forms."""
+    """Return the row of one command; its fields become cells, so that different commands share few forms."""
     from scheduler.inputs import one_command as command
 
     form, rows = command.cells(words, fields, python.path, append)

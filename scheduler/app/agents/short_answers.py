@@ -21,7 +21,7 @@ COLUMNS = (
 
 
 def row(task: Mapping[str, Any], more: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the important columns of a task, and `more`; without empty ones."""
+    """Return the important columns of a task and the columns `more`, without empty cells."""
     keep = {"id", *more}
     cells = {name: cell(task.get(name)) for name in dict.fromkeys((*COLUMNS, *more))}
     return {name: value for name, value in cells.items() if value not in (None, "") and (value != 0 or name in keep)}

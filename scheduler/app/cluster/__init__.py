@@ -1,1 +1,1 @@
-"""Use cases on several nodes: `nodes` joins those of a run at its head, `agent` serves a run on one of them."""
+"""Use cases on several nodes: `nodes` connects the nodes of a run to its head, `agent` serves a run on one node."""

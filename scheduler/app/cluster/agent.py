@@ -57,7 +57,7 @@ START = 3.0
 
 
 class TakenOver(StateError):
-    """A later scheduler has taken the run over."""
+    """The takeover of the run by a later scheduler."""
 
 
 def main() -> int:

@@ -63,7 +63,7 @@ class TaskNeeds:
 
 
 def _program(spec: Spec, programs: Programs) -> str:
-    """Return the program that a row names; a name without a path is found on the PATH of the run, there as here."""
+    """Return the program that a row names; nodes also look up a name without a path on the run's PATH."""
     if spec.is_whole:
         return spec.command.partition(" ")[0]
     return programs.python.path if spec.executable in THIS_PYTHON else spec.executable

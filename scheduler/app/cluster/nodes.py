@@ -1,4 +1,4 @@
-"""The nodes of a run at its head: greeting them, and the ports of the loop over them."""
+"""The nodes of a run, at its head: how they are greeted, and the ports through which the loop uses them."""
 
 from __future__ import annotations
 

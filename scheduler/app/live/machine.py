@@ -1,4 +1,4 @@
-"""The machine for `top --all`: its devices and leases, and a monitor for each of my runs that goes on."""
+"""The machine for `top --all`: its devices and leases, and a monitor for each living run of the user."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MachineView:
         return MachinePicture(facts, self._user, [run.picture() for run in runs], varies, self._recent)
 
     def _recent(self) -> list[str]:
-        """Return the last lines of the logs of my runs, each with its run if there are several."""
+        """Return the last lines of the logs of the user's runs, each with its run if there are several."""
         if len(self._runs) == 1:
             return [*next(iter(self._runs.values())).recent()]
         lines = [(line, number) for number, run in self._runs.items() for line in run.recent()]

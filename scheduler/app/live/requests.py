@@ -14,7 +14,7 @@ from scheduler.store.run.catalog import RunInfo
 from scheduler.values import dataclass
 
 MOST_PENDING = 100
-"""The number of requests that wait for the answer to an earlier one; a key that is held down makes many."""
+"""The largest number of requests that wait for the answer to an earlier one; a key held down sends many."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ RECENT = 2.5
 LARGEST = 16 << 20
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 NODES = "nodes"
-"""The choice of devices of a run on nodes: no view of this machine counts them."""
+"""The choice of devices of a run on nodes: no view of this machine uses the readings of such a run."""
 ALL = "auto"
 """The choice of devices with which a run sees all that a view sees."""
 

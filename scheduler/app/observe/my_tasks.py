@@ -1,4 +1,4 @@
-"""All tasks of this user on this machine that are not over or ended lately, by run."""
+"""This user's unfinished and recently ended tasks on this machine, by run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ListedRun:
 
 
 def my_runs(settings: Settings, options: ListOptions) -> Iterator[ListedRun]:
-    """Yield the runs that have such tasks, newest first; a run that cannot be read is left out."""
+    """Yield the runs that have tasks to list, newest first; a run that cannot be read is left out."""
     catalog = RunCatalog(run_facts.places(settings))
     for number in reversed(catalog.numbers()):
         with contextlib.suppress(SchedulerError):

@@ -144,7 +144,7 @@ class CallSource(RowSource):
         self._offered = 0
         self._open = True
         self._always = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """A descriptor that is always readable, while rows wait to be accepted."""
+        """A descriptor that is always readable; `fileno` returns it while rows wait to be accepted."""
         self._poll = select.epoll()
         self._poll.register(pipe.read, select.EPOLLIN)
         with contextlib.suppress(OSError):  # the end of the pipe is noticed as well
@@ -199,7 +199,7 @@ class CallSource(RowSource):
             self._rows.append((form, (row, cells, terms, 0)))
 
     def _abandon(self) -> list[Happening]:
-        """End what the program has left behind."""
+        """Drop the rows of the program, which has ended, and return a request that cancels its living tasks."""
         self._open, self.abandoned = False, True
         self._rows.clear()
         self._offered = 0

@@ -152,7 +152,7 @@ class ExecClient:
             return reader.brain.draining
 
     def _start_again(self) -> bool:
-        """Start the queue's scheduler, which was killed; return False where it was stopped, so that nothing starts."""
+        """Start the queue's scheduler again if it was killed; return False if it was stopped: nothing starts then."""
         from scheduler.app.queue.standing_queue import ensure_started
 
         if self._is_stopped() and self._state in UNFINISHED:

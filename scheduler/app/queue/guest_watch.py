@@ -22,7 +22,7 @@ class GuestWatch:
     """
 
     def __init__(self, brain: Brain) -> None:
-        """Watch the guests of all tasks that the brain knows, and of those that come."""
+        """Watch the guests of all tasks that the brain knows, and those of later tasks."""
         self._brain = brain
         self._read = 0
         """The number of terms whose guests are known."""

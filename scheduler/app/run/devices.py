@@ -263,6 +263,6 @@ def _check_budgets(said: str, chosen: ChosenDevices, settings: Settings) -> None
     for cap in caps:
         if cap is not None and cap <= settings.buffer:
             raise UsageError(
-                f"--devices {said}: {size(cap)} leaves nothing beside the buffer of {size(settings.buffer)}: "
+                f"--devices {said}: {size(cap)} is not more than the buffer of {size(settings.buffer)}: "
                 "raise the budget or lower --buffer"
             )

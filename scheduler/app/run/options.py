@@ -129,7 +129,7 @@ def check_counts(**said: object) -> None:
 def ranked(settings: Settings, columns: Container[str]) -> Settings:
     """Return the settings with the order that suits a list with these columns, where its user has chosen none.
 
-    The five columns of the older tool are ranked inside batches; every other list is ranked by priority over all rows.
+    A list with the older tool's column Filename is ranked inside batches, every other list by priority over all rows.
     """
     chosen = {"order", "num"} & settings.source.keys() or settings.profile == Profiling.SEQUENTIAL
     return settings if chosen or "Filename" in columns else replace(settings, order=str(RankOrder.GLOBAL))
