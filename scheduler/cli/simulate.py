@@ -260,7 +260,7 @@ def _generate(args: argparse.Namespace) -> int:
 
 
 def _policies(args: argparse.Namespace, settings: Settings) -> list[str]:
-    """Return the policies to simulate; `--profile sequential` is one of them by another name."""
+    """Return the policies to simulate; `--profile sequential` is another name of one of them."""
     from scheduler.app.run.admission import check_sequential
     from scheduler.app.run.options import RunOptions
     from scheduler.core.config import BATCHES

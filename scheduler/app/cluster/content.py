@@ -23,7 +23,7 @@ from scheduler.units import count
 
 Screen = Callable[[RowForm, Iterable[Sequence[InputRow]]], Iterable[Sequence[InputRow]]]
 MOST = 2000
-"""The largest number of different paths that are compared, of those that tasks need."""
+"""The largest number of needed paths that are compared."""
 LARGEST = 16 << 20
 """Bytes of the largest script whose content is compared."""
 _DIGEST_BYTES = 10

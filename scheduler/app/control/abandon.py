@@ -16,7 +16,7 @@ from scheduler.store.run.catalog import RunInfo
 
 
 def abandon(info: RunInfo, settings: Settings) -> tuple[int, int]:
-    """Cancel all tasks of a run; return the numbers of running ones that are being stopped, and of other ones.
+    """Cancel all tasks of a run; return the number of running tasks, which are being stopped, and of the others.
 
     A run without a scheduler is taken over by one that does this and ends. Raise StateError, Elsewhere.
     """

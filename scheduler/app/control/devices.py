@@ -73,7 +73,7 @@ def give_up(settings: Settings, node: str, run: str | None) -> list[RequestResul
     dead = [info for info in found if not info.alive]
     if dead:
         number = dead[0].number
-        raise UsageError(f"run {number} has no scheduler that could do it: scheduler resume r{number} -d, then again")
+        raise UsageError(f"run {number} has no scheduler that could do it: scheduler resume r{number} -d starts one")
     return [ask(Target(info), RunRequest.GIVE_UP, {"node": node}) for info in found]
 
 

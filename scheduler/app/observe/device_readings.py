@@ -77,7 +77,7 @@ class ReadingsWriter:
 
 
 def readings_of(info: RunInfo) -> DeviceReadings | None:
-    """Return the devices of a run as its living scheduler measured them a moment ago; None: look at them yourself."""
+    """Return the devices of a run as its living scheduler measured them a moment ago; None if none are recent."""
     found = _read(info.places) if info.alive and not info.elsewhere else None
     return None if found is None else found[0]
 

@@ -1,4 +1,4 @@
-"""The scheduler of an executor's calls: a process beside the Python program, which ends with it."""
+"""The scheduler of an executor's calls: a separate process, which ends with the Python program."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _begin(said: Mapping[str, Any], source: CallSource) -> RunSession:
 
 
 def _resume(said: Mapping[str, Any], source: CallSource, pipe: LinePipe) -> RunSession:
-    """Take over the run whose scheduler was killed, and tell what became of the calls that the program waits for."""
+    """Take over the run whose scheduler was killed, and send the program the state of the calls that it waits for."""
     settings = read_settings(said["settings"])
     session = take_over(RunCatalog(places(settings)).info(said["resume"]), settings, ResumeOptions())
     session.store.source = source

@@ -140,7 +140,7 @@ class ExecClient:
             self._ask(Verb.CANCEL)
 
     def _read_state(self) -> None:
-        """Read the task's state from the whole journal, as the rules about new attempts are those of the scheduler."""
+        """Read the task's state from the whole journal: the rules of the scheduler decide about new attempts."""
         self._is_stopped()
 
     def _is_stopped(self) -> bool:

@@ -13,7 +13,7 @@ FIRST = 60.0
 
 
 class QueueSource(RowSource):
-    """The open end of a queue: its run goes on until nothing was left to do for some time."""
+    """The open end of a queue: its run ends once there was nothing to do for some time."""
 
     def __init__(self, idle: float) -> None:
         """Prepare a queue that ends after `idle` seconds without anything to do."""

@@ -133,7 +133,7 @@ def _ask(queue: RunPaths, request: Request, name: str) -> Answer | None:
 
 
 def _accepted(answer: Answer) -> tuple[int, ...]:
-    """Return the ids in an answer; raise the error that it tells of."""
+    """Return the ids in an answer; raise the error that it reports."""
     if answer.done:
         return answer.tasks
     if "message" in answer.facts:

@@ -131,7 +131,7 @@ def _check_places(
 
 
 def _check_epochs(what: str, terms: Terms, row: int | None, rules: SchedulingConfig) -> None:
-    """Refuse a task without a number of epochs where each task is profiled for some of them."""
+    """Refuse a task without a number of epochs if each task is profiled for some epochs first."""
     if rules.policy == BATCHES and terms.epochs is None:
         said = f"--profile sequential trains each task for {count(rules.profile_epochs, 'epoch')} first, and this one"
         raise InputError(what, f"{said} has no number of epochs: fill its column Epochs", row, "Epochs")

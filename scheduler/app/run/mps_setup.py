@@ -148,7 +148,7 @@ def _joined(gpus: Sequence[Device], program: str) -> MpsSharing:
 
 
 def _check_no_other_daemon(pool: DevicePool, gpus: Sequence[Device], homes: Mapping[str, MpsHome]) -> None:
-    """Refuse to start a daemon beside one of another user."""
+    """Refuse to start a daemon if another one runs here, or if an MPS server of another user uses these GPUs."""
     daemons = [one for one in find_daemons(os.environ) if one.directory not in [h.pipes for h in homes.values()]]
     if daemons:
         raise DeviceError(f"{_named(daemons[0])} runs here already: {_JOIN}, or {_AGAIN}")
