@@ -159,7 +159,7 @@ def _next(channel: Channel, name: str, patience: float, compare: Callable[[Any],
 
 
 def _settings(said: Mapping[str, Any]) -> Settings:
-    """Return the head's settings, with those that a node has of its own."""
+    """Return the head's settings, with this node's own values of NODES_OWN."""
     own = read_settings({})
     kept: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
     return replace(own, **{name: kept[name] for name in READERS if name in kept and name not in NODES_OWN})

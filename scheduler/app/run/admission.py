@@ -171,7 +171,7 @@ def _check_caps(what: str, terms: Terms, row: int | None, some: bool, caps: Caps
 
 
 def check_sequential(options: RunOptions, settings: Settings) -> None:
-    """Refuse flags that do not go with `--profile sequential`; the same settings in a file count for other runs."""
+    """Refuse flags that do not go with `--profile sequential`; settings from other sources are only ignored."""
     if settings.profile != Profiling.SEQUENTIAL:
         return
     exact = {"order": "batch", "profile_id": "same"}

@@ -240,8 +240,10 @@ def make_brain(
 def class_finder(
     home: StatePaths, programs: Programs, directory: str, pool: RunDevices, calls: BoundedCalls | None = None
 ) -> TaskClassFinder:
-    """Return the finder of task classes for a run, with the store of their profiles; `calls` limits its looks at
-    scripts."""
+    """Return the finder of task classes for a run, with the store of their profiles.
+
+    `calls` limits how long it waits for the files of scripts.
+    """
     return TaskClassFinder(ProfileStore(home.profiles), programs, directory, _hardware(pool), calls)
 
 

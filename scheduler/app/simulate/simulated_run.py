@@ -122,7 +122,7 @@ class Scene:
     """The number of rows in a batch. None: all rows that arrive together are one batch, unless a policy goes batch by
     batch."""
     wall: float = START
-    """The time of the wall clock at which it begins, for begins and windows."""
+    """The wall-clock time at which the simulation begins; the rows' Begin and the window refer to it."""
 
     def rows_in_batch(self, policy: str) -> int:
         """Return the number of rows in a batch."""
