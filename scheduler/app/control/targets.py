@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from scheduler.app.observe.run_facts import find_run, places
 from scheduler.errors import NoSuchRun, StateError, UsageError
@@ -17,6 +18,8 @@ from scheduler.units import count, ranges
 from scheduler.values import dataclass
 
 LARGEST = 10**12
+MOST_GAPS = 3
+"""The number of gaps in a range of ids that are named."""
 _IDS = lazy_pattern(r"(r\d+\.)?\d+(-\d+)?(,(r\d+\.)?\d+(-\d+)?)*,?\Z", re.ASCII)
 _RUN = lazy_pattern(r"r\d+\Z", re.ASCII)
 _OF_RUN = lazy_pattern(r"r(\d+)\.(.+)\Z", re.ASCII)
@@ -35,7 +38,8 @@ class Target:
 def tasks(settings: Settings, words: Sequence[str]) -> list[Target]:
     """Return the tasks that words such as `17`, `17-40,52` and `last` name, by run, the oldest run first.
 
-    Ids of a range that do not exist are left out. Raise UsageError, or NoSuchRun for an id that does not exist.
+    Ids of a range that do not exist are left out, and a hint says which. Raise UsageError, or NoSuchRun for an id that
+    does not exist.
     """
     found = RunCatalog(places(settings))
     spans = [span for word in words for span in ([_last(found)] if word == LAST else _spans(found, word))]
@@ -48,10 +52,31 @@ def tasks(settings: Settings, words: Sequence[str]) -> list[Target]:
         if not left:
             break
     known = {task for target in targets for task in target.tasks}
-    missing = [span for span in spans if not any(span[0] <= task <= span[1] for task in known)]
+    missing = [span for span in spans if span[0] not in known and not any(span[0] <= task <= span[1] for task in known)]
     if missing:
         raise NoSuchRun(_unknown_ids(settings, missing))
+    for first, last in spans:
+        if first < last:
+            _hint_at_gaps(found, first, last, sorted(task for task in known if first <= task <= last))
     return targets[::-1]
+
+
+def _hint_at_gaps(found: RunCatalog, first: int, last: int, known: Sequence[int]) -> None:
+    """Say on standard error which ids of a range are no tasks; what is wanted of the others is done all the same."""
+    if len(known) > last - first:
+        return
+    ends = [first - 1, *known, last + 1]
+    gaps = [(a + 1, b - 1) for a, b in pairwise(ends) if b - a > 1]
+    named = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in gaps[:MOST_GAPS])
+    more = f" and {count(len(gaps) - MOST_GAPS, 'more gap')}" if len(gaps) > MOST_GAPS else ""
+    none = "is no task" if last - first == len(known) else "are no tasks"
+    _hint(f"{first}-{last} has {count(len(known), 'task')}: there {none} {named}{more} in {found.places.runs}")
+
+
+def _hint(sentence: str) -> None:
+    from scheduler.ui.terminal.sink import hint  # hardly ever
+
+    hint(sentence)
 
 
 def runs_or_tasks(settings: Settings, words: Sequence[str], run: str | None, task: str | None) -> list[Target]:
@@ -136,6 +161,10 @@ def _rows(found: RunCatalog, part: str, run: str, rows: str) -> list[Span]:
     low, high = int(first), int(last or first)
     if not 1 <= low <= high or low > len(order):
         raise NoSuchRun(f"{part}: run {info.number} has {count(len(order), 'task')}, r{info.number}.1 is the first")
+    if high > len(order):
+        _hint(
+            f"{part}: run {info.number} has {count(len(order), 'task')}, the last of them is r{info.number}.{len(order)}"
+        )
     return [(task, task) for task in order[low - 1 : high]]
 
 

@@ -75,7 +75,10 @@ def parse(text: str) -> StartWindow:
 def _span(part: str) -> DailySpan:
     match = _PART.match(part.lower())
     if match is None:
-        raise ValueError(f"{part!r} is not a window: write it like 20:00-07:00 or mon-fri 20:00-07:00")
+        raise ValueError(
+            f"{part!r} is not a window: write it like 20:00-07:00 or mon-fri 20:00-07:00; without one ('') tasks start "
+            "at any time"
+        )
     opens, closes = _minute(match[2], match[3], DAY - 1), _minute(match[4], match[5], DAY)
     if opens == closes:
         raise ValueError(f"{part!r} has no length: all day is 00:00-24:00")

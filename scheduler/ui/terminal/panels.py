@@ -16,7 +16,7 @@ Piece = tuple[str, str]
 """A text and its style; colours have names, so that they are readable on any background."""
 Line = tuple[Piece, ...]
 
-NARROW, WIDE = 80, 100
+WIDE = 100
 _BLOCKS = "▁▂▃▄▅▆▇█"
 LEAST_PARTS = 3
 """The number of first parts of a log line (event, task, name) that are cut where they do not fit; later parts are left

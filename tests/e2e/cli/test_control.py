@@ -462,6 +462,21 @@ class TestWrongIds:
         assert said == "scheduler: 9-7 ends before it begins: write 7-9\n"
         assert over.asked() == []
 
+    @pytest.mark.parametrize(
+        ("words", "says"),
+        [
+            ("0-8", "0-8 has 2 tasks: there are no tasks 2-8 in {}/runs"),
+            ("1-2", "1-2 has 1 task: there is no task 2 in {}/runs"),
+            ("r1.1-9", "r1.1-9: run 1 has 2 tasks, the last of them is r1.2"),
+        ],
+    )
+    def test_ids_of_a_range_that_do_not_exist_are_named(self, over: Lists, words: str, says: str) -> None:
+        assert over.call("wait", words, code=0).stderr == f"hint:   {says.format(over.state)}\n"
+        assert over.call("cancel", words, code=1).stderr == f"hint:   {says.format(over.state)}\n"
+
+    def test_a_range_whose_ids_all_exist_gets_no_hint(self, over: Lists) -> None:
+        assert over.call("wait", "0-1", code=0).stderr == over.call("wait", "r1.1-2", code=0).stderr == ""
+
     def test_a_task_id_is_refused_before_the_first_run_with_how_to_start_one(self, home: Lists) -> None:
         said = home.call("why", "3", code=2).stderr
         assert said.startswith(

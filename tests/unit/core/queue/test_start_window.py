@@ -90,6 +90,9 @@ class TestNow:
         assert expected(then - timedelta(minutes=1)) == is_open
 
 
+CURE = "write it like 20:00-07:00 or mon-fri 20:00-07:00; without one ('') tasks start at any time"
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -97,9 +100,10 @@ class TestNow:
         ("25:00-07:00", "25:00 is not a time of day: it goes from 00:00 to 23:59"),
         ("20:00-07:61", "07:61 is not a time of day: it goes from 00:00 to 23:59"),
         ("24:00-07:00", "24:00 is not a time of day: it goes from 00:00 to 23:59"),
-        ("noon-07:00", "'noon-07:00' is not a window: write it like 20:00-07:00 or mon-fri 20:00-07:00"),
-        ("20:00", "'20:00' is not a window: write it like 20:00-07:00 or mon-fri 20:00-07:00"),
-        ("", "'' is not a window: write it like 20:00-07:00 or mon-fri 20:00-07:00"),
+        ("noon-07:00", f"'noon-07:00' is not a window: {CURE}"),
+        ("20:00", f"'20:00' is not a window: {CURE}"),
+        ("20:00-07:00,", f"'' is not a window: {CURE}"),
+        ("off", f"'off' is not a window: {CURE}"),
         ("abc 20:00-07:00", "'abc' is not a day: write mon, tue, wed, thu, fri, sat or sun"),
     ],
 )
