@@ -162,9 +162,8 @@ def _rows(found: RunCatalog, part: str, run: str, rows: str) -> list[Span]:
     if not 1 <= low <= high or low > len(order):
         raise NoSuchRun(f"{part}: run {info.number} has {count(len(order), 'task')}, r{info.number}.1 is the first")
     if high > len(order):
-        _hint(
-            f"{part}: run {info.number} has {count(len(order), 'task')}, the last of them is r{info.number}.{len(order)}"
-        )
+        has = count(len(order), "task")
+        _hint(f"{part}: run {info.number} has {has}, the last of them is r{info.number}.{len(order)}")
     return [(task, task) for task in order[low - 1 : high]]
 
 
