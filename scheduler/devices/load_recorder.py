@@ -31,7 +31,7 @@ class LoadRecorder:
         self._due = self._written = time.monotonic()
 
     def see(self, sample: Sample) -> None:
-        """Note nothing: devices are looked at, not attempts."""
+        """Do nothing: this observer records devices, not attempts."""
 
     def draw(self) -> float:
         """Look at the devices if that is due; return the seconds until it is due again."""

@@ -66,7 +66,7 @@ class DevicePool:
         return budgets
 
     def environment_for(self, placement: Placement, *, numbers: bool = False) -> Mapping[str, str | None]:
-        """Return the variables for the task's GPUs, against preallocation, and for threads by its share of the
+        """Return the variables that name the task's GPUs, prevent preallocation, and limit threads to its share of the
         cores.
         """
         mine = list(placement.sees)
@@ -80,7 +80,7 @@ class DevicePool:
         return {**self.host.threads(self._share(len(mine))), **variables}
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
-        """Return the positions of its GPUs in CUDA_VISIBLE_DEVICES; in bus order if the task sees all."""
+        """Return the positions of the task's GPUs in CUDA_VISIBLE_DEVICES; in bus order if the task sees all."""
         if self._visible == ALL:
             return [self._ordinals.get(uuid, 0) for uuid in placement.sees]
         return range(len(placement.sees))
@@ -92,7 +92,7 @@ class DevicePool:
 
     @property
     def usual(self) -> int:
-        """The number of GPUs of a task that does not declare it, if there are any."""
+        """The number of GPUs that a task gets if it declares none, provided that there are any."""
         return 1
 
     @property
@@ -117,14 +117,14 @@ class DevicePool:
         return self.gpus.node().reads if self.gpus else "process"
 
     def moved_gpus(self, code: Path) -> list[NvmlDevices]:
-        """Return the GPUs' port, whose sampler starts from the run's own copies from now on."""
+        """Start samplers of the GPUs from the run's own copies from now on; return the GPUs' port, if there is one."""
         gpus = [] if self.gpus is None else [self.gpus]
         for device in gpus:
             device.move(code)
         return gpus
 
     def serving_mps(self, code: Path) -> list[MpsSharing]:
-        """Return the MPS port, whose daemons are checked from now on."""
+        """Check the MPS daemons from now on; return the MPS port, if there is one."""
         if self.mps is None or self.gpus is None:
             return []
         self.mps.serve(code, self.gpus.held_by)

@@ -108,7 +108,7 @@ class SamplerChild:
                 self._unsent = self._unsent[os.write(self._stdin, self._unsent) :]
         except BlockingIOError:
             self._wait_for_room(wanted=True)
-        except OSError:  # it ended, which reading tells
+        except OSError:  # it has ended, which the next read shows
             self._unsent = self._order = b""
             self._wait_for_room(wanted=False)
         else:
@@ -188,7 +188,7 @@ class SamplerChild:
                 pipe.close()
 
     def code(self) -> int | None:
-        """Return how it ended; None while it has not."""
+        """Return the exit code of the child, negative for a signal; None while it has not ended."""
         return self._process.poll()
 
 

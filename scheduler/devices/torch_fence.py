@@ -97,7 +97,7 @@ def find_program(word: str, path: str) -> str:
 
 
 def takes_limit(program: str, environ: Mapping[str, str | None]) -> bool:
-    """Tell whether the PyTorch of an interpreter reads the option; False if there is none."""
+    """Tell whether the PyTorch of an interpreter reads the option; False if it has no PyTorch."""
     for folder in _packages(program, environ):
         libraries = folder / "torch" / "lib"
         if libraries.is_dir():

@@ -12,15 +12,15 @@ from typing import NamedTuple
 from scheduler.runtime.threads import StartedThread, start_thread
 
 BEHIND = 100
-"""The number of removals that may wait; while there are as many, `remove` waits. A killed scheduler leaves no more than
-these, and the next one cleans up after more ended attempts than that."""
+"""The number of removals that may wait; while there are so many, `remove` waits as well. A killed scheduler leaves the
+files of no more attempts than these, and a resumed run checks a larger number of ended attempts."""
 BATCH = 50
 """The number of removals that begin together."""
 REST = 0.1
 """Seconds for which fewer removals than BATCH wait for more: waking the thread for each removal would cost the
 scheduler's own thread more than the removal itself."""
 STUCK = 1.0
-"""Seconds for which `remove` waits; then the disk hangs, and the files stay until the run is removed."""
+"""Seconds for which `remove` waits; after that the disk counts as hanging, and files stay until the run is removed."""
 LAST = 30.0
 """Seconds that the remaining removals may take when the remover is closed."""
 

@@ -30,7 +30,7 @@ from scheduler.values import dataclass, field
 PATIENCE = 10.0
 """Seconds within which a shim must answer an order; afterwards the engine looks at the claim to see what happened."""
 IN_FLIGHT = 32
-"""The number of orders that may be unanswered: more would only wait in the server until the time is over."""
+"""The number of orders that may be unanswered: more orders would only wait in the server until their time is over."""
 SWEEP = 0.1
 """Seconds that one search for processes may take: `collect` must not delay the loop."""
 LOOK = 0.1
@@ -141,7 +141,7 @@ class LocalEngine:
     # The port
 
     def loosen(self, output: Sequence[int] = ()) -> None:
-        """Let background processes of tasks outlive them, as from a plain shell. Call this before the first launch.
+        """Let background processes of tasks outlive the tasks, as in a plain shell. Call this before the first launch.
 
         `output` are the descriptors to which tasks write in place of their logs.
         """
@@ -306,7 +306,7 @@ class LocalEngine:
         return True
 
     def _send(self, attempt: _Attempt, order: Launch) -> bool:
-        """Give the order to a shim; return False if there is none now. Raise OSError if nothing was sent."""
+        """Give the order to a shim; return False if no shim can take it now. Raise OSError if nothing was sent."""
         values = order_values(order, attempt.folder, self._cookie(attempt), self._log_max, self._spare, self._grouped)
         held = [fd for fd in (order.lease_fd, order.kept_fd) if fd >= 0]
         attempt.shim = self._shims.give(attempt.key, values, held, once=attempt.once)
@@ -441,7 +441,7 @@ class LocalEngine:
             if shim.start_time(claim.shim) == claim.shim_start:
                 self._watch(attempt, pidfd)
             else:
-                os.close(pidfd)  # it is in another pid namespace: all there is to look at is its claim
+                os.close(pidfd)  # it is in another pid namespace: only its claim can be examined
         except ProcessLookupError:
             return
         finally:
@@ -483,8 +483,8 @@ class LocalEngine:
         self._settle(attempt)
 
     def _end(self, attempt: _Attempt) -> None:
-        """End an attempt whose claim is free: its record shows how it ended; without one it is lost once its tree is
-        empty.
+        """End an attempt whose claim is free: its record shows how it ended. If it has none, the attempt is lost once
+        its tree is empty.
         """
         record = shim.read_record(attempt.claim_path)
         claim = attempt.claim or shim.read_claim(attempt.claim_path)

@@ -221,8 +221,8 @@ class ShimPool:
         return self._by_fd.get(fd)
 
     def give(self, key: Key, order: Mapping[str, Any], held: Sequence[int], *, once: bool) -> ShimClient | None:
-        """Give an order to an idle shim or a new one; return None if there is none now. Raise OSError if nothing was
-        sent.
+        """Give an order to an idle shim or a new one; return None if no shim can take it now. Raise OSError if nothing
+        was sent.
         """
         while (client := self._next(once)) is not None:
             try:
@@ -313,7 +313,7 @@ def receive(sock: socket.socket) -> bytes | None:
         except BlockingIOError:
             return None
         except ConnectionResetError:
-            continue  # told once, before the answers that are still to be read
+            continue  # reported once; there may still be answers to read
 
 
 def _is_at_end(sock: socket.socket, patience: float) -> bool:
@@ -333,7 +333,7 @@ def _continue(process: processes.Child | None) -> None:
 
 
 def _wait_for(process: processes.Child, end: float) -> None:
-    """Wait for the end of a server until a moment at most; continue it whenever a signal has stopped it."""
+    """Wait for the end of a server, until the time `end` at most; continue it whenever a signal has stopped it."""
     while process.poll() is None and time.monotonic() < end:
         processes.continue_stopped(process.pid)
         with contextlib.suppress(subprocess.TimeoutExpired):

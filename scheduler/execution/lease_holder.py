@@ -50,7 +50,7 @@ def peer(sock: socket.socket) -> tuple[int, int]:
 
 
 def identity(pid: int) -> str:
-    """Return the pid namespace of this process and the start of a process in it."""
+    """Return the pid namespace of this process, and the start time of the process `pid` in it."""
     return f"{os.stat('/proc/self/ns/pid').st_ino}.{start_time(pid)}"
 
 

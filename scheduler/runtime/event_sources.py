@@ -43,7 +43,7 @@ class EventSource(Protocol):
 
 
 class RequestSource(Protocol):
-    """A source of words that users send by signals."""
+    """A source of words, each of which names a request that a user sent by signals."""
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when there is a word."""
@@ -68,10 +68,10 @@ class Asking:
 
 
 class SignalReader:
-    """The reader of signals: INT once drains, twice stops, three times kills; TERM stops; QUIT leaves tasks to their
-    shims; HUP hangs up.
+    """The reader of signals: one INT drains the run, two stop it, three kill its tasks; TERM stops it; QUIT leaves its
+    tasks to their shims; HUP reports that the terminal has gone.
 
-    Each signal that the kernel delivers counts, however close together they are: the interpreter writes it down at
+    Each signal that the kernel delivers counts, however soon it follows another: the interpreter writes it down at
     once, while handlers in Python may see several as one. Two signals are one only if the second is sent before the
     first was delivered. Off the main thread this class does nothing, and leaves the caller's handlers unchanged.
     """
@@ -186,7 +186,7 @@ class SystemWorld:
         return news
 
     def _wait(self, timeout: float) -> list[Happening]:
-        poll = select.poll()  # made anew: what sources wait on changes, and this is one call to the kernel
+        poll = select.poll()  # made anew, because the descriptors of sources change
         fds = [source.fileno() for source in self._sources]
         for fd in fds:
             if fd >= 0:

@@ -314,7 +314,7 @@ def open_within(path: Path, root: Path) -> BinaryIO:
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Replace or create a file as a whole; raise OSError and leave no part of it behind.
+    """Replace or create a file as a whole; if that fails, raise OSError and leave no part of it behind.
 
     With `durable` it is on disk when this returns.
     """
@@ -343,7 +343,7 @@ def make_private(path: Path) -> None:
         status = path.lstat()
     except OSError as exc:
         raise StateError(
-            f"cannot make the state directory {path}: {exc.strerror}; give another with --state DIR"
+            f"cannot make the state directory {path}: {exc.strerror}; name another directory with --state DIR"
         ) from exc
     if status.st_uid == os.getuid():
         if status.st_mode & 0o077:
@@ -353,7 +353,9 @@ def make_private(path: Path) -> None:
 
 
 def owner_beside_root(path: Path) -> tuple[int, int] | None:
-    """Return the user and group of a file or its directory if root looks at another user's; otherwise None."""
+    """Return the user and group that own a file or its directory, if this process is root and they do not belong to
+    root; otherwise None.
+    """
     if os.getuid() != 0:
         return None
     for place in (path.parent, path):
@@ -365,7 +367,7 @@ def owner_beside_root(path: Path) -> tuple[int, int] | None:
 
 
 def _of_another_user(path: Path, uid: int) -> StateError:
-    return StateError(f"{path} belongs to user {uid}, not to you: give another with --state DIR")
+    return StateError(f"{path} belongs to user {uid}, not to you: name another directory with --state DIR")
 
 
 def nearest(path: Path) -> Path:

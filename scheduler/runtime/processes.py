@@ -45,7 +45,7 @@ def start_server(shim_path: Path, sock: socket.socket, *, plain: bool = False) -
         pass_fds=(sock.fileno(),),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        env={**os.environ, "LD_BIND_NOW": "1"},  # else each child looks up again in which library its functions are
+        env={**os.environ, "LD_BIND_NOW": "1"},  # else each child would search the libraries for functions again
     )
 
 

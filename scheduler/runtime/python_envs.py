@@ -1,4 +1,4 @@
-"""Python environments and programs, found as the shell finds them from which the run was started."""
+"""Python environments and programs, found as the shell from which the run was started finds them."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Programs:
             yield from _folders(f"{root}/envs")
         yield from _folders(f"{home}/.conda/envs")
         try:
-            with open(f"{home}/.conda/environments.txt", encoding="utf-8") as file:  # conda notes all it makes there
+            with open(f"{home}/.conda/environments.txt", encoding="utf-8") as file:  # conda lists its own there
                 yield from filter(None, map(str.strip, file))
         except (OSError, UnicodeDecodeError):
             return
@@ -158,7 +158,7 @@ class Programs:
         yield from (f"{base}/{name}" for base in (home, OPT) for name in _HOMES)
 
     def chosen(self, word: str, source: str = "--python") -> Python:
-        """Return the interpreter that `-1` stands for: the given one, else the active environment's, else this one."""
+        """Return the interpreter that `-1` stands for: the given one, the active environment's, or this one."""
         return self._named(word, source) if word else self._active()
 
     def _named(self, word: str, source: str) -> Python:

@@ -327,7 +327,7 @@ def _read(name: str, given: Any, where: str) -> Any:
 def _toml(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
-    import tomllib  # 4 ms that a machine without such a file never pays
+    import tomllib  # it takes 4 ms to load, and is only needed for such a file
 
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

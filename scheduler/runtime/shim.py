@@ -103,8 +103,8 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _SYS_CLONE3, _CLONE_INTO_CGROUP = 435, 0x200000000
 _WAITED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1)
 _BLOCKED = (*_WAITED, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ)
-"""The signals that the shim blocks. Python would ignore the last two, and so would the task, which
-commands do not expect."""
+"""The signals that the shim blocks. Otherwise Python would ignore the last two, and the task would
+inherit that, which commands do not expect."""
 _AT_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_", "LC_", "LANG", "TZ")
 """The beginnings of the names of variables that the loader, the C library or Python read when a process starts."""
 _AT_ONCE = "PYTHONUNBUFFERED"
@@ -166,7 +166,7 @@ class AttemptOrder(NamedTuple):
     """The lines that are written into `dmem.max` of the attempt's control group before the command starts."""
     until: str = ""
     """A file with the time, in seconds since boot, until which the attempt may live; empty: for ever. The agent
-    that hears from the attempt's scheduler writes a later one."""
+    that hears from the attempt's scheduler writes a later time."""
     saves: bool = False
     """True if the task gets its stop signal before the `ending`, so that it can still save."""
 
@@ -351,9 +351,10 @@ def _read_block(path: str, offset: int, fields: tuple[str, ...]) -> dict[str, An
 # environment or another user. So one write kills all of them, forks that are under way included, also when the shim is
 # dead. The group is a plain one below the scheduler's own group: it has no controllers, no process is moved and no
 # limit changes. A shim uses one group for all its attempts, since the group is empty when an attempt is over. To fork
-# into a group costs next to nothing; to make one costs 0.05 to 0.1 ms of processor time. To move a process when needed
-# took 0.5 ms each (5 at worst), would race with forks, and could not find processes that have left the tree of a killed
-# shim. Where groups cannot be made (no cgroup v2, not delegated to this user, a kernel before 5.14) there are none.
+# into a group costs next to nothing; to make one costs 0.05 to 0.1 ms of processor time. To move processes when needed
+# would cost 0.5 ms for each (5 at worst), and race with forks; it could not find processes that have left the tree of a
+# killed shim. Where groups cannot be made (no cgroup v2, not delegated to this user, a kernel before 5.14), there are
+# none.
 
 
 def group_name(cookie: str) -> str:
@@ -662,7 +663,7 @@ class Watch:
             _signal(_own_tree(), signal.SIGSTOP, signal.SIGKILL)
 
     def _ask_to_stop(self) -> None:
-        """Send the stop signal; its tree is killed after the grace time."""
+        """Send the stop signal; the task's tree is killed after the grace time."""
         self._stop_at = math.inf
         self._kill_at = min(self._kill_at, self._now + self._order.grace)
         if self.status is None:
@@ -819,8 +820,8 @@ class WarmProgram(NamedTuple):
     module: Any
 
     def runs(self, home: ServerContext, order: AttemptOrder) -> bool:
-        """Tell whether a fork of the server can be this task: a variable that is read at the start of a process would
-        come too late.
+        """Tell whether a fork of the server can be this task: not if the task changes a variable that is only read when
+        a process starts.
         """
         changed = (name for name, value in order.env.items() if home.env.get(name) != value and name != _AT_ONCE)
         return order.argv[:2] == [self.python, self.path] and not any(name.startswith(_AT_START) for name in changed)
@@ -1124,7 +1125,7 @@ def _close_all_but(kept: tuple[int, ...]) -> None:
     """Close the descriptors that an exec would close."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) not in kept:
-            with suppress(OSError):  # the one of this list
+            with suppress(OSError):  # the descriptor of this listing, closed already
                 os.close(int(name))
 
 
@@ -1378,7 +1379,7 @@ def _fork_shim(home: ServerContext, fd: int, server: socket.socket) -> None:
 
 
 def _continue_server(home: ServerContext) -> None:
-    """Continue a fork server without a scheduler if a signal has stopped it: nothing else would, and it would stay."""
+    """Continue a fork server without a scheduler if a signal has stopped it: nothing else would do so."""
     fields = _stat(f"/proc/{home.server}/stat") if os.getppid() == home.server else []
     if fields and int(fields[1]) != home.scheduler:
         with suppress(OSError):
@@ -1386,7 +1387,7 @@ def _continue_server(home: ServerContext) -> None:
 
 
 def _run_attempts(home: ServerContext, channel: socket.socket) -> None:
-    """Run the attempts that are ordered over the channel, until it ends or an end could not be reported."""
+    """Run the attempts that are ordered over the channel, until it ends or the end of an attempt cannot be reported."""
     while (message := _receive(channel)) is not None:
         word, held = message
         while signal.sigtimedwait(_WAITED, 0):

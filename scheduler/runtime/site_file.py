@@ -65,7 +65,7 @@ def _why_not(place: str, status: os.stat_result) -> str:
 
 
 def _parsed(place: Path, text: bytes) -> Mapping[str, Any]:
-    import tomllib  # 4 ms that a machine without such a file never pays
+    import tomllib  # it takes 4 ms to load, and is only needed for such a file
 
     try:
         return tomllib.loads(text.decode())

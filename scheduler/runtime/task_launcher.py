@@ -34,7 +34,7 @@ AGAIN = "SCHEDULER_LAUNCHED"
 nothing."""
 TAIL = 64 * 1024
 MANIFEST = "modules.json"
-"""The name, in an archive of modules, of the digests of its files by their paths."""
+"""The name of the file in an archive of modules that has the digests of the other files, by their paths."""
 
 
 class SchedulerReached(BaseException):
@@ -111,7 +111,7 @@ class CallWriter:
         if complete:
             os.replace(self._part, self._path)
         else:
-            with contextlib.suppress(FileNotFoundError):  # the run of an interrupted list is gone before its rows are
+            with contextlib.suppress(FileNotFoundError):  # if the list is interrupted, the run is removed first
                 os.unlink(self._part)
 
 
@@ -199,7 +199,7 @@ class ResultFolder:
         except OSError:
             pass  # a file system without locks: other users of the folder go unnoticed
         if _state(os.pread(self._fd, 4096, 0) or b"{}") == FINISHED and not force:
-            return f"{self.path} holds its results already"  # since a moment ago
+            return f"{self.path} holds its results already"  # it was finished a moment ago
         self.note(STARTED)
         return ""
 
@@ -213,8 +213,8 @@ class ResultFolder:
         os.ftruncate(self._fd, len(text))
 
     def keep(self) -> str:
-        """Return the text by which this process finds the folder after it has executed itself again; it stays locked
-        meanwhile.
+        """Return the string by which this process finds the folder after it has executed itself again; the folder stays
+        locked meanwhile.
         """
         if self._fd >= 0:
             os.set_inheritable(self._fd, True)
@@ -487,7 +487,7 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError, IndexError) as exc:
         why = "there is no call to read" if isinstance(exc, IndexError) else exc
         sys.stderr.write(
-            f"{why}: the first argument names a call in a file that a run has written, in its folder given\n"
+            f"{why}: the first argument names a call in a file that a run has written into its folder `given`\n"
         )
         return 2
     sys.argv[:] = call.said.get("argv") or [call.said["file"] or call.said["module"]]

@@ -121,7 +121,7 @@ class BoundedCalls:
             thread.calls.put(None)
 
     def close(self) -> None:
-        """End the threads without a call; those of late calls end with them, at the latest with this process."""
+        """End the threads without a call; the others end with their late calls, at the latest with this process."""
         for thread in (*self._idle, *self._late.values()):
             thread.calls.put(None)
         self._idle.clear()

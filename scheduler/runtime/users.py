@@ -27,7 +27,7 @@ def user_name_soon(uid: int, patience: float = PATIENCE) -> str:
         from scheduler.runtime.threads import start_thread
 
         asking = start_thread(lambda: user_name(uid))
-        if asking is None:  # this user may have no more of them now
+        if asking is None:  # this user may have no more threads now
             return str(uid)
         _asked.add(uid)
         asking.join(patience)

@@ -13,7 +13,7 @@ from scheduler.core.ports import Key
 from scheduler.values import dataclass
 
 GAP = 3.0
-"""A sample proves nothing about times more than this many seconds before it; it also counts as fresh for this long."""
+"""A sample proves absence for at most this many seconds before it: for as long as a sample counts as fresh."""
 COVERED = 0.9
 """The share of the time since the first sample for which absence must be proved."""
 LOOKS = 2

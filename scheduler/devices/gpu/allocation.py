@@ -40,7 +40,7 @@ class AllowedGpus:
     source: str = ""
     """The variable or the cgroup that limits them; empty if nothing does."""
     notes: tuple[str, ...] = ()
-    """Sentences about GPUs that were left out, if that may surprise."""
+    """Sentences about GPUs that were left out, if that may surprise users."""
 
 
 Found = tuple[tuple[InstalledGpu, ...], str]
@@ -96,7 +96,7 @@ def labels(gpus: Iterable[InstalledGpu]) -> str:
 
 
 def starting_with(prefix: str, gpus: Iterable[InstalledGpu]) -> list[InstalledGpu]:
-    """Return the GPUs and MIG instances whose UUID starts with a prefix; none if it cannot be the beginning of one."""
+    """Return the GPUs and MIG instances whose UUID starts with `prefix`; none if no UUID can start with it."""
     return [gpu for gpu in gpus if gpu.uuid.startswith(prefix)] if prefix.startswith(_UUIDS) else []
 
 
@@ -185,7 +185,7 @@ def _by_bus(gpus: Iterable[InstalledGpu]) -> list[InstalledGpu]:
 
 
 def _by_slurm_instead(said: str, count: int, gpus: Sequence[InstalledGpu], environ: Mapping[str, str]) -> Found:
-    """Return the GPUs for ambiguous numbers that Slurm has set: as many GPUs as Slurm names."""
+    """Return the GPUs that Slurm names in place of ambiguous numbers. Raise DeviceError unless it names as many."""
     name, numbers = _slurm(environ)
     named = tuple(gpu for gpu in gpus if gpu.number in numbers)
     if len(named) == len(numbers) == count:
@@ -201,7 +201,7 @@ def _by_slurm_instead(said: str, count: int, gpus: Sequence[InstalledGpu], envir
 
 
 def _slurm(environ: Mapping[str, str]) -> tuple[str, frozenset[int]]:
-    """Return the name and the numbers of Slurm's variable for GPUs; none if it is not set or malformed."""
+    """Return the name and the numbers of Slurm's variable for GPUs; both are empty if it is not set, or malformed."""
     for name in SLURM:
         words = [word.strip() for word in environ.get(name, "").split(",")]
         if all(word.isdecimal() for word in words):

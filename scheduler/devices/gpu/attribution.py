@@ -68,7 +68,7 @@ class DeviceLook:
 
 
 def ownerless(looks: Iterable[DeviceLook]) -> set[int]:
-    """Return the processes here for which a look names no owner."""
+    """Return the pids of the existing processes for which a look names no owner."""
     return {one.pid for look in looks for one in look.processes or () if one.there and not one.owner}
 
 

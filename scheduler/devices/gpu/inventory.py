@@ -48,7 +48,7 @@ _DIVIDED = {
     "nvmlDeviceGetMigDeviceHandleByIndex": "no longer exists, because its GPU was divided in another way",
     "nvmlDeviceGetMigMode": "was divided into MIG instances, which tasks use in its place",
 }
-"""The meaning of an instance or a GPU that is not found, by the call that did not find it."""
+"""The meaning of the error NOT_FOUND for a GPU or an instance, by the call that reported it."""
 
 
 @dataclass(frozen=True, slots=True)

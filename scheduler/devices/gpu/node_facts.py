@@ -78,7 +78,7 @@ class GpuDivisions:
         self._due = 0.0
 
     def order(self, known: list[tuple[int, list[str]]]) -> None:
-        """Compare with these UUIDs from now on: the index of each GPU, and its instances or itself."""
+        """Compare with this from now on: the index of each GPU, and the UUIDs of its instances, or its own."""
         self._known = {index: sorted(uuids) for index, uuids in known}
 
     def changes(self) -> list[list[dict[str, Any]]]:

@@ -157,7 +157,7 @@ class NvmlDevices:
         self._divisible = dict(divisible or {})
 
     def expect_unread(self) -> None:
-        """Count GPUs that cannot be read as closed devices, too: they join once they answer. Call it before
+        """Include GPUs that cannot be read: they count as closed devices until they answer. Call it before
         `discover`.
         """
         self._expects = True
@@ -284,7 +284,7 @@ class NvmlDevices:
         return {"CUDA_VISIBLE_DEVICES": ",".join(uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
-        """Return the positions of its GPUs in CUDA_VISIBLE_DEVICES."""
+        """Return the positions of the task's GPUs in CUDA_VISIBLE_DEVICES."""
         return range(len(placement.sees))
 
     def fileno(self) -> int:
@@ -429,7 +429,7 @@ class NvmlDevices:
         seen.unreclaimed_since = seen.unreclaimed_since or now
         if now - seen.unreclaimed_since < LINGERS:
             return []
-        seen.unreclaimed_since = now + 1e9  # said
+        seen.unreclaimed_since = now + 1e9  # it was reported
         return [_still_held(seen.device.label, held, list(seen.account.unreclaimed))]
 
     def _astray(self, seen: GpuState) -> list[str]:

@@ -36,7 +36,7 @@ class _Usual(ctypes.Structure):
 
 
 class _Long(ctypes.Structure):
-    """The longer structure that some drivers of the 530s fill in under the usual one's name."""
+    """The longer structure that some drivers 53x fill in under the name of the usual one."""
 
     _fields_ = (*_Usual._fields_, ("protected", ctypes.c_uint64))
 
@@ -85,7 +85,7 @@ class Library:
         return False
 
     def processes(self, kind: str, handle: Any) -> list[tuple[int, int | None]]:
-        """Return (pid, bytes or None) of one of the lists; drivers before 510 only have older versions of it."""
+        """Return (pid, bytes or None) of each process in one of the lists; drivers before 510 have older versions."""
         forms = self._forms.setdefault(kind, self._forms_of_lists())
         while forms:
             suffix, form = forms[0]

@@ -1,8 +1,8 @@
 """The sampler child of the GPUs: it reads the use of processes from the NVIDIA library, and their owners from /proc.
 
-`nvml_library` loads pynvml. `sampler_protocol` describes orders, answers, and the board on
-which the child announces every call. At end-of-file the child ends, whatever the library is doing. It uses the standard
-library only, because it runs from a copy in the run's directory.
+`nvml_library` loads pynvml. `sampler_protocol` describes orders, answers, and the board on which the child announces
+every call. At end-of-file the child ends, whatever the library is doing. It uses the standard library only, because it
+runs from a copy in the run's directory.
 
     begin   {"find": true, "skip": [index]}: answered with {"node": {...}}; else with {"ready": 1}; or {"failed": [...]}
             {"cards": true}: answered with {"cards": [...]}, and that is all

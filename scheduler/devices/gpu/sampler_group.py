@@ -110,7 +110,7 @@ class SamplerGroup:
             self._order(main)
 
     def compare(self, divided: Sequence[tuple[int, Sequence[str]]]) -> None:
-        """Look for other MIG instances from now on: the index of each GPU, and the UUIDs of its parts, or its own."""
+        """Look for other MIG instances from now on; `divided` has GPUs' indexes, and the UUIDs of their parts."""
         self._divided = divided
         for group in self._groups:
             self._order(group)

@@ -40,7 +40,7 @@ def work_of(pid: int) -> ProcessWork | None:
 
 
 class Activity:
-    """The processor time of a tree, and since when none of its processes has run."""
+    """The processor time of a tree, and the time since which none of its processes has run."""
 
     def __init__(self) -> None:
         self.cpu_seconds = 0.0

@@ -66,7 +66,7 @@ class HostDevices:
         return (self._device,)
 
     def limits(self) -> tuple[HostLimit, ...]:
-        """Return the limits of memory and of cores that apply; of several, the lowest."""
+        """Return the limits that apply to memory and to cores: the lowest of each."""
         return self._memory, self._cores
 
     def snapshot(self) -> tuple[DeviceBudget, ...]:
@@ -160,7 +160,7 @@ def _core_limits(root: Path, own: Path) -> Iterator[HostLimit]:
 
 def _memory() -> Any:
     try:
-        import psutil  # 15 ms that only a run pays
+        import psutil  # it takes 15 ms to load, and only runs need it
     except ModuleNotFoundError:
         from scheduler.runtime.python_envs import missing_package  # it loads shutil
 

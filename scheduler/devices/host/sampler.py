@@ -50,7 +50,7 @@ class Tree:
     def __init__(self, pid: int, files: MetricReader | None = None, guest: int = 0) -> None:
         self.pid = pid
         self.guest = guest
-        """The process outside of its shim's tree for which it holds devices, as for its descendants; 0: none."""
+        """A process outside of its shim's tree that uses its devices, with its descendants; 0: none."""
         self.files = files
         """The reader of its epochs and metrics; None where they are not asked for."""
         self.activity: Activity | None = None

@@ -33,7 +33,7 @@ PATIENCE = 30.0
 START = 15.0
 """Seconds within which a daemon must start; a real one takes 0.005 s."""
 GONE = 5.0
-"""Seconds within which it must end before it is killed."""
+"""Seconds within which a daemon must end; after that it is killed."""
 _PREFIX = "mps"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -140,7 +140,7 @@ class MpsHome:
         return fd, path
 
     def in_use(self) -> bool:
-        """Tell whether the daemon has users; remove files without a lock."""
+        """Tell whether the daemon has users, and remove the files of users that have ended."""
         with self._opened("users") as users:
             for name in [name for name in _names(users) if not _is_locked(name, users)]:
                 with contextlib.suppress(FileNotFoundError):

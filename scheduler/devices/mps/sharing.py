@@ -126,7 +126,7 @@ class MpsSharing:
     def _leave_all(self) -> None:
         for gpu in self._gpus.values():
             if gpu.home is not None and gpu.fd >= 0:
-                with contextlib.suppress(DeviceError):  # what stays is cleaned by the next run
+                with contextlib.suppress(DeviceError):  # the next run cleans up what is left
                     gpu.home.leave(gpu.fd)
                 gpu.fd = -1
 
