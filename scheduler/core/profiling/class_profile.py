@@ -46,7 +46,7 @@ class Peaks:
     """The highest use outside of full runs: in probes, in failed runs, or in runs that still go on."""
     lower_by: EstimateSource = EstimateSource.PROFILE
     without: bool = False
-    """True if an attempt computes without this part, as far as was seen while it ran."""
+    """True if a living attempt was seen to compute without this part."""
     above: int = 0
     """The use (or request) of attempts that failed before anything was known: the class needs at least this."""
 

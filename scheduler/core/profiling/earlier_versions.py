@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scheduler.core.profiling.task_class import TaskClass
 
 MOST_VERSIONS = 5
-"""The number of newest versions in which a class is looked for."""
+"""Only this number of versions, the newest ones, is searched for a class."""
 EQUAL_SHARE, EQUAL_BYTES = 0.05, 64 * MIB
 """Peaks of two versions are equal if they differ by at most this share or by at most this number of bytes."""
 LOWER_FROM = 2
@@ -52,7 +52,7 @@ class Version:
     """The known classes of one version of a script."""
 
     order: int
-    """Its place in time; the newest version has the highest."""
+    """Its place in time; the newest version has the highest number."""
     words: Words
     """The arguments that the user named as irrelevant and as relevant."""
     classes: dict[Slots, Profile] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Change:
         return self._expectation() != ({}, 0)
 
     def compare(self, earlier: Mapping[str, int], now: Mapping[str, int]) -> bool:
-        """Take in the peaks of a class in both versions; return whether others are expected to need another amount."""
+        """Note the peaks of a class in both versions; return whether others are expected to need another amount."""
         before = self._expectation()
         for part in now.keys() & earlier.keys():
             ratio = _ratio(earlier[part], now[part])
@@ -187,7 +187,7 @@ class EarlierVersions:
         return None if need is None else EarlierNeed(need, is_best)
 
     def observe(self, number: int, kind: TaskClass, profile: Profile) -> None:
-        """Take in the known peaks of a class; they are compared with what an earlier version needed."""
+        """Note the known peaks of a class; they are compared with what an earlier version needed."""
         if not kind.relations:
             return
         self._version(kind.family, kind.relations).classes[kind.slots] = profile
@@ -202,7 +202,7 @@ class EarlierVersions:
         )
 
     def outgrown(self, kind: TaskClass, peaks: Mapping[str, int]) -> bool:
-        """Take in the use of a living attempt; return whether others are expected to need more because of it."""
+        """Note the use of a living attempt; return whether others are expected to need more because of it."""
         relative = self.relative(kind)
         if relative is None:
             return False

@@ -168,7 +168,7 @@ def retried(asked: ResourceRequest, task: TaskState, rules: SchedulingConfig) ->
 
 
 def should_probe(terms: Terms, rules: SchedulingConfig, kind: TaskClass | None) -> bool:
-    """Tell whether a probe precedes the run: always, never, or where it costs little."""
+    """Tell whether a probe precedes the run, by the profiling mode: always, never, or if it costs little."""
     if kind is None or not kind.probes or terms.epochs is None:
         return False
     if rules.learn_only or rules.profile is Profiling.PROBE:

@@ -33,7 +33,7 @@ class Hardware:
         self._hosts: tuple[str, ...] = ()
 
     def _look(self) -> None:
-        """Find the words of all devices again if these have changed."""
+        """Describe all devices in words again, if they have changed."""
         seen = self._discover(), dict(self._drivers())
         if seen == self._seen:
             return

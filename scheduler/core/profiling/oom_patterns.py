@@ -76,7 +76,7 @@ _OF_HOST = lazy_pattern(
     r"|\bmemory allocation of \d+ bytes failed|\bmemory limit\b|\bexceeded\b|\bPython\b|\bheap\b",
     re.IGNORECASE,
 )
-"""Words that are mostly about memory of the host, if none about a GPU is near."""
+"""Words that are mostly about memory of the host, if no word about a GPU is near."""
 _ON_GPU = lazy_pattern(
     r"cuda|curesult|cu_mem_|webgpu|\bvulkan|\bhbm\b|显存|gpus?(?![a-z])|(?-i:\bcl(?:Create|Enqueue)\w*)|\bCL_MEM|\bMEM_OBJECT_ALLOC"
     r"|opencl|nvenc|cuvid|nccl|\bhip(?![a-z])|rocm|\bhipError|\bxpu\b|\bnpu\b|vram|cublas|cudnn|cufft|cusolver|cusparse|curand"
@@ -166,7 +166,7 @@ def may_be_gpu_memory(output: str, *, signalled: bool) -> bool:
     Its last error contains words that can mean this, or a signal ended it without any error message.
     """
     ran = what_ran_out(output)
-    if ran is not None:  # a signal ended it after it had said so
+    if ran is not None:  # it reported this before a signal ended it
         return ran.part == GPU
     lines = without_code(clean(output))
     last = next((n for n in range(len(lines) - 1, -1, -1) if _MAY_BE.search(lines[n])), None)

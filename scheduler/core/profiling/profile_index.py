@@ -76,7 +76,7 @@ class ProfileIndex:
         return self._earlier
 
     def number(self, kind: TaskClass) -> int:
-        """Return the number of the class of one more task; a new number for a new class."""
+        """Add one more task of a class, and return the number of the class; a new class gets a new number."""
         number = self._numbers.get(kind.key) or self._take(kind)
         self.kinds[number] = kind
         if kind.family:
@@ -222,8 +222,8 @@ class ProfileIndex:
     def usual_ram(self, number: int, share: float, least: int) -> int:
         """Return the RAM that a class is expected to need beside its GPUs; 0 if nothing is known.
 
-        This is the highest known RAM of a class of that script, else what its living tasks are expected to need, else
-        what this share of all classes stays below, once `least` classes are known.
+        This is the highest known RAM of a class of that script. If none is known, it is what living tasks of the script
+        are expected to need, else what this share of all classes stays below, once `least` classes are known.
         """
         kind = self.kinds.get(number)
         script = kind.family if kind is not None else ""
@@ -285,7 +285,7 @@ class ProfileIndex:
         return PredictedPeak({HOST: beside, **guess.peaks} if beside else guess.peaks, guess.by, guess.busy)
 
     def outgrew(self, number: int, peaks: Mapping[str, int]) -> bool:
-        """Take in the use of a living attempt whose need was taken from an earlier version of its script; return
+        """Note the use of a living attempt whose need was taken from an earlier version of its script; return
         whether others are expected to need more because of it.
         """
         kind = self.kinds.get(number)
@@ -320,7 +320,7 @@ class ProfileIndex:
             seen[number] = busy
 
     def note_absence(self, number: int, gpus: int, *, sure: bool) -> list[int]:
-        """Take in that a living attempt of a class computes without its GPUs; return the classes of which more is known
+        """Note that a living attempt of a class computes without its GPUs; return the classes of which more is known
         now. `sure` is True if it has computed for a long time.
         """
         if number not in self._profiles:
@@ -347,7 +347,7 @@ class ProfileIndex:
         return [number]
 
     def note_use(self, number: int, used: Mapping[str, int]) -> list[int]:
-        """Take in that an attempt of a class uses GPUs, though the class was known to need none; return the classes of
+        """Note that an attempt of a class uses GPUs, though the class was known to need none; return the classes of
         which less is known now.
 
         Other living attempts of the same script that have used no GPU so far no longer prove that they will use none.

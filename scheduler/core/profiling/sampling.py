@@ -19,7 +19,7 @@ class SampledRun(without_gpu.JudgedRun, Protocol):
     """The part of a Brain that is needed to judge a sample."""
 
     def need(self, task: int, gpus: int, *, untouched: bool = False) -> ResourceRequest:
-        """Return the present request of a task; `untouched`: the request of an equal task without any attempt."""
+        """Return the present request of a task; if `untouched`, that of an equal task without any attempt."""
 
     def is_unlike(self, task: TaskState) -> bool:
         """Tell whether an attempt uses so much less than every known class that its peak has probably not come yet."""
@@ -208,8 +208,8 @@ def _may_settle(run: SampledRun, living: TaskState, placement: Placement, now: f
 def _is_overdue(run: SampledRun, living: TaskState, placement: Placement, now: float) -> bool:
     """Tell whether other tasks need no longer wait for an attempt of unknown need to settle.
 
-    That is so if its memory has been flat for the settle time and is less than that of every known class, or if it has
-    been flat for several times as long and is no more than a context.
+    Its memory must have been flat for the settle time, and be less than that of every known class. If it uses no more
+    than a context, its memory must have been flat for several times as long.
     """
     if not placement.gpus or not estimator.is_watched(placement, living.settled or living.overdue):
         return False
@@ -231,8 +231,8 @@ def _has_other_load(run: SampledRun, living: TaskState, placement: Placement, no
 def _settle_time(living: TaskState, placement: Placement, rules: SchedulingConfig) -> float:
     """Return the seconds for which memory must be flat on a GPU whose load is below 1.
 
-    On GPUs this follows from the duration of the last growth; a fixed time counts if the user set one, and while
-    nothing but a CUDA context is used.
+    On GPUs this is a share of the time that the attempt took to reach its peak. A fixed time counts instead if the user
+    set one, and while nothing but a CUDA context is used.
     """
     if not placement.gpus:
         return rules.settle

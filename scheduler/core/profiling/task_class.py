@@ -35,7 +35,7 @@ class TaskClass:
     relations: tuple[str, ...] = ()
     """The relations of its script to other versions, whatever device they ran on: by its path, and by its content."""
     elsewhere: tuple[tuple[str, str, str], ...] = ()
-    """Its device, key and family on the other models of device that the run has."""
+    """The device, key and family that it would have on each other model of device in the run."""
 
     def on(self, hardware: str) -> TaskClass | None:
         """Return the class that a run on this hardware alone would find; None if the class does not know it.

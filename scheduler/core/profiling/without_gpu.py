@@ -32,10 +32,10 @@ class Signs:
     rested: float = 0.0
     """Seconds for which none of its processes has run."""
     epoch: bool = False
-    """True if a whole epoch was seen to be done."""
+    """True if it was seen to complete a whole epoch."""
 
     def see(self, absent: Sequence[str] | None, cpu_seconds: float | None, rested: float) -> None:
-        """Take in one sample, of its GPUs or of its processes."""
+        """Note one sample, of its GPUs or of its processes."""
         if absent is not None:
             self.absent = absent
         if cpu_seconds is not None:

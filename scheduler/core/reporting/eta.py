@@ -76,8 +76,8 @@ class EtaEstimate:
         self._placed_ranks: list[int] = []
         """The queue positions of the tasks that were placed, in ascending order."""
         self._work = self._error = 0.0
-        """All remaining work in seconds of one GPU (of one task on the host), and its standard deviation if all
-        durations were wrong in one direction."""
+        """All remaining work in seconds of one GPU (on the host, of one task), and its standard deviation if all
+        durations are too short or all are too long."""
         devices = [budget.device for budget in snapshot.budgets]
         self._has_gpus, self._has_slots = any(d.is_gpu for d in devices), any(d.is_slot for d in devices)
         others = () if self._has_slots else snapshot.others
@@ -382,7 +382,7 @@ class EtaEstimate:
         return True
 
     def _typical_seconds(self) -> float:
-        """Return the mean duration of this run's waiting tasks, for tasks of others of which nothing is known."""
+        """Return the mean duration of this run's waiting tasks, for other runs' tasks whose duration is unknown."""
         groups = self._groups.values()
         return sum(group.seconds for group in groups) / len(groups) if groups else 0.0
 
@@ -515,7 +515,7 @@ def forecasts(
 
 
 def _classes(brain: Brain) -> set[tuple[int, int | None]]:
-    """Return the class and the epochs of all waiting, blocked or living tasks, as far as they are counted."""
+    """Return the class and the epochs of living tasks, of MOST_GROUPS waiting groups and as many blocked tasks."""
     groups = () if brain.draining else islice(brain.wait_queue.grouped(), MOST_GROUPS)
     waiting = {(number, brain.terms[terms].epochs) for (terms, number, _), _ in groups}
     others = [task.id for task in brain.living()]

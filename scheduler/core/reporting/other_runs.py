@@ -1,7 +1,7 @@
 """The turns of other runs in a schedule: their waiting tasks start among this run's, by the rules of fair share.
 
-Next is the waiting user who holds least; among equals the one whose newest start is the oldest, then the run that
-has waited longest (`core/queue/fair_share`).
+The waiting user who holds least is next; among equals it is the user whose newest start is the oldest, and then the run
+that has waited longest (`core/queue/fair_share`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class OtherRun:
 
 
 class FairTurns:
-    """Whose task is next in a schedule, among this run and other runs."""
+    """The turns that this run and other runs take in a schedule."""
 
     def __init__(self, uid: int, since: float, said: Iterable[PublishedForecast], *, has_gpus: bool) -> None:
         """Begin with what others have published; `since` is the time since which this run has waited."""

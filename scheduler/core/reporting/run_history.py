@@ -80,7 +80,7 @@ class AttemptHistory:
         return 0 < self.fence <= min(self.reserved[device] for device in self.devices)
 
     def shown_on(self, labels: Mapping[str, str]) -> list[str]:
-        """Return the labels of its devices; those of nodes begin with the node."""
+        """Return the labels of its devices; a label on a node begins with the name of the node."""
         return labels_on(self.devices, self.node, labels)
 
     def end(self, event: Exited, at: float) -> None:
@@ -183,7 +183,7 @@ class RunSummary:
         self.sources: Counter[str] = Counter()
         """The number of ended attempts by the source of their estimate."""
         self.stretched: dict[int, float] = {}
-        """The slowdown of each task's newest attempt beside others, for tasks about which users are told."""
+        """The slowdown of each task's newest attempt beside others, where it is above STRETCHED."""
         self._only_probed: set[int] = set()
         """Tasks with probes but no real attempt yet."""
         self._on_device: dict[str, dict[int, AttemptHistory]] = {}

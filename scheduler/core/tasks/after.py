@@ -40,7 +40,7 @@ def parent_name(parent: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AfterRow:
-    """One row of a list, as far as dependencies between its rows concern it."""
+    """One row of a list, reduced to what determines its dependencies."""
 
     row: int
     """Its number in the source."""

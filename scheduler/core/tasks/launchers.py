@@ -35,7 +35,7 @@ _MODULES = {
     "accelerate.commands.launch": Launcher.ACCELERATE, "deepspeed.launcher.runner": Launcher.DEEPSPEED,
 }  # fmt: skip
 _WITH_VERB = ("accelerate", "accelerate.commands.accelerate_cli")
-"""Programs and modules of which `launch` is one verb of several."""
+"""Programs and modules with several verbs, one of which is `launch`."""
 _RUNNERS = frozenset({
     "uv", "poetry", "conda", "mamba", "micromamba", "pixi", "pdm", "hatch", "rye", "env", "nohup", "nice", "ionice",
     "time", "numactl", "taskset", "stdbuf", "setsid", "chrt", "timeout",
@@ -251,7 +251,7 @@ def _in_line(words: Sequence[str]) -> Iterator[_Call]:
 
 
 def _found(words: Sequence[str], start: int = 0) -> _Call | None:
-    """Return the launcher that a command begins with, also behind runners such as `uv run` and `env A=1`."""
+    """Return the launcher that a command begins with, also after runners such as `uv run` and `env A=1`."""
     at, python = start, False
     while at < len(words):
         word = words[at]

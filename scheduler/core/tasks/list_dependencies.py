@@ -17,7 +17,7 @@ from scheduler.values import replace
 
 
 class ListDependencies:
-    """The rows of a list that is being accepted, as far as their dependencies concern them."""
+    """The dependencies of the rows of a list that is being accepted."""
 
     def __init__(self, form: RowForm) -> None:
         """Prepare for rows of a form; a list without After costs nothing."""

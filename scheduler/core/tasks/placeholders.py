@@ -15,8 +15,8 @@ from scheduler.patterns import lazy_pattern
 
 LATER = ("epochs", "id")
 Results = Callable[[str], str | None]
-"""Returns the value of a placeholder such as `prep.result.path`; None where it is no placeholder. Raises LookupError
-with a sentence where there is no such value."""
+"""A function that returns the value of a placeholder such as `prep.result.path`, or None for what is no placeholder. It
+raises LookupError, with a sentence, if there is no such value."""
 
 _OF_RESULT = r"(?:[^{}]*\.)?result\.[^{}]+"
 _AT_LAUNCH = rf"epochs|id|{_OF_RESULT}"

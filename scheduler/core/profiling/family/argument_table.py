@@ -19,7 +19,7 @@ from scheduler.values import dataclass, field
 Key = tuple[int, ...]
 """The codes of a class's values of some arguments."""
 Codes = tuple[int, ...]
-"""The values of a class by slot, each as its number in the order of first appearance."""
+"""The values of a class by slot, each as a number: values are numbered in the order in which they first appear."""
 
 MOST_SLOTS = 100
 """Further names share one slot. Otherwise a table with a new name in every row would grow with the square of the number

@@ -15,7 +15,7 @@ fewer."""
 BETWEEN_FROM = 4
 """From this many values of a number on, values between them are considered known."""
 MOST_TEXTS = 8
-"""An argument with more values than this is no category. If they repeat, each has a usual peak."""
+"""An argument with more values than this is no category. If its values repeat, each one has a usual peak."""
 
 
 class SeenValues:
@@ -85,14 +85,14 @@ class UsualPeaks:
         return column if column < self._arguments else self.places[column - self._arguments]
 
     def extended(self, row: Row) -> Row:
-        """Return the row of a new class with the usual peaks of its values."""
+        """Return the row of a new class, extended by the usual peaks of its values."""
         return [
             *row,
             *(self._usual(its.get(row[place], ([], []))) for place, its in zip(self.places, self._of, strict=True)),
         ]
 
     def extended_all(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the rows of all observed classes with the usual peaks of their values."""
+        """Return the rows of all observed classes, extended by the usual peaks of their values."""
         times: list[Counter[float | str | None]] = [Counter() for _ in self.places]
         found: list[Row] = []
         for row in rows:

@@ -208,7 +208,7 @@ class Family:
         return learned and functions.is_neutral(place, self._values[place])
 
     def _alike(self, key: Key) -> Key:
-        """Return what is equal in the keys of classes that are alike."""
+        """Return the part of a key that is equal for all classes that are alike."""
         return tuple([key[place] for place in self._matter])
 
     def _key(self, kind: int) -> Key:

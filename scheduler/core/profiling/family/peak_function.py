@@ -48,7 +48,7 @@ MOST = 0.75
 WIDEST = 4.0
 """The highest ratio of the bound to the predicted peak. A higher bound says less than the peaks of other scripts."""
 FAR = 16.0
-"""The leverage above which a task is too far from all observations."""
+"""The leverage above which a task is too far from all observations to be predicted."""
 
 Value = TypeVar("Value")
 
