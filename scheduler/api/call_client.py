@@ -45,7 +45,7 @@ class NewCall:
 
 
 class CallClient:
-    """One process beside this one that schedules calls, and the thread that talks to it."""
+    """A scheduler of calls in another process, and the thread that talks to it."""
 
     def __init__(self, start: Mapping[str, Any]) -> None:
         """Prepare a client; `start` is the first line for its scheduler, which is started with the first call."""
@@ -59,7 +59,7 @@ class CallClient:
         """Why no call can be made any more."""
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread: threading.Thread | None = None
-        # of the thread alone:
+        # only the thread uses these:
         self._process: processes.Child | None = None
         self._pipe: LinePipe | None = None
         self._places: RunPaths | None = None
@@ -72,7 +72,7 @@ class CallClient:
         self._sent: dict[int, tuple[RowForm, list[str]]] = {}
         """The rows that were sent and are not accepted yet."""
         self._ready = False
-        """True once the scheduler has said that it takes calls."""
+        """True once the scheduler has answered that it takes calls."""
         self._over = False
         """True if the run has ended in order, so that it is not resumed."""
         self._modules: SentModules | None = None  # other machines need them
@@ -125,8 +125,8 @@ class CallClient:
             os.eventfd_write(self._bell, 1)
 
     def forget(self) -> None:
-        """Close the pipes in a copy of the process, which has no thread: the scheduler must notice the end of this
-        one.
+        """Close the pipes in a forked copy of this process, which has no thread; with open pipes in the copy, the
+        scheduler would not notice the end of the original process.
         """
         self._lock = threading.RLock()
         if self._pipe is not None:
@@ -142,7 +142,7 @@ class CallClient:
         self._end(why)
 
     def _serve(self) -> str:
-        """Talk to the scheduler, and to the next one if it is killed, until the end; return why it is the end."""
+        """Talk to the scheduler, and to the next one if it is killed, until the last has ended; return why it ended."""
         while True:
             self._start()
             while self._turn():
@@ -158,7 +158,7 @@ class CallClient:
             self._forms.clear()
 
     def _start(self) -> None:
-        """Start the scheduler; its answer comes later."""
+        """Start the scheduler, without waiting for its answer."""
         argv = [sys.executable, "-P", "-c", _SERVE.format(str(PACKAGE.parent))]
         self._process = processes.start_child(argv)
         assert self._process.stdin is not None
@@ -191,7 +191,7 @@ class CallClient:
         return True
 
     def _send(self, pipe: LinePipe, places: RunPaths) -> None:
-        """Send what is new: calls, cancellations, the end."""
+        """Send new calls, cancellations, and the request to end."""
         with self._lock:
             new, self._new = self._new, deque()
             cancelled, self._cancelled = self._cancelled, []
@@ -243,7 +243,7 @@ class CallClient:
             pipe.send({"form": self._forms[text], "columns": text})
         return self._forms[text]
 
-    # ---- what is told ----
+    # ---- messages of the scheduler ----
 
     def _take(self, line: Mapping[str, Any]) -> None:
         if "run" in line:
@@ -263,13 +263,13 @@ class CallClient:
             call_future.fail(future, _failed(f"{future.name} was refused: {line['why']}", State.REFUSED, None))
         elif "started" in line:
             row = self._rows_of.get(line["started"])
-            if row is not None:  # else its end was told, by a scheduler that was killed before it was durable
+            if row is not None:  # else a killed scheduler had reported its end before that was durable
                 call_future.start(self._calls[row], line["attempt"])
         elif "ended" in line:
             self._ended(CallEnd.from_dict(line["ended"]))
 
     def _send_again(self) -> None:
-        """Send the rows that a scheduler which was killed has not accepted."""
+        """Send again the rows that were sent to a killed scheduler and not accepted by it."""
         assert self._pipe is not None
         for row, (form, cells) in self._sent.items():
             self._pipe.send({"rows": [[row, cells]], "form": self._form(self._pipe, form)})
@@ -281,7 +281,7 @@ class CallClient:
         call_future.accept(future, self._places, task)
         self._rows_of[task] = row
         if future.cancelled():
-            self.cancelled(future)  # its task was not known when it was asked for
+            self.cancelled(future)  # the task was still unknown when the call was cancelled
 
     def _finish(self, row: int) -> CallFuture:
         """Return the future of a call that is over, and forget the call."""
@@ -311,7 +311,9 @@ class CallClient:
     # ---- the end ----
 
     def _leave(self) -> int | None:
-        """Close the pipes, which makes a scheduler that lives on cancel its tasks; return the exit code if it ends."""
+        """Close the pipes, whereupon a living scheduler cancels its tasks and ends; return its exit code, or None if
+        it has not ended in time.
+        """
         if self._pipe is not None and self._process is not None:
             self._pipe.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -332,7 +334,7 @@ class CallClient:
 
 
 def _hand_over(future: CallFuture, end: CallEnd, result: str) -> None:
-    """Give a future its result or its exception, as the task has left it."""
+    """Give a future the result or the exception that the task has left."""
     try:
         file = task_launcher.open_own(result)
     except OSError:
@@ -364,15 +366,17 @@ def _loaded(pickled: bytes) -> tuple[Any, str]:
 
 
 def _told(future: CallFuture, end: CallEnd, said: Mapping[str, Any], pickled: bytes) -> BaseException:
-    """Return the exception of a call, with the text of its traceback as its cause, as the pools of Python have it."""
-    from concurrent.futures.process import _RemoteTraceback  # only who fails pays for its modules
+    """Return the exception of a call, with the text of its traceback as its cause, as Python's process pools do."""
+    from concurrent.futures.process import _RemoteTraceback  # only a failed call needs its modules
 
     name, why = _name(future, end), "it cannot be pickled"
     exc: object = None
     if pickled:
         exc, why = _loaded(pickled)
     if said["step"] == "load":
-        exc = _about(end, CallFailed(f"the function or an argument of {name} cannot be loaded there: {said['error']}"))
+        exc = _about(
+            end, CallFailed(f"the function or an argument of {name} cannot be loaded in its task: {said['error']}")
+        )
     elif said["step"] == "pickle" and (why or isinstance(exc, Exception)):
         exc = NotPassed(f"the result of {name}, of type {said['type']}, cannot be passed back: {said['error']}")
     elif not isinstance(exc, BaseException):
@@ -418,7 +422,7 @@ class _Exiting:
 
 
 def _at_exit() -> None:
-    """Wait for the calls that were made, as the pools of Python do."""
+    """Wait for the calls that were made, as Python's process pools do."""
     _Exiting.now = True
     for client in list(_CLIENTS):
         client.close(wait=True)

@@ -18,7 +18,7 @@ from scheduler.runtime.paths import RunPaths, open_plain
 class CallFailed(SchedulerError, BrokenExecutor):
     """A call that ended without a result: it was killed, cancelled or refused, or ran out of memory or time.
 
-    Other calls of the executor are not concerned.
+    Other calls of the executor continue.
     """
 
     state = ""
@@ -35,7 +35,7 @@ class RemoteError(CallFailed):
 
 
 class CallFuture(Future[Any]):
-    """The result of a call to come, and what is known of its task."""
+    """The future result of a call, and what is known about its task."""
 
     def __init__(self, name: str, on_cancel: Callable[[CallFuture], None]) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class CallFuture(Future[Any]):
         self._end: CallEnd | None = None
         self._notice = threading.Lock()
         self._is_told = False
-        """True once waiters were told that the call runs or was cancelled."""
+        """True once waiters were notified that the call runs or was cancelled."""
 
     @property
     def run(self) -> int | None:
@@ -80,7 +80,7 @@ class CallFuture(Future[Any]):
         return cancelled
 
     def _tell(self) -> bool:
-        """Tell waiters that the call runs, or that it was cancelled; return False if they were told before."""
+        """Notify waiters that the call runs, or that it was cancelled; return False if they were notified before."""
         with self._notice:
             if self._is_told:
                 return False

@@ -1,4 +1,4 @@
-"""`Executor`: calls of Python functions as tasks, each in a process of its own, packed by memory that is learned."""
+"""`Executor`: calls of Python functions as tasks, each in a process of its own, packed by their learned memory."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Executor(futures.Executor):
         None: one, where there are GPUs. `env` are variables for the calls. `max_workers` limits how many calls run at
         once; None: as many as fit. `preload` are names of modules that are imported once for all calls. `on` names
         the machines that make the calls ("ssh:gpu1,gpu2"); empty: this one, or those of the setting. Raise UsageError
-        for values that no task can have, ConfigError for modules that are not there.
+        for values that no task can have, ConfigError for modules that cannot be found.
         """
         if max_workers is not None and max_workers <= 0:
             raise ConfigError(f"max_workers must be greater than 0, not {max_workers}; None: as many calls as fit")
@@ -115,11 +115,11 @@ class Executor(futures.Executor):
         return made
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
-        """Make a call as a task and return its future. What cannot be passed to it is the future's exception."""
+        """Make a call as a task and return its future. If an argument cannot be passed, the future has an exception."""
         return self._add(fn, (fn, args, kwargs), describe(fn, args, kwargs), each=False)
 
     def _add(self, fn: Callable[..., Any], what: object, call: PythonCall, *, each: bool) -> CallFuture:
-        """Make a call; `each`: its arguments are those of several calls, whose results are a list."""
+        """Make a call; with `each`, its arguments are those of several calls, and its result is a list."""
         future = CallFuture(call.name, self._client.cancelled)
         rows = self._rows_of(tuple(call.varied))
         pass_by_value(getattr(fn, "__module__", None))
@@ -134,7 +134,7 @@ class Executor(futures.Executor):
         return future
 
     def _which(self, fn: Callable[..., Any], what: Any) -> str:
-        """Return what of a call cannot be pickled."""
+        """Return which part of a call cannot be pickled."""
         _, args, kwargs = what
         named = [("the function", fn)]
         named += [(f"argument {i}", value) for i, value in enumerate(args, 1)]
@@ -151,7 +151,7 @@ class Executor(futures.Executor):
     ) -> Iterator[Any]:
         """Return the results of `fn` on the values of the iterables, in order; `chunksize` calls share a task.
 
-        The calls of a task are made one after another, and fail together: this is for calls that are short.
+        The calls of a task are made one after another, and fail together: a larger `chunksize` suits short calls.
         """
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
@@ -161,7 +161,7 @@ class Executor(futures.Executor):
         return itertools.chain.from_iterable(results)
 
     def _submit_chunk(self, fn: Callable[..., Any], chunk: Sequence[tuple[Any, ...]]) -> CallFuture:
-        """Make several calls of a function in one task, one after another; its result is the list of theirs."""
+        """Make several calls of a function in one task, one after another; its result is the list of their results."""
         return self._add(fn, (fn, chunk, {}), describe_chunk(fn, len(chunk)), each=True)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -189,7 +189,7 @@ class _Chunks(futures.Executor):
 
 
 class _Owner:
-    """The mark that an executor and all its `options` hold: once the last of them is gone, no more calls come."""
+    """An object that an executor and all its `options` share; when the last of them is gone, the client is closed."""
 
     def __init__(self, client: CallClient) -> None:
         weakref.finalize(self, client.close, wait=False).atexit = False
@@ -211,7 +211,7 @@ def _cloudpickle() -> Callable[[object], bytes]:
 
 
 def _checked_modules(names: Sequence[str]) -> list[str]:
-    """Return the names of modules; raise ConfigError for one that is not there."""
+    """Return the names of modules; raise ConfigError for one that cannot be found."""
     if isinstance(names, str):
         raise ConfigError(f"preload={names!r}: give a list of names, such as [{names!r}]")
     for name in names:
@@ -226,9 +226,9 @@ def _checked_modules(names: Sequence[str]) -> list[str]:
 
 @functools.lru_cache(1024)
 def pass_by_value(name: str | None) -> None:
-    """Make cloudpickle pass the functions of a module themselves where no other process can import it by its name.
+    """Make cloudpickle pass the code of a module's functions if no other process can import the module by its name.
 
-    Such are modules that were loaded from a file, as pytest and plug-ins load theirs.
+    This is so for modules that were loaded from a file, as pytest and plug-ins load theirs.
     """
     module = sys.modules.get(name or "")
     if module is None or name == "__main__":
@@ -242,6 +242,6 @@ def pass_by_value(name: str | None) -> None:
 
 
 def _what() -> str:
-    """Return what the run is called in lists: the program that made the executor."""
+    """Return the name of the run in lists, which names the program that made the executor."""
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     return f"executor of {os.path.basename(file) if file else 'a notebook or a prompt'}"

@@ -31,13 +31,13 @@ _COLUMNS = {
 class ProcessLease:
     """GPUs and memory for this process, from `with` to its end, or from `acquire` to `release`.
 
-    As a decorator it is taken anew for each call.
+    As a decorator it takes a new lease for each call.
     """
 
     def __init__(
         self, fields: Mapping[str, str], patience: float, queue: str, state: str | None, what: Sequence[str]
     ) -> None:
-        """Prepare a lease; nothing is asked for yet."""
+        """Prepare a lease; `acquire` requests it."""
         self._fields, self._patience, self._queue, self._state, self._what = fields, patience, queue, state, what
         self._held: list[HeldDevices] = []
 
@@ -54,7 +54,7 @@ class ProcessLease:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[ProcessLease]:
-        """Give the devices that were acquired back at the end of a `with` block; an exception makes the task fail."""
+        """Give the acquired devices back at the end of a `with` block; after an exception the task has failed."""
         try:
             yield self
         except BaseException as exc:
@@ -92,7 +92,7 @@ class ProcessLease:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the devices back; an exception makes the task a failed one."""
+        """Give the devices back; after an exception the task has failed."""
         why = "" if exc is None else f"{type(exc).__module__}.{type(exc).__qualname__}: {exc}"
         self._release(0 if exc is None or (isinstance(exc, SystemExit) and not exc.code) else 1, why)
 
@@ -127,8 +127,8 @@ def lease(  # noqa: PLR0913  # each is a column or a flag, by keyword only
     """Return a lease of GPUs and memory for this process, to be used in `with`, as a decorator, or by `acquire`.
 
     `gpus` is how many; None: one, where there are GPUs. `memory` is what this process needs on each ("8GiB"); None: it
-    is learned. `wait` is True, False, or how long it may take: seconds, or a text such as "10m". The other arguments
-    are those of a task; `timeout` is how long it may be held. Raise UsageError for values that no task can have.
+    is learned. `wait` is True, False, or the longest wait: seconds, or a string such as "10m". The other arguments are
+    fields of a task; `timeout` is how long it may be held. Raise UsageError for values that no task can have.
     """
     said = {
         "gpus": gpus, "memory": memory, "host_memory": host_memory, "cpus": cpus, "device": device, "prefer": prefer,

@@ -1,4 +1,4 @@
-"""The words of a lease that a Python program takes: what it is called, and what tells its memory from others'."""
+"""The words of a lease that a Python program takes: its name, and the words by which its memory is learned."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def asker(called: str) -> str:
 
 
 def caller() -> tuple[str, Sequence[str]]:
-    """Return what this program is called, and the words whose memory is learned together: its script and arguments, or
-    its notebook.
+    """Return the name of this program, and the words by which its memory is learned: its script and arguments, or its
+    notebook.
     """
     shell = sys.modules.get("IPython")
     here = os.getcwd()

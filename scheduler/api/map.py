@@ -1,4 +1,4 @@
-"""`map`: calls a function on many values, each in a process of its own, packed by memory, and returns the results."""
+"""`map`: calls of a function on many values, each in a process of its own, packed by their memory."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _call(target: CallTarget, number: int, config: Any) -> PythonCall:
 
 def _results(session: RunSession) -> list[Any]:
     """Return the result of each call, by its row."""
-    sys.modules.setdefault(task_launcher.MAIN, sys.modules["__main__"])  # what its classes are called in the tasks
+    sys.modules.setdefault(task_launcher.MAIN, sys.modules["__main__"])  # its module's name in the tasks
     reader = run_reader.RunReader(session.info, session.store.journal)
     by_row = {row["row"]: row for row in reader.rows_alone(secrets=True)}
     return [_result(session, by_row[number]) for number in sorted(by_row)]

@@ -62,11 +62,13 @@ class GpuMagic:
             return eval(value, self._shell.user_ns)
 
     def _compiled(self, cell: str) -> tuple[CodeType, CodeType]:
-        """Return the statements of a cell, and the value of its last expression, before anything is waited for."""
+        """Compile the statements of a cell and its last expression, before the wait for a lease begins."""
         text = self._shell.transform_cell(cell)
         file = self._shell.compile.cache(text)
         if compile(text, file, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT).co_flags & CO_COROUTINE:
-            raise UsageError("%%gpu: await at the top of a cell: write %gpu before this cell and %gpu release after it")
+            raise UsageError(
+                "%%gpu: this cell uses await outside of a function: run %gpu before it and %gpu release after it"
+            )
         tree = ast.parse(text)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else ast.Expr(ast.Constant(None))
         value = ast.fix_missing_locations(ast.Expression(last.value))
@@ -77,7 +79,7 @@ class GpuMagic:
         try:
             return work()
         except SchedulerError as exc:
-            from IPython.core.error import UsageError as ShownError  # IPython shows it so
+            from IPython.core.error import UsageError as ShownError  # IPython shows it as one line
 
             raise ShownError(str(exc)) from None
 
@@ -99,7 +101,7 @@ def _asked(said: str) -> ProcessLease:
         if not equals:
             name, value = "memory", word
         if name in fields:
-            raise UsageError(f"%gpu {said}: {name} stands there twice")
+            raise UsageError(f"%gpu {said}: {name} is given twice")
         fields[name] = int(value) if name == "gpus" and value.isdecimal() else value
     try:
         return lease(**fields)

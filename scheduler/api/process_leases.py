@@ -34,7 +34,7 @@ class HeldDevices:
         self.environ = {name: told.get(name, os.environ.get(name, "")) for name in ("SCHEDULER_GPU_INDICES", VISIBLE)}
         self.fields = dict(fields)
         self.client = client
-        """None: it is not this process's own, and ends without its doing."""
+        """The client of the lease; None: the devices belong to a task or another process, which gives them back."""
         self.users = 0
         """The number of leases of this process that use it."""
         self._told = dict(told)
@@ -63,7 +63,7 @@ class HeldDevices:
         os.environ.update(self._told)
 
     def leave(self) -> None:
-        """Restore the variables of this process that nothing else has changed since."""
+        """Restore those of its variables that were not changed by anything else since."""
         for name, text in self._told.items():
             if os.environ.get(name) == text:
                 before = self._before[name]
@@ -82,9 +82,11 @@ class ProcessLeases:
     def take(
         self, asked: Mapping[str, str], patience: float, ask: Callable[[Mapping[str, str]], LeaseClient]
     ) -> HeldDevices:
-        """Return what this process holds, after waiting for it if it holds nothing. Raise NoLease or LeaseTimeout."""
+        """Return the devices that this process holds; if it holds none, wait for them first. Raise NoLease or
+        LeaseTimeout.
+        """
         if not self._lock.acquire(timeout=min(patience, threading.TIMEOUT_MAX)):
-            raise NoLease("another thread of this process waits for a lease, which this one would share")
+            raise NoLease("another thread of this process waits for a lease, and this thread would share that lease")
         try:
             held = self._held or _of_task()
             if held is not None:
@@ -120,7 +122,7 @@ class ProcessLeases:
         return {**asked, "Device": seen[0]}
 
     def give_back(self, held: HeldDevices, code: int, why: str) -> None:
-        """End one use of what this process holds, and the lease with the last of them."""
+        """End one use of the devices that this process holds; the end of the last use ends the lease."""
         with self._lock:
             held.users -= 1
             if held.users > 0 or self._held is not held:
@@ -133,7 +135,9 @@ class ProcessLeases:
                 held.client.release(code, why)
 
     def forked(self) -> None:
-        """Make a copy of this process a part of what its parent holds, which the copy neither ends nor outlives."""
+        """Let this forked copy of a process use the devices of its parent without a lease of its own, and without
+        ending that of its parent.
+        """
         self._lock = threading.RLock()
         held, self._held = self._held, None
         if held is not None and held.client is not None:

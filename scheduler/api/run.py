@@ -82,7 +82,7 @@ class Finished:
 def _pandas() -> Any:
     """Return the module pandas."""
     try:
-        import pandas as pd  # 180 ms that only this pays
+        import pandas as pd  # takes 180 ms
     except ModuleNotFoundError:
         raise missing_package("pandas") from None
     return pd
@@ -121,12 +121,13 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
 ) -> Finished:
     """Run a CSV file or a list of Tasks to its end, as `scheduler run` does; raise only if the run cannot start.
 
-    A failed task is not an exception: look at `.succeeded` or `.frame`. `defaults` holds texts by column for rows that
-    leave it empty. A file whose earlier run has not ended is refused, unless `new`; `skip_done` skips rows that
-    succeeded in an earlier run. `stop_when` ("val_loss > 2 after 3, val_loss is nan") and `keep_best` ("1/3 by val_acc
-    at 3,9,27") stop tasks early by their metrics. `mps` is True, "auto" or "join"; `fence` "torch" or "dmem". Without
-    `launcher_args`, commands of accelerate and deepspeed stay as they are. `on` names other machines ("ssh:gpu1,gpu2"),
-    `node_fence` their fence ("1m"). Signals need the main thread without an event loop; see `asyncio.to_thread`.
+    A failed task is not an exception: look at `.succeeded` or `.frame`. `defaults` has strings by column, for rows
+    without a value of their own. A file whose earlier run has not ended is refused, unless `new`; `skip_done` skips
+    rows that succeeded in an earlier run. `stop_when` ("val_loss > 2 after 3, val_loss is nan") and `keep_best` ("1/3
+    by val_acc at 3,9,27") stop tasks early by their metrics. `mps` is True, "auto" or "join"; `fence` "torch" or
+    "dmem". Without `launcher_args`, commands of accelerate and deepspeed stay as they are. `on` names other machines
+    ("ssh:gpu1,gpu2"), `node_fence` their fence ("1m"). Ctrl-C and other signals are handled only in the main thread,
+    and not in an event loop; see `asyncio.to_thread`.
     """
     texts = {"order": order, "python": python, "my_columns": my_columns, "stop_when": stop_when, "keep_best": keep_best}
     flags = _flags(num, on, node_fence, texts, launchers=launcher_args)
@@ -153,7 +154,7 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
 def _flags(
     num: int | None, on: str | Sequence[str], fence: str, texts: Mapping[str, str], *, launchers: bool
 ) -> dict[str, str | None]:
-    """Return keywords as the texts of flags; empty ones are not given."""
+    """Return keywords as the strings of flags, without the empty ones."""
     given = {"num": "" if num is None else str(num), "launcher_args": "" if launchers else "no"}
     return {name: text or None for name, text in {**given, "on": nodes_of(on), "node_fence": fence, **texts}.items()}
 
@@ -187,7 +188,7 @@ def runs(state: str | None = None) -> list[Finished]:
 
 
 def defaults_by_column(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts by column, a beginning as an absolute time."""
+    """Return the values by column, with the begin time as an absolute time."""
     if not texts.get(BEGIN):
         return dict(texts)
     try:

@@ -15,14 +15,14 @@ from scheduler.runtime.paths import PACKAGE, replace_file
 from scheduler.runtime.task_launcher import MANIFEST, digest
 
 MOST_FILES, MOST_BYTES = 2000, 32 << 20
-"""The limits of an archive: what is beyond them must be on the machine already."""
+"""The limits of an archive; modules beyond them must exist on the machine."""
 _ENVIRONMENT = lazy_pattern(r"/(?:site|dist)-packages(?:/|$)")
 OUR_NAMES = "gpu_batch_scheduler"
 """The beginning of the names of modules that are installed with this package, perhaps from a copy of its source."""
 
 
 class SentModules:
-    """The archives of one program, in the directory of its run: a new one once a module was added or edited."""
+    """The archives of one program, in the directory of its run; a new or edited module leads to a new archive."""
 
     def __init__(self) -> None:
         self._known: list[tuple[str, str, int, int]] = []
@@ -30,7 +30,7 @@ class SentModules:
         self._number = 0
 
     def archive(self, folder: Path) -> str:
-        """Return the name of the archive of this moment; empty if the program has no modules of its own."""
+        """Return the name of the present archive; empty if the program has no modules of its own."""
         found = sorted({*_files()})
         if found != self._known:
             self._known = found
@@ -54,7 +54,7 @@ def _packed(files: list[tuple[str, str, int, int]]) -> bytes:
             try:
                 content = Path(path).read_bytes()
             except OSError:
-                continue  # it is gone, as the next look will tell
+                continue  # it was removed; the next call leaves it out
             manifest[path] = digest(content)
             archive.writestr(name, content)
         archive.writestr(MANIFEST, json.dumps(manifest))

@@ -31,7 +31,7 @@ from scheduler.ui.terminal.sink import hint
 from scheduler.units import ranges
 
 PAUSES = (0.02, 0.5)
-"""The shortest and longest pause, in seconds, between two looks at the journal."""
+"""The shortest and longest pause, in seconds, between two reads of the journal."""
 
 
 class SubmittedTasks:
@@ -44,7 +44,7 @@ class SubmittedTasks:
         self.queue = queue
         self.state = state
         self._readers: dict[bool, tuple[int, RunReader]] = {}
-        """The readers of the journal, of the states alone or of all, each with the thread that it belongs to."""
+        """The readers of the journal (True: of states alone, False: of all), each with the thread that may use it."""
 
     @classmethod
     def find(cls, ids: Iterable[int], state: str = "") -> SubmittedTasks:
@@ -110,9 +110,9 @@ class SubmittedTasks:
         return self.states()
 
     def keep_alive(self) -> None:
-        """Start the queue's scheduler again where it was killed and tasks are left; `wait` does so by itself.
+        """Start the queue's scheduler again if it was killed and tasks are unfinished; `wait` does this by itself.
 
-        Raise StateError where the queue was stopped.
+        Raise StateError if the queue was stopped.
         """
         settings = self._settings()
         if not self.ids or is_locked(places(settings).run(self.run).root) or not (left := len(self._unfinished())):
@@ -125,13 +125,13 @@ class SubmittedTasks:
         start_apart(places(settings), self.queue, settings)
 
     def directory(self, task: int) -> Path:
-        """Return the directory of a task's own files, which it knows as SCHEDULER_TASK_DIR."""
+        """Return the directory of a task's own files; the task has it as SCHEDULER_TASK_DIR."""
         return Path(places(self._settings()).run(self.run).task(task))
 
     def cancel(self, *ids: int) -> None:
-        """Cancel tasks for good, without ids all of them: running ones are stopped, waiting ones never start.
+        """Cancel tasks (without ids, all of them): running ones are stopped, waiting ones never start.
 
-        Tasks that have ended are left alone. Raise StateError where the scheduler does not answer.
+        Tasks that have ended stay as they are. Raise StateError if the scheduler does not answer.
         """
         wanted = self._unfinished()
         chosen = tuple(task for task in ids or self.ids if task in wanted)
@@ -142,7 +142,7 @@ class SubmittedTasks:
         return read_settings({"state": self.state or None})
 
     def _reader(self, *, only_states: bool = True) -> RunReader:
-        """Return a reader that knows all that was recorded until now; a thread does not use that of another one."""
+        """Return a reader that has read all events recorded so far; each thread has its own reader."""
         here = threading.get_ident()
         known = self._readers.get(only_states)
         if known is not None and known[0] == here:
@@ -168,7 +168,7 @@ def submit(
     """Add tasks to a standing queue, as `scheduler submit` does, and return once they are on the disk.
 
     They start with the directory and environment that this process has now, and go on when it ends. The first
-    submission starts the queue. `defaults` holds texts by column for tasks that leave them empty. Without
+    submission starts the queue. `defaults` has strings by column, for tasks without a value there. Without
     `launcher_args`, commands of accelerate and deepspeed stay as they are. `on` names the machines of a queue that this
     submission starts ("ssh:a,b", as `scheduler submit --on`). Raise InputError, with nothing accepted, if
     a task is invalid.

@@ -34,18 +34,18 @@ _FOLDERS = ("result_root_folder", "temp_folder")
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """One combination of the varied parameters, with its texts; `folder` is also the name of its folder."""
+    """One combination of the varied parameters, with the strings made from it; `folder` is the name of its folder."""
 
     test: Mapping[str, Any]
     string: str
     folder: str
     texts: Mapping[str, str]
-    """The text of each value, in the order of `test`."""
+    """The string of each value, in the order of `test`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A value of a parameter, and its piece of each of a combination's texts."""
+    """A value of a parameter, and its part of each string of a combination."""
 
     value: Any
     text: str
@@ -92,9 +92,9 @@ class ConfigManager:
         return self._tests
 
     def get_all_test_config_in_string(self) -> str:
-        """Return the varied parameters as they were written, as one text; raise KeyError if there are none.
+        """Return the varied parameters as they were written, as one string; raise KeyError if there are none.
 
-        Each dictionary gives one piece of the text; nothing is cut or left out.
+        Each dictionary gives one part of the string; nothing is cut or left out.
         """
         end = self._said("test_config_string_inst_separator")
         return "".join(self._written(one) + end for one in self._config["test_config"])
@@ -108,7 +108,7 @@ class ConfigManager:
         return len(self.get_gpu_envs())
 
     def get_gpu_envs(self) -> list[dict[str, Any]]:
-        """Return a name and the environment variables of the tasks for each entry."""
+        """Return for each entry of `gpu` a name and the environment variables of its tasks."""
         gpus = self._said("gpu")
         if gpus == AUTO:
             return [{"name": AUTO, "env": {}}]
@@ -158,8 +158,8 @@ class ConfigManager:
                 yield dict(zip(axes, values, strict=True))
 
     def _combinations(self) -> Iterator[Combination]:
-        """Yield every combination with its texts; folders whose names are equal after cutting get a suffix."""
-        owners: dict[int, int] = {}  # numbers instead of the texts: there may be a million of them
+        """Yield every combination with its strings; folders whose names are equal after cutting get a suffix."""
+        owners: dict[int, int] = {}  # numbers instead of strings: there may be a million of them
         for axes in self._axes:
             pieces = [[self._piece(key, value) for value in values] for key, values in axes.items()]
             names, order = list(axes), sorted(range(len(axes)), key=list(axes).__getitem__)
@@ -208,7 +208,7 @@ _NO_GPUS = "gpu can only be a string or a list of strings"
 
 
 def _gpus(scheduler_config: Mapping[str, Any]) -> Sequence[str]:
-    """Return a text for each slot; `auto` and a text of one-digit GPUs stay as they are. Raise ConfigError."""
+    """Return a string for each slot; `auto` and a string of one-digit GPUs stay as they are. Raise ConfigError."""
     if "gpu" not in scheduler_config:
         raise ConfigError("could not find gpu in scheduler_config")
     said = scheduler_config["gpu"]

@@ -73,7 +73,7 @@ def _clamped(said: str) -> str:
     try:
         number = int(said)
     except ValueError:
-        return said  # `auto`, or what `run` refuses
+        return said  # `auto`, or a value that `run` refuses
     kept = min(max(number, LEAST), MOST)
     if kept != number:
         sys.stderr.write(f"hint:   --threads_percentage {number} is outside of 1 to 100: {kept} is used\n")

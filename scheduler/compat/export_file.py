@@ -12,7 +12,7 @@ from scheduler.runtime.paths import replace_file
 
 
 def write_whole(path: str, facts: Mapping[str, Any]) -> None:
-    """Write JSON with sorted keys. Write it under another name first, so that readers see whole files. Raise
+    """Write JSON with sorted keys. Write it under another name first, so that readers see only complete files. Raise
     StateError.
     """
     text = json.dumps(facts, indent=4, sort_keys=True) + "\n"

@@ -12,7 +12,7 @@ from scheduler.core.ports import View
 from scheduler.ui.terminal.plain_view import ending
 
 _IN_FILE = logging.Formatter(
-    # The older tool's own file stands here whichever module writes: scripts look for it in the log.
+    # The name of the older tool's file, for all modules that write: scripts search the log for it.
     "%(asctime)s gpu_task_scheduler.py[line:%(lineno)d] %(levelname)s %(message)s",
     "%a, %d %b %Y %H:%M:%S",
 )

@@ -31,9 +31,9 @@ from scheduler.runtime.settings import read_settings
 from scheduler.units import count
 
 AT_ONCE = 10_000
-"""The number of combinations that are in memory with their texts at one moment, as a list is accepted."""
+"""The largest number of combinations that are in memory with their strings at once, while a list is accepted."""
 MANY = 100_000
-"""After so many combinations each, a line tells how far their acceptance is."""
+"""The number of combinations after which another line reports the progress of their acceptance."""
 
 
 class GPUTaskScheduler:
@@ -107,7 +107,7 @@ class GPUTaskScheduler:
             yield self._call(target, found, work_dir, shared)
 
     def _call(self, target: CallTarget, found: Combination, work_dir: str, shared: Mapping[str, str]) -> PythonCall:
-        """Return a combination as a task. Its values become texts and bytes; they are never compared."""
+        """Return a combination as a task. Its values become strings and bytes; they are never compared."""
         name = found.folder or work_dir
         values = python_calls.pickled(found.test, f"the configuration {name}")
         varied = {str(key): text for key, text in found.texts.items()}
@@ -150,7 +150,7 @@ def _work_dir_of(spec: Spec) -> str:
 
 
 def _besides(shared: Mapping[str, str], test: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return what a combination does not set itself; mostly that is the same object for all combinations."""
+    """Return the shared parameters that a combination does not set itself; usually this is one object for all."""
     if shared.keys().isdisjoint(test):
         return shared
     return {key: text for key, text in shared.items() if key not in test}

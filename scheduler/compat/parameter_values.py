@@ -50,7 +50,7 @@ def _axes(one: Mapping[str, Any]) -> Axes:
 
 
 def _values(key: str, values: Any) -> list[Any]:
-    """Return the values of a parameter; a text counts as a list of its letters, as in the older tool."""
+    """Return the values of a parameter; a string counts as a list of its letters, as in the older tool."""
     try:
         each = iter(values)
     except TypeError:
@@ -60,19 +60,19 @@ def _values(key: str, values: Any) -> list[Any]:
 
 
 def _read(values: Iterator[Any], what: str, *, endless: bool = True) -> list[Any]:
-    """Return all values; `endless` says that they may never end."""
+    """Return all values; `endless`: there may be no last one."""
     found: list[Any] = []
     try:
         found.extend(islice(values, MOST + 1) if endless else values)
     except Exception as exc:  # the user's own code
         raise ConfigError(f"{what} failed after {len(found)} values with {type(exc).__name__}: {exc}") from exc
     if endless and len(found) > MOST:
-        raise ConfigError(f"{what} gives more than {MOST} values: write a list of those that are meant")
+        raise ConfigError(f"{what} gives more than {MOST} values: write a list of the values that you want")
     return found
 
 
 def text_of(value: Any, what: str) -> str:
-    """Return the text of a user's object; raise ConfigError if it has none."""
+    """Return a user's object as a string; raise ConfigError if that fails."""
     try:
         return str(value)
     except Exception as exc:  # the user's own code

@@ -131,13 +131,13 @@ def _init(said: Sequence[int], gpus: schedule_gpus.ScheduleGpus, settings: Setti
     count, unavailable = said[0], said[1:]
     there = gpus.numbers
     if count > len(there):
-        raise UsageError(f"-i {count}: this machine has {len(there)} GPUs that this shell may use; say at most that")
+        raise UsageError(f"-i {count}: this shell may use {len(there)} GPUs of this machine: give at most this number")
     strange = sorted(set(unavailable) - set(there))
     if strange:
         raise UsageError(f"-i: there is no GPU {strange[0]} here; there is: {_listed(there)}")
     out = sorted({*unavailable, *there[count:]})
     whose = schedule_gpus.put_out(settings, out, gpus)
-    hint(f"out of service: {_listed(out)} {whose}; what runs there finishes")
+    hint(f"out of service: {_listed(out)} {whose}; tasks that run there continue")
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -180,7 +180,7 @@ def _file(said: str | None) -> str:
 
 
 def _check(args: argparse.Namespace, gpus: schedule_gpus.ScheduleGpus, may: Sequence[int]) -> None:
-    """Refuse at once what could never start."""
+    """Refuse at once a request that could never start."""
     here = f"this machine has {_listed(gpus.numbers)} that this shell may use" if gpus.numbers else "it has no GPU here"
     asked = [*(args.forced_gpu or ()), *([] if args.prefered_gpu is None else [args.prefered_gpu])]
     for number in asked:

@@ -22,7 +22,7 @@ from scheduler.runtime.settings import Settings
 from scheduler.values import dataclass
 
 LEAST = 256 << 20
-"""Unmanaged bytes below which only a display uses a GPU."""
+"""Unmanaged bytes below which a GPU counts as used by a display only."""
 NOT_SHOWN = ("(not", "shown)")
 BY_HAND = ("(started", "by", "hand)")
 
@@ -85,7 +85,7 @@ def _own_words(holder: LeaseHolder, settings: Settings) -> tuple[str, ...]:
 
 
 def own_out(settings: Settings) -> frozenset[int]:
-    """Return the GPUs that this user's one-shot tasks do not use."""
+    """Return the GPUs that this user has taken out of service for one-shot tasks."""
     try:
         said = json.loads(places(settings).out_of_service.read_text(encoding="ascii"))
         return frozenset(int(number) for number in said)
@@ -128,7 +128,7 @@ def _release(number: int, holder: LeaseHolder) -> str:
     except OSError as exc:
         return f"{what} cannot be ended: {(exc.strerror or str(exc)).lower()}"
     force = " by root's force" if holder.lease.uid != os.getuid() else ""
-    return f"{what} is stopped{force}; the GPU is free once nothing of it is left"
+    return f"{what} is stopped{force}; the GPU is free once its processes have ended"
 
 
 def _is_of(pid: int, uid: int) -> bool:

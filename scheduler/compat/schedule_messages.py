@@ -27,7 +27,7 @@ _ASKED: dict[str, str] = {
 
 
 class ClassicView(ExecView):
-    """The view of one task in the words of the older tool; `asked` is the latest request by a signal."""
+    """The view of one task with the messages of the older tool; `asked` is the latest request by a signal."""
 
     forced = ""
     """The GPU it waits for, even if others are free."""
@@ -52,7 +52,7 @@ class ClassicView(ExecView):
         out([*gpu, f"SCH PID: {os.getpid()}", f"TASK PID: {pid}", f"SCH PGID: {os.getpgrp()}", f"TASK PGID: {pid}"])
 
     def say(self, sentence: str) -> None:
-        """Show a sentence; for a Ctrl-C use the older tool's words."""
+        """Show a sentence; for a Ctrl-C show the older tool's message."""
         asked = self.asked()
         if self._group and asked in _ASKED and asked != self._told:
             self._told = asked
@@ -62,7 +62,7 @@ class ClassicView(ExecView):
         super().say(sentence)
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
-        """Show once which GPU the task waits for if it was forced, and whose tasks use it."""
+        """If a GPU was forced, show once that the task waits for it, and whose tasks use it."""
         if refusals and self.forced and not self._waiting:
             self._waiting = True
             out([f"Scheduler (PID: {os.getpid()}) is waiting for GPU {self.forced}."])

@@ -40,7 +40,7 @@ def _main(argv: list[str]) -> int:
     settings = read_settings({})
     choices = RunOptions(devices=slots(parser.parse_args(argv).gpus), plain=True)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="surrogateescape")  # what is no text is shown as it is
+        sys.stdout.reconfigure(errors="surrogateescape")  # bytes that are no text are shown unchanged
     listing = stdin_listing({}, multiline=False, at_once=False)
     session = start.begin(listing, choices, settings)
     assert session is not None
@@ -50,8 +50,8 @@ def _main(argv: list[str]) -> int:
 
 
 def slots(said: Sequence[str]) -> str:
-    """Return the slots of the run. A single value is split at commas; of several, each is a slot. The last is used
-    first.
+    """Return the slots of the run. A single value is split at commas; of several values, each is a slot. The last slot
+    is used first.
     """
     names = said[0].split(",") if len(said) == 1 else said
     stripped = [",".join(part.strip() for part in name.split(",")) for name in names]

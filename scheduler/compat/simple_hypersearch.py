@@ -1,4 +1,4 @@
-"""`simple_hypersearch PATTERN -p NAME VALUE ...`: the commands of a parameter grid, one on each line."""
+"""`simple_hypersearch PATTERN -p NAME VALUE ...`: prints the commands of a parameter grid, one on each line."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from scheduler.runtime.settings import Settings
 from scheduler.values import dataclass, replace
 
 NO_LOAD_LIMIT = 1000.0
-"""The load limit of arms that set the number of tasks per device, so that no load limits them."""
+"""The load limit of arms that set the number of tasks per device; it is so high that it has no effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ class Experiment:
 
 
 def mps_arms(percentages: Sequence[str], copies: Sequence[int]) -> list[Arm]:
-    """Return the arms: one task per GPU, packed without MPS and with it; or each number of copies, without MPS and
-    with it.
+    """Return the arms: one task per GPU, packed without MPS, and packed with it. With `copies`, return arms for each
+    number of tasks on a GPU instead, without MPS and with it.
     """
     if not copies:
         shared = [Arm(f"packed, {_mps(one)}", mps=True, percentage=one) for one in percentages]
@@ -127,5 +127,5 @@ def priority_arms(nums: Sequence[int], orders: Sequence[str]) -> list[Arm]:
 
 
 def copies_needed(copies: Sequence[int], gpus: int) -> int:
-    """Return a number of tasks that every number of copies divides evenly on every GPU."""
+    """Return a number of tasks that fills every GPU evenly with each of these numbers of copies."""
     return lcm(*copies) * gpus

@@ -17,7 +17,7 @@ COLOURS = ("#3b6fb6", "#d99a2b", "#58a55c", "#8d65c5", "#4aa5a5", "#b0628a", "#9
 WHISKER, THIN = "#333333", 2.0
 """The colour of whiskers, and the length below which they are not drawn."""
 LETTER = 0.55
-"""Mean width of a letter, in font sizes."""
+"""The mean width of a letter, as a share of the font size."""
 LEFT, HEIGHT = 110.0, 110.0
 """The left margin and the height of a chart of batches."""
 NAMES = 40

@@ -28,13 +28,13 @@ class ExperimentInterrupted(Exception):
 
 
 class ArmRunner:
-    """The place where arms run: this machine, or a simulated one, where there is nothing to learn or to remove."""
+    """The place where arms run: this machine, or a simulated one; for the latter nothing is learned or removed."""
 
     context = ExperimentContext()
     """The circumstances of all numbers."""
 
     def learn(self) -> None:
-        """Measure what the tasks need, so that no arm has to; raise ExperimentInterrupted."""
+        """Measure what the tasks need, so that no arm has to measure it; raise ExperimentInterrupted."""
 
     def measure(self, arm: Arm, repeat: int, begun: Callable[[int], None]) -> Reading:
         """Run one arm to its end, and return its numbers; raise ExperimentInterrupted.

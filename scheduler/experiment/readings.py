@@ -13,7 +13,7 @@ from scheduler.experiment.arms import Arm
 from scheduler.values import dataclass, field
 
 LEAST_DIFFERENCE = 0.02
-"""Means whose difference is a smaller share than this count as equal, however little the repeats vary."""
+"""The least relative difference of two means that counts; smaller ones count as none, however little repeats vary."""
 NUMBERS = (
     "tasks", "succeeded", "epochs", "makespan_s", "task_mean_s", "ooms", "residents_max", "under_mps", "mps_clients",
     "energy_j",
@@ -135,7 +135,9 @@ class Spread:
     most: float
 
     def exceeds(self, other: Spread) -> bool:
-        """Tell whether it exceeds another number beyond chance: no repeats overlap, and the means differ by 2 %."""
+        """Tell whether it exceeds another number by more than chance: no repeats overlap, and the means differ by over
+        2 %.
+        """
         return self.least > other.most and self.mean > other.mean * (1 + LEAST_DIFFERENCE)
 
 

@@ -28,7 +28,7 @@ _FACTS = {
     "host": "host", "kernel": "Linux", "cores": "cores", "python": "Python", "driver": "NVIDIA driver", "cuda": "CUDA",
     "mps_speed": "speed under MPS, assumed", "interference": "tasks that share a GPU", "seed": "seed of the simulation",
 }  # fmt: skip
-"""The names that the page has for facts about a machine."""
+"""The names of facts about a machine on the page."""
 EXPLAINED = (
     "Bars show the mean of the repeats, whiskers the range from the least to the most. Tasks and epochs per hour count "
     "tasks that succeeded, divided by the makespan: the time from the first start to the last end."
@@ -199,7 +199,7 @@ class Report:
 
 
 def _machine_words(machine: Mapping[str, Any], *, of_mps: bool) -> list[tuple[str, str]]:
-    """Return the facts about a machine as names and texts; equal devices are one row."""
+    """Return the facts about a machine as pairs of a name and a text; equal devices are one row."""
     known = {name: value for name, value in machine.items() if name in _FACTS and value is not None}
     if not of_mps:
         known.pop("mps_speed", None)

@@ -20,7 +20,7 @@ from scheduler.units import count, duration, size
 from scheduler.values import dataclass, replace
 
 MODEL = "fit"
-"""The model of how tasks that share a GPU slow each other down, fitted to measured pairs of training jobs."""
+"""The model of how much tasks that share a GPU slow each other down, fitted to measured pairs of training jobs."""
 
 
 @dataclass(frozen=True, slots=True)

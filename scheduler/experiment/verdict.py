@@ -10,7 +10,7 @@ from scheduler.units import duration
 from scheduler.values import dataclass, field
 
 FEWEST_REPEATS = 2
-"""Fewer repeats than this show no variation."""
+"""The least number of repeats that show a variation."""
 NOTHING = "nothing can be compared yet"
 
 

@@ -307,7 +307,7 @@ BAD = {
     ),
     "endless": (
         "[{'a': __import__('itertools').count()}]",
-        "'a' gives more than 1000000 values: write a list of those that are meant",
+        "'a' gives more than 1000000 values: write a list of the values that you want",
     ),
     "no text": (
         "[{'a': [type('Mute', (), {'__str__': lambda self: 1 // 0})()]}]",

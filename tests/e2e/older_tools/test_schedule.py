@@ -355,7 +355,8 @@ class TestTwoUsers:
 
         with subprocess.Popen(["sleep", "60"], user=65534) as unmanaged_process:
             assert _release(2, holder_with_shim(unmanaged_process.pid)) == (
-                "GPU 2: nobody's task 7 of run 3 is stopped by root's force; the GPU is free once nothing of it is left"
+                "GPU 2: nobody's task 7 of run 3 is stopped by root's force; the GPU is free once its processes have "
+                "ended"
             )
             assert unmanaged_process.wait(PATIENCE) == -signal.SIGTERM
 

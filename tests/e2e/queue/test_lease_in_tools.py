@@ -150,7 +150,7 @@ class TestIPython:
 
     def test_a_cell_that_cannot_run_waits_for_nothing(self, home: Home) -> None:
         said = self.cells(home, "%%gpu 50MiB\nawait later()", "%%gpu 50MiB\n1 +")
-        assert "write %gpu before this cell and %gpu release after it" in said
+        assert "run %gpu before it and %gpu release after it" in said
         assert "SyntaxError: invalid syntax" in said
         assert not home.state.exists()
 
@@ -160,7 +160,7 @@ class TestIPython:
             ("%gpu release", "no GPU is leased: %gpu 8GiB leases one"),
             ("%gpu much", "memory: 'much'"),
             ("%gpu 1GiB color=red", "'color' is not a field of a lease"),
-            ("%gpu 1GiB memory=2GiB", "memory stands there twice"),
+            ("%gpu 1GiB memory=2GiB", "memory is given twice"),
             ("%gpu 20000GiB wait=no", "needs 20000"),
         ],
     )
