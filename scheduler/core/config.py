@@ -82,8 +82,8 @@ class SchedulingConfig:
     settle: float = 5.0
     """Seconds without a new peak after which a watched task has settled."""
     gpu_settle: float = 60.0
-    """The settle time of tasks on GPUs: they read their data first, and an early estimate costs their neighbours
-    memory."""
+    """The settle time of tasks on GPUs: they read their data first, and after an estimate that came too early their
+    neighbours lack memory."""
     by_evidence: bool = True
     """True if a task on GPUs settles by its measured behaviour; False if the user has set `gpu_settle` as a fixed
     time."""
@@ -121,8 +121,8 @@ class SchedulingConfig:
     unknown_least: int = 64 * MIB
     """An unknown task waits if its reservation would be smaller than this."""
     unknown_beside: int = 512 * MIB
-    """The least RAM that is reserved for an unknown task on GPUs beside others: about what Python, its libraries and
-    a CUDA context take. Half of the free memory, again and again, soon becomes too little and would let all tasks
+    """The least RAM that is reserved for an unknown task on GPUs beside others: about what Python, its libraries and a
+    CUDA context take. Half of the free memory, taken again and again, soon becomes too little, and would let all tasks
     start at once."""
     loaded_share: float = 0.25
     """The share of its final RAM, without libraries, that a task on GPUs is expected to use when it has begun to use
@@ -157,8 +157,8 @@ class SchedulingConfig:
     max_ooms: int = 3
     """Maximum number of out-of-memory retries of a task; the last attempt runs alone."""
     max_faults: int = 3
-    """The number of attempts in a row, lost for other reasons than the task, after which the task fails, so that
-    nothing loops for ever."""
+    """A task fails after this many attempts in a row that were lost for reasons other than the task, so that nothing
+    loops for ever."""
     start_pause: float = 0.5
     """Seconds from an attempt whose program never started to the next start; doubled with each failed round."""
     start_pause_most: float = 30.0
@@ -170,7 +170,7 @@ class SchedulingConfig:
     """Seconds that an attempt must live before its start counts as successful: the program starts after its process
     is reported."""
     start_rounds: int = 3
-    """Failed rounds in a row after which the pause is reported; fewer pass within two seconds."""
+    """Failed rounds in a row after which the pause is reported; a pause with fewer is over within two seconds."""
     start_window: int = 32
     """The number of simultaneous starts above which they are no longer limited; the limit doubles with each success."""
     first_rows: int = 0

@@ -172,7 +172,9 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A finding that an argument of a script does not change its memory, or that a first peak contradicts this."""
+    """The finding that an argument of a script does not change its memory, or its withdrawal after a peak that
+    contradicts it.
+    """
 
     kind: ClassVar[str] = "learned"
     script: str

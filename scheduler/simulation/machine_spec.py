@@ -27,7 +27,7 @@ def parse_machine(said: str, cores: float) -> tuple[Device, ...]:
     for item in items:
         match = _NODES.match(item)
         if match is None:
-            raise UsageError(f"--devices {said}: {item!r} is of no node: {_HOW}, and give all devices in this way")
+            raise UsageError(f"--devices {said}: {item!r} belongs to no node: {_HOW}, and give all devices in this way")
         number, inside = int(match[1] or 1), [part.strip() for part in match[2].split(",") if part.strip()]
         if not 1 <= number <= MOST - nodes:
             raise UsageError(f"--devices {said}: {number} nodes are not between 1 and {MOST:,}")

@@ -296,7 +296,7 @@ class Starts:
 
 def stopped(cause: str, pause: Pause, rules: SchedulingConfig) -> str:
     """Return the sentence for the moment when starts pause."""
-    again = f"no task is charged for it, and it is tried again, at the latest every {rules.start_pause_most:g} s"
+    again = f"no task is charged for it, and starts are tried again at least every {rules.start_pause_most:g} s"
     if cause == MACHINE:
         rounds = f"{pause.rounds} rounds of starts in a row failed"
         return f"nothing starts for now, because {rounds}: {pause.reason}; {again}; running tasks continue"

@@ -1,4 +1,4 @@
-"""The detection of a list that is not worth continuing: its last ends are all alike, or too many tasks failed."""
+"""The detection of a list that is not worth continuing: its last attempts failed alike, or too many tasks failed."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ LAST_LOOK = 3.0
 """The devices of an attempt must have been measured within this many seconds before its end; what it used later is
 unknown."""
 Use = Mapping[tuple[int, int], Mapping[str, int]]
-"""Bytes by device, of each attempt by task and number."""
+"""The bytes that each attempt uses, by (task, attempt) and by device."""
 
 
 def raise_floors(task: TaskState, placement: Placement, event: Exited, rules: SchedulingConfig) -> None:

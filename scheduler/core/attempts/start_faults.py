@@ -39,4 +39,4 @@ def _hint_of(line: str) -> str:
         return ""
     port = _PORT.search(line)
     which = f"port {port[1]}" if port else "its port"
-    return f"{which} is in use: let it read MASTER_PORT, which no other task is told"
+    return f"{which} is in use: let it read its port from MASTER_PORT, which no other task gets"

@@ -20,10 +20,11 @@ from scheduler.values import dataclass, replace
 JOBS, PER_DEVICE, DEVICES, DISABLE, ENABLE = "-j", "--max-per-device", "--devices", "disable", "enable"
 PAUSE, UNPAUSE, SAVE, WINDOW = "pause", "unpause", "save", "--window"
 """The limits of a run that a request can change. `pause` has the time of its end, or 0; `save` asks the running
-resumable tasks to save and come back."""
+resumable tasks to save and continue later."""
 
 WHILE_RUNNING = frozenset({"Priority", "Retries"})
-"""The fields that can be changed while a task runs, because they count at its end or beside other tasks."""
+"""The fields that can be changed while a task runs, because they matter at its end or in comparison with other
+tasks."""
 MOST_SAID = 8
 """The largest number of answers to one request that are printed in the log of the run."""
 
@@ -130,7 +131,9 @@ def _set(
     fields = [BY_COLUMN[column.lower()] for column in request.said if column.lower() in SETTABLE_COLUMNS]
     if len(fields) < len(request.said):
         unknown = next(column for column in request.said if column.lower() not in SETTABLE_COLUMNS)
-        return GrantedRequest(answers=(Answer(tuple(tasks), False, f"unchanged: this scheduler sets no {unknown!r}"),))
+        return GrantedRequest(
+            answers=(Answer(tuple(tasks), False, f"unchanged: this scheduler cannot set {unknown!r}"),)
+        )
     by_terms: dict[int, tuple[int | None, str]] = {}
     told: dict[int, list[int]] = {}
     answers = []
@@ -354,7 +357,7 @@ def onward(what: str, run: str, living: int, waiting: int) -> str:
         return said + "INT to this process lets running tasks end, QUIT leaves them running)"
     if what == RunRequest.LEAVE:
         go, wait = "goes" if living == 1 else "go", "waits" if waiting == 1 else "wait"
-        said = f"left: {living} running {go} on without the scheduler, {waiting} {wait}; "
+        said = f"the scheduler leaves: {count(living, 'running task')} {go} on without it, {waiting} {wait}; "
         return said + f"scheduler resume r{run} takes them over"
     if what == RunRequest.DRAIN:
         end = "ends by itself" if living == 1 else "end by themselves"

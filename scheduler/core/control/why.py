@@ -36,7 +36,7 @@ def answers(
 ) -> list[Answer]:
     """Return why these tasks wait, if they do; without tasks, the reasons for all waiting tasks of the run.
 
-    `shut` is the refusal of every task while none may start, for a full disk, a pause or the window of the run.
+    `shut` is the refusal of every task while none may start, because of a full disk, a pause or the window of the run.
     """
     if not tasks:
         found = Counter({str(shut.reason): brain.waiting}) if shut else of_run(brain, machine)

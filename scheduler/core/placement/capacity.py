@@ -102,7 +102,7 @@ def is_open(room: DeviceCapacity, rules: SchedulingConfig) -> bool:
 
 
 class ReleaseFloor:
-    """The least bytes that each of some devices would have without leases, as far as that is known."""
+    """The bytes that each of some devices would have at least without leases, as far as that is known."""
 
     def __init__(self) -> None:
         self._least = self._version = -1

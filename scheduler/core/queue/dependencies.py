@@ -31,7 +31,7 @@ _STEPS = {state: step for step, state in STATE_AFTER.items()}
 
 @dataclass(frozen=True, slots=True)
 class Parents:
-    """The tasks that others depend on; children with the parents of one event share one object."""
+    """The tasks that others depend on; all tasks of one event share one object."""
 
     after: tuple[int, ...] = ()
     """Tasks that must succeed."""
@@ -55,7 +55,7 @@ class _Group:
     needed: frozenset[int]
     """The parents that must succeed."""
     last: int = NO_TASK
-    """A parent for which the tasks are blocked; a good end of any other one changes nothing."""
+    """A parent that blocks the tasks; while it does, a good end of any other parent changes nothing."""
 
 
 class DependencyTracker:

@@ -61,7 +61,7 @@ class Contenders:
     def __init__(
         self, machine: Machine, own: Iterable[Placement], rules: SchedulingConfig, *, slots: bool = False
     ) -> None:
-        """Take the view of one pass; `slots`: the run fills slots, which ignore memory."""
+        """Create the view of one pass; `slots`: the run fills slots, for which memory does not count."""
         self.urgent: Collection[int] = ()
         """The tasks of this run for which others make room."""
         self._fitting: list[str] = []

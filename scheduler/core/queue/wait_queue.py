@@ -18,7 +18,7 @@ FRONT = -(10**15)
 
 
 def out_of_turn(roll: TaskTable, terms: Sequence[Terms]) -> Counter[int]:
-    """Return, by priority, the number of waiting tasks in a later batch than a task with a worse priority."""
+    """Return, by priority, how many waiting tasks are in a later batch than some task with a worse priority."""
     found: Counter[int] = Counter()
     batch, before, worst = 0, -inf, -inf
     for task in roll.in_state(State.WAITING):

@@ -168,7 +168,7 @@ class TestQuit:
         scheduler = running(home, "sh -c 'echo x >>here; until [ -e go ]; do sleep 0.01; done'", "true")
         scheduler.send_signal(signal.SIGQUIT)
         scheduler.wait(30)
-        assert "left: 1 running" in home.log()
+        assert "the scheduler leaves: 1 running" in home.log()
         assert len(tasks_alive(home)) >= 1
         assert home.states() == ["running", "waiting"]
         with home.start("resume") as second:
@@ -278,7 +278,7 @@ class TestTerminal:
     def test_ctrl_backslash_leaves_and_does_not_reach_the_tasks(self, home: Home) -> None:
         terminal = self.shown(home, self.COUNTING, "true")
         terminal.type("\x1c")
-        wait_until(lambda: "left: 1 running" in terminal.read(), 30)
+        wait_until(lambda: "the scheduler leaves: 1 running" in terminal.read(), 30)
         terminal.wait()
         (home.root / "go").touch()
         home.call("resume", code=0)

@@ -202,7 +202,7 @@ class TestStop:
         os.kill(pid, signal.SIGSTOP)
         assert "has not answered for 5 s" in home.call("stop", "--leave", code=1).stderr
         os.kill(pid, signal.SIGCONT)
-        wait_until(lambda: "left: 1 running" in home.log(), 30)
+        wait_until(lambda: "the scheduler leaves: 1 running" in home.log(), 30)
 
 
 class TestLossOfTerminal:

@@ -47,7 +47,7 @@ def test_a_program_that_takes_a_uuid_for_a_number_is_told_how_to_get_numbers(lin
     ],
 )
 def test_a_program_whose_port_is_taken_is_told_which_one_is_its_own(line: str, which: str) -> None:
-    assert hint(line) == f"{which} is in use: let it read MASTER_PORT, which no other task is told"
+    assert hint(line) == f"{which} is in use: let it read its port from MASTER_PORT, which no other task gets"
 
 
 @pytest.mark.parametrize(

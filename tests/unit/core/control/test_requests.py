@@ -310,7 +310,7 @@ class TestLimits:
 @pytest.mark.parametrize(
     ("what", "one", "more"),
     [
-        ("leave", "left: 1 running goes on without the scheduler, 1 waits;", "left: 2 running go on"),
+        ("leave", "the scheduler leaves: 1 running task goes on without it, 1 waits;", "leaves: 2 running tasks go on"),
         ("drain", "nothing more is started; 1 running task ends by itself (", "2 running tasks end by themselves ("),
         ("stop", "stopping 1 running task: ", "stopping 2 running tasks: "),
         ("kill", "killing 1 running task now; once it is gone, resume starts it again", "once they are gone"),
