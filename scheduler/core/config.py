@@ -28,8 +28,8 @@ class SchedulingConfig:
     max_load: float = 1.0
     """The share of the host's cores that may be reserved."""
     max_gpu_load: float = 2.0
-    """Maximum summed GPU utilisation of co-located tasks, each measured as if alone: 1.0 gives most of the gain
-    away; 2.0 is within 1-9 % of the best in replays of measured workloads, and leaves memory for late peaks."""
+    """Maximum summed GPU utilisation of co-located tasks, each measured as if alone. 1.0 loses most of the gain; 2.0 is
+    within 1-9 % of the best in replays of measured workloads, and leaves memory for late peaks."""
     gpu_load_share: float = 0.5
     """The share of a task's load that must be left below `max_gpu_load` on a GPU where it starts. 0.5 brings the sum
     as near to the maximum as whole tasks allow. No model predicts less throughput from a higher sum; with 1.0,
@@ -60,8 +60,8 @@ class SchedulingConfig:
     margin_bytes: int = 256 * MIB
     """A peak gets a margin of 10 % + 256 MiB: no out-of-memory per 1,000 tasks in replays of measured workloads."""
     share_margins: bool = True
-    """True if the tasks on one GPU share the headroom for their growth, since they do not all grow at once; False if
-    each has its own, because the user chose a margin or MPS enforces each reservation."""
+    """True if the tasks on one GPU share the headroom for their growth, since they do not all grow at the same time.
+    False if each has its own, because the user chose a margin or MPS enforces each reservation."""
     tight_samples: int = 5
     tight_spread: float = 0.02
     tight_margin: float = 0.03
@@ -92,7 +92,7 @@ class SchedulingConfig:
     however long its memory has been flat."""
     flat_share: float = 0.5
     """A task has settled when its memory has been flat for this share of the time that its last growth took, but not
-    before `settle`: the parts of a training loop follow each other sooner than the first one came."""
+    before `settle`. The parts of a training loop follow each other sooner than the first one came."""
     unlike: float = 0.5
     unlike_kinds: int = 2
     """If this many classes are known, a task has not settled while it uses less than this share of the need of each of
@@ -104,14 +104,14 @@ class SchedulingConfig:
     idle_patience: float = 3.0
     """The factor on the settle time of a task that has not used its GPU yet, because it still loads its data."""
     without_seconds: float = 5.0
-    """A task that uses nothing of its GPU has shown that it computes without it after this many seconds, and as many of
-    processor time: most libraries take less to load."""
+    """A task that uses nothing on its GPU for this many seconds, and as many seconds of processor time, has shown that
+    it computes without the GPU: most libraries load faster."""
     rest: float = 0.3
     """If none of a task's processes has run for this many seconds, the task does not need its GPU at present. It may
     need it later, so only one more task of its class starts without a GPU until one has ended."""
     late_share: float = 0.25
-    """The share of a GPU that stays reserved, for the settle time of GPU memory, for tasks that compute without it and
-    may yet begin to use it: most begin soon, and few need more at first."""
+    """The share of a GPU that stays reserved for tasks that compute without it and may yet begin to use it, during the
+    settle time of GPU memory. Most begin soon, and few need more at first."""
     learn_only: bool = False
     """Only probe unknown classes, and run nothing for real (`profiles learn`)."""
     unknown_share: float = 0.5
@@ -125,25 +125,25 @@ class SchedulingConfig:
     CUDA context take. Half of the free memory, taken again and again, soon becomes too little, and would let all tasks
     start at once."""
     loaded_share: float = 0.25
-    """The share of its final RAM, without libraries, that a task on GPUs is expected to use when it has begun to use
-    them and its RAM was flat for a moment: it may still read data. The rest stays reserved until its RAM has been
-    flat for longer."""
+    """The share of its final RAM, without libraries, that a task is expected to use when it has begun to use its GPUs
+    and its RAM was flat for a moment: it may still read data. The rest stays reserved until its RAM has been flat for
+    longer."""
     unknown_gpu_least: float = 0.5
-    """On a GPU an unknown task reserves all free memory, and starts if that is at least this share of the device:
-    with only half of it reserved, ten times as many tasks ran out of memory in replays."""
+    """On a GPU an unknown task reserves all free memory, and starts if that is at least this share of the device. With
+    only half of it reserved, ten times as many tasks ran out of memory in replays."""
     usual_share: float = 0.75
     usual_kinds: int = 5
-    """From this many known task classes on, an unknown task starts only where three quarters of them would have
-    enough memory: half of a GPU is too little where most tasks need nearly all of one."""
+    """From this many known task classes on, an unknown task starts only where three quarters of them would have enough
+    memory. Half of a GPU is too little if most tasks need nearly all of one."""
     expect_from: int | None = 1
-    """From this many task classes on that have settled, or use more than a context, a task of unknown memory on GPUs
-    reserves its expected need, so that others may start beside it; None: never."""
+    """Once this many task classes have settled or use more than a context, a task of unknown memory on GPUs reserves
+    its expected need, so that others may start beside it. None: never."""
     expect_share: float = 0.85
     """An unknown task reserves what this share of the known classes needs at most; while few are known, the highest
     peak and a fraction more."""
     enough_share: float = 0.6
     """If no other unknown task has still to settle, an unknown task starts with what this share of the known classes
-    needs, and reserves all that is left: if it needs more, only seconds are lost."""
+    needs, and reserves all that is free. If it needs more, only seconds are lost."""
     gang_share: float = 0.9
     """Both shares for a task on several GPUs: if it runs out of memory, the work on all of them is lost."""
     manners: UnmanagedPolicy = UnmanagedPolicy.HEADROOM
@@ -176,7 +176,7 @@ class SchedulingConfig:
     first_rows: int = 0
     """The number of first attempts, each of a different task, that stop the launching if all fail alike; 0: never."""
     rows_alike: int = 20
-    """The number of equal failures in a row that stop the launching after some attempt has ended otherwise: a few
+    """The number of equal failures in a row that stop the launching after some attempt has ended in another way. A few
     bad values in a row are usual in a search, twenty are not."""
     first_rows_within: float = 60.0
     """Seconds within which such attempts fail: a longer attempt was not wrong from its first line."""

@@ -74,8 +74,8 @@ class RunState:
         self._alive: dict[int, TaskState] = {}
         """The tasks of `tasks` that have an attempt."""
         self._learning, self._arriving = dict[int, None](), dict[int, None]()
-        """The tasks of `tasks` that run in order to learn their need, and those whose attempts are of known memory on
-        GPUs, and have used no more than a context."""
+        """Two groups of `tasks`: those that run in order to learn their need, and those of known memory on GPUs that
+        have used no more than a context."""
         self._beginning: Counter[int | str] | None = None
         """The number of learning attempts whose memory has not grown yet, by class and by script; None: not counted
         since the last change."""

@@ -17,8 +17,8 @@ MANY = 1000
 SOON = 5.0
 """Seconds from a change, which is seen at once, to the next sample; the time doubles while nothing changes."""
 LATEST = 10.0
-"""The longest time between two samples while a task has not settled: a real machine is sampled ten times a second,
-and tasks that wait for a task to settle would start late."""
+"""The longest time between two samples while a task has not settled. A real machine is sampled ten times a second; with
+rarer samples here, tasks that wait for another one to settle would start late."""
 
 
 class SimulatedDevices:
@@ -57,7 +57,7 @@ class SimulatedDevices:
 
 
 class SimulatedWatcher:
-    """A watcher that sees every change at once, and samples ever more rarely what does not change."""
+    """A watcher that sees every change at once, and samples less and less often what does not change."""
 
     def __init__(self, machine: SimulatedMachine, soon: float = SOON) -> None:
         self._machine = machine

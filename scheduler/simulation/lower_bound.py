@@ -1,7 +1,7 @@
 """Lower bounds on the end of a list under any schedule, with the reason for each.
 
-The bounds hold for schedules that keep a task's whole peak free while it runs, because the time of the peak is unknown,
-and that know everything else in advance. A task takes at least its time alone; sharing only makes it longer.
+The bounds hold for schedules that know everything in advance but the time of a task's peak, and therefore keep the
+whole peak free while the task runs. A task takes at least its time alone; sharing only makes it longer.
 """
 
 from __future__ import annotations

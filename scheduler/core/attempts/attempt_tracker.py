@@ -24,8 +24,8 @@ FULL = 128 * MIB
 """If less than this was left on a GPU when a task failed, the GPU counts as full. Then an output that only points to a
 GPU is enough for an out-of-memory."""
 SECOND_LOOK = 4.0
-"""Seconds to wait for another measurement of a failed task's GPUs before the task is judged: a GPU may have been
-lost, and a lost GPU is noticed up to one call deadline later."""
+"""Seconds to wait for another measurement of a failed task's GPUs before the task is judged. A GPU may have been lost,
+and that is noticed up to one call deadline later."""
 GO_ON = 75
 """EX_TEMPFAIL: with this exit code a resumable task asks for another turn."""
 
@@ -227,7 +227,7 @@ class AttemptTracker:
         return replace(exited, last=line, gist=gist(line, words))
 
     def _judged(self, exited: Exited) -> Exited:
-        """Return the outcome as the attempt's GPUs explain it: if one was lost, the task is not to blame; if one was
+        """Return the outcome as the attempt's GPUs explain it. If one was lost, the task is not to blame. If one was
         full, and the output points to a GPU, the task ran out of memory.
         """
         task = self._brain.task(exited.task)

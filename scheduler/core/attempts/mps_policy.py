@@ -10,8 +10,8 @@ from scheduler.units import MIB
 from scheduler.values import replace
 
 CLIENT, TURNS, REFUSED, FAULT = "client", "turns", "refused", "fault"
-"""The states of an attempt under MPS: it is a client; it runs outside and takes turns with others; MPS refused it or
-gave it up; or a fault ended it and all other attempts on its GPU."""
+"""The states of an attempt under MPS. It is a client; it runs outside of MPS and takes turns with others; MPS refused
+it or gave it up; or a fault ended it and all other attempts on its GPU."""
 
 FAILED = (REFUSED, FAULT)
 

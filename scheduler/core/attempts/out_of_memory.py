@@ -36,7 +36,7 @@ def raise_floors(task: TaskState, placement: Placement, event: Exited, rules: Sc
 
 @dataclass(frozen=True, slots=True)
 class DeviceAtEnd:
-    """A device on which an attempt ran out of memory, and what it had of that device."""
+    """A device on which an attempt ran out of memory, and the memory that the attempt had there."""
 
     budget: DeviceBudget
     reserved: int

@@ -1,7 +1,7 @@
-"""The early stop of tasks: which living attempts fall out, by their own metrics or beside those of the other tasks.
+"""The early stop of tasks: which living attempts fall out, by their own metrics or in comparison with other tasks.
 
-`--keep-best` is successive halving without rungs that wait for each other, as ASHA does it: a task that reaches a step
-is compared with all tasks that reached that step before it, and goes on if it is among the best share of them.
+`--keep-best` is successive halving as ASHA does it: no task waits for others at a step. A task that reaches a step is
+compared with all tasks that reached that step before it, and goes on if it is among the best share of them.
 """
 
 from __future__ import annotations

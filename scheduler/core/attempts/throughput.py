@@ -17,8 +17,8 @@ def alone(share: float, beside: float, whole: float | None = None, scale: float 
     """Return the load that a task with this share of a GPU would have alone, given the loads of its neighbours.
 
     While the GPU is idle at times, each task gets all that it requests; otherwise tasks share it in proportion to their
-    loads. The loads of the neighbours are often guesses, so a measured load of the `whole` GPU takes precedence, and so
-    do tasks there whose load was measured: alone they would have `scale` times their shares.
+    loads. The loads of the neighbours are often guesses, so a measured load of the `whole` GPU takes precedence. So do
+    tasks there whose load was measured: alone they would have `scale` times their shares.
     """
     idle = share + beside <= 1.0 if whole is None else whole < SATURATED
     if idle or share >= 1.0:

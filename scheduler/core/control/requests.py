@@ -52,8 +52,8 @@ def grant(
 ) -> GrantedRequest:
     """Answer a request by the present state of the run; change nothing.
 
-    `number` returns the number of new terms; `wall` is the time of the wall clock. Without budgets nothing is said
-    about what the devices can hold.
+    `number` returns the number of new terms; `wall` is the time of the wall clock. Without budgets the answer does not
+    say what the devices can hold.
     """
     if request.what == RunRequest.LIMIT:
         granted = _limited(brain, request.said, [b.device for b in budgets], wall)

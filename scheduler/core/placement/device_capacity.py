@@ -22,8 +22,8 @@ from scheduler.values import dataclass, replace
 
 ENOUGH = 1e-9
 NEARLY = 0.9
-"""The share of a whole device on which a task is tried again after it ran out of memory there. It failed at a use
-slightly above what is free there now, and would wait for ever for the rest."""
+"""The share of a whole device on which a task is tried again after it ran out of memory there. It failed when it used
+slightly more than is free there now, and would wait for ever for the rest."""
 MOST_OWNERS = 5
 """The largest number of owners of unmanaged memory that are named."""
 MOST_LISTED = 16
@@ -341,8 +341,8 @@ def is_named(node: str, terms: Terms) -> bool:
 
 
 def is_called(device: Device, words: str) -> bool:
-    """Tell whether one of these words, separated by commas, names a device: its number in nvidia-smi, its UUID or the
-    beginning of that, `host`, or the name of a slot, which may have commas itself.
+    """Tell whether one of these words, separated by commas, names a device. A name is a GPU's number in nvidia-smi, its
+    UUID or the beginning of that, `host`, or the name of a slot, which may contain commas.
     """
     if "," not in words or device.is_slot:
         return _is_called(device, words)

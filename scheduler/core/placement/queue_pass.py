@@ -44,10 +44,10 @@ class QueuePass(ABC):
         self.refusals: list[Refusal] = []
         self.impossible: list[Refusal] = []
         self.met: dict[int, Refusal] = {}
-        """The refusals of the named tasks and of those that were bypassed too often; noted before devices are kept
-        for a task, because afterwards it would seem to wait for itself."""
+        """The refusals of the named tasks and of those that were bypassed too often. They are noted before devices are
+        kept for a task, because afterwards the task would seem to wait for itself."""
 
-    # ---- what a kind of pass decides by itself ----
+    # ---- what each kind of pass decides ----
 
     @abstractmethod
     def _is_full(self) -> bool:

@@ -21,11 +21,11 @@ class MemoryRequest:
     wanted: int = 0
     """The sum of its use and its last request when it ran out of memory."""
     least: int = 0
-    """The bytes that it is expected to need at least, though it never used them: a similar task needed this much, or
-    ran out of memory or failed with it."""
+    """The bytes that it is expected to need at least, though it never used them. A similar task needed this much, or
+    ran out of memory or failed with this much."""
     shown: int = 0
-    """The part of `least` that the task, its class or similar tasks have shown: a GPU that cannot hold it is left out
-    while a larger one may take the task."""
+    """The part of `least` that the task, its class or similar tasks have shown. A GPU that cannot hold this part is
+    left out while a larger one may take the task."""
     enough: int = 0
     """The bytes with which a task of unknown memory starts if no other such task has still to settle; 0: all of
     `bytes`."""

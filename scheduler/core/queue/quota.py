@@ -158,7 +158,7 @@ def bounded(leases: Sequence[Lease], own: int, quotas: UserQuotas, devices: Sequ
     Users write their lease files themselves, and could write anything into them. The leases of the user `own` count
     unchanged. The measured use of a lease stays, so that this memory does not appear as unmanaged. If leases together
     exceed a quota, earlier ones in the sequence count first; unreadable ones come last and get the rest. Each node
-    counts by itself.
+    counts separately.
     """
     sizes: dict[str, dict[str, Device]] = {}
     for device in devices:

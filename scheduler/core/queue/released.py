@@ -12,12 +12,12 @@ from math import inf
 from scheduler.core.placement.device_capacity import DeviceCapacity
 
 CALM = 5.0
-"""Seconds for which measurements must be lower before the lower value counts: memory that has grown since the last
-measurement is no longer free and not yet known as used."""
+"""Seconds for which measurements must be lower before the lower value counts. Memory by which a task has grown since
+its last measurement is no longer free, and not yet known as used."""
 DOUBT = 60.0
-"""Seconds for which the last certain number holds while the use of new attempts is unknown. Afterwards they count
-with their whole reservation. At worst a device is kept in vain for a moment each minute: what runs there ends or is
-measured, and the number is certain again."""
+"""Seconds for which the last certain number holds while the use of new attempts is unknown. Afterwards they count with
+their whole reservation. At worst a device is kept in vain for a moment each minute: once what runs there ends or is
+measured, the number is certain again."""
 
 
 class Released:
