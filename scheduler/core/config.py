@@ -37,7 +37,7 @@ class SchedulingConfig:
     busy: float = 0.5
     """The share of time for which a task is expected to keep a GPU busy until it has been measured."""
     load_step: float = 0.05
-    """A measured load on a GPU replaces the expected one when it differs by more."""
+    """A measured load on a GPU replaces the expected one if it differs by more than this."""
     jobs: int | None = None
     """Maximum number of attempts of this run at once (`-j`); 0 pauses."""
     paused: bool = False
@@ -49,7 +49,7 @@ class SchedulingConfig:
     slots: int | None = None
     """Count tasks per device instead of memory (`--slots`)."""
     max_per_device: int | None = None
-    """Maximum number of this run's attempts on one device, on top of what memory allows."""
+    """Maximum number of this run's attempts on one device, even if memory allows more."""
     closed: frozenset[str] = frozenset()
     """Keys of devices on which this run starts nothing any more (`devices disable`, `set --devices`)."""
     bypass_limit: int = 50
@@ -221,7 +221,7 @@ class SchedulingConfig:
 
     @property
     def counts_residents(self) -> bool:
-        """True if the number of tasks on a device is limited, apart from their needs."""
+        """True if the number of tasks on a device is limited, whatever they need."""
         return self.slots is not None or self.max_per_device is not None or self.mps
 
     def pause(self, now: float) -> tuple[bool, float | None]:

@@ -209,7 +209,7 @@ class Depended:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The state of tasks or runs outside of this run on which tasks of it depend."""
+    """The state of tasks or runs outside of this run, on which tasks of this run depend."""
 
     kind: ClassVar[str] = "observed"
     parents: tuple[int, ...]
@@ -364,7 +364,7 @@ def encode(event: Event) -> dict[str, Any]:
 def decode(name: str, data: Mapping[str, Any]) -> Event:
     """Return the event that `encode` wrote.
 
-    Raises KeyError or TypeError for an unknown name or field, ValueError for an unknown word.
+    Raise KeyError or TypeError for an unknown name or field, ValueError for an unknown word.
     """
     event: Callable[..., Any] = _BY_NAME[name]
     if _READERS.keys().isdisjoint(data):

@@ -51,7 +51,7 @@ class TaskState:
     at_end_of_memory: bool = False
     """True if the last attempt ran out of memory, and another one would have no more."""
     faults: int = 0
-    """The number of attempts in a row that were lost for other reasons than the task."""
+    """The number of attempts in a row that were lost for reasons other than the task."""
     short_turns: int = 0
     """The number of attempts in a row that asked for another turn soon after their start."""
     asked: Action | None = None

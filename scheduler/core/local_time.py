@@ -18,7 +18,7 @@ NEAR = 6
 
 
 def local(at: float, zone: tzinfo | None = None) -> datetime:
-    """Return an instant as local date and time, without a zone; one before 1970 or after 9998 as the nearest one."""
+    """Return an instant as local date and time, without a zone; limit it to the years 1970 to 9998."""
     at = min(max(0.0, at), LATEST)
     return datetime.fromtimestamp(at, zone).replace(tzinfo=None, fold=0)
 
@@ -26,7 +26,7 @@ def local(at: float, zone: tzinfo | None = None) -> datetime:
 def instant(when: datetime, zone: tzinfo | None = None) -> float:
     """Return the instant of a local date and time, in seconds since the epoch.
 
-    A time that the clock skips is the moment of the change; of a time that comes twice, the first one counts.
+    A time that the clock skips means the moment of the change; of a time that comes twice, the first one counts.
     """
     at = when.replace(tzinfo=zone, fold=0).timestamp()
     skipped = (local(at, zone) - when).total_seconds()

@@ -190,7 +190,7 @@ class Terms:
     begin: float | None = None
     """The time of the wall clock before which it must not start; None: at once."""
     preempt: bool = False
-    """True if less urgent resumable tasks are asked to save and make room for it, once it has waited for long."""
+    """True if less urgent resumable tasks are asked to save and make room for it, once it has waited long enough."""
     preempt_after: float | None = None
     """Seconds that it waits before it asks; None: the time of the run."""
     guest: str = ""

@@ -292,7 +292,7 @@ class RunState:
         return self.times.since(task, self.task_table.batch(task))
 
     def without(self, gone: Sequence[TaskState]) -> RunState:
-        """Return the state as it would be if these living tasks had ended; it is only for questions."""
+        """Return the state as it would be if these living tasks had ended; use it only for questions."""
         other: RunState = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         ids = {task.id for task in gone}

@@ -203,7 +203,7 @@ class MemoryRunStore:
         return self._depending([self._accept(batch) for batch in ranked], [spec for batch in ranked for spec in batch])
 
     def _depending(self, submitted: list[Submitted], specs: Sequence[Spec]) -> list[Submitted]:
-        """Return the batches with what their tasks depend on, if a row names that."""
+        """Return the batches, with the dependencies of their tasks if a row names any."""
         if not any(spec.after for spec in specs):
             return submitted
         dependencies = ListDependencies(RowForm(("After",)))

@@ -39,7 +39,7 @@ class TaskBehaviour:
     loading: float = 0.0
     """The seconds of work for which it keeps no GPU busy yet, because it imports libraries and loads its data."""
     epochs: int | None = None
-    """The number of epochs. A task with this does as many epochs as its command says, so a probe is shorter."""
+    """The number of epochs. If it is given, the task does as many epochs as its command says, so a probe is shorter."""
     code: int = 0
     signal: int | None = None
     lost: bool = False

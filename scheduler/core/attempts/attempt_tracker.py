@@ -84,7 +84,7 @@ class AttemptTracker:
         return command.argv(job.spec, task, job.spec.terms.epochs, python, job.append)
 
     def sampled(self, sample: Sample) -> list[Event]:
-        """Take a sample of a living attempt; return the events for what it changes in peaks and reservations."""
+        """Take a sample of a living attempt; return the events for the peaks and reservations that it changes."""
         key = (sample.task, sample.attempt)
         task = self._brain.task(sample.task)
         if task is None or task.placement is None or task.attempts != sample.attempt:

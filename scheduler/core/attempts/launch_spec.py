@@ -145,7 +145,7 @@ class LaunchBuilder:
         return self._where(job.spec.directory)
 
     def _where(self, said: str) -> str:
-        """Return the directory in which a task runs; most rows name one directory, which is cached."""
+        """Return the directory in which a task runs; the last one is cached, because most rows name one directory."""
         if said != self._directory[0]:
             self._directory = (said, str(PurePosixPath(self._around.directory, said)))
         return self._directory[1]

@@ -88,8 +88,8 @@ def devices_at_end(
 
 
 def _unexplained(budget: DeviceBudget, own: int) -> int:
-    """Return the bytes of a device that are in use, but by no attempt. A few of them belong to the driver or the
-    system, unless a process is named.
+    """Return the bytes of a device that are in use, but by no attempt. If no process is named, only a large amount
+    counts, because the driver and the system always use a little.
     """
     taken = budget.device.total - budget.free - own
     named = sum(one.bytes for one in budget.unmanaged) + budget.unreclaimed

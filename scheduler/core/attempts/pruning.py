@@ -30,7 +30,7 @@ def place(values: Iterable[float | None], value: float | None, goal: Goal) -> in
 
 
 def admitted(number: int, share: float) -> int:
-    """Return how many of a number of tasks go on: their share, rounded up."""
+    """Return how many of `number` tasks go on: this share of them, rounded up."""
     return math.ceil(number * share - 1e-9)
 
 

@@ -1,4 +1,4 @@
-"""The kinds of requests to a run, by their words; light, since every client of a run loads it."""
+"""The kinds of requests to a run, by their words. This module is light, since every client of a run loads it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RunRequest(StrEnum):
     GIVE_UP = "give-up"
     """Count the tasks of a node that is away as lost; only a living scheduler can do it."""
     SUBMIT = "submit"
-    """Accept new tasks; the client waits for the answer, and sends it again where the scheduler ended."""
+    """Accept new tasks; the client waits for the answer, and sends the request again if the scheduler has ended."""
 
 
 ENDINGS = frozenset({RunRequest.DRAIN, RunRequest.STOP, RunRequest.KILL, RunRequest.LEAVE})

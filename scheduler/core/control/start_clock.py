@@ -1,4 +1,6 @@
-"""The times at which a run may start tasks: its pause, its window and the begins of its tasks, by the wall clock."""
+"""The times at which a run may start tasks: its pause, its window and the begin times of its tasks, by the wall
+clock.
+"""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ class RequestedResources:
     classes: int = 0
     """The number of these task classes."""
     starts_with: int = 0
-    """The bytes with which it starts where no other task of unknown memory is at its beginning; of known memory, where
-    others share its margin."""
+    """The bytes with which a task of unknown memory starts where no other such task is at its beginning, and one of
+    known memory where others share its margin."""
     expect: float = 0.0
     enough: float = 0.0
     """The shares of tasks of unknown memory that need at most `bytes`, and at most `starts_with`."""

@@ -291,7 +291,7 @@ def _shut(budget: DeviceBudget, rules: SchedulingConfig) -> Refusal | None:
 def blocked_by_unmanaged(never: Refusal, budgets: Iterable[DeviceBudget]) -> Refusal | None:
     """Return the refusal of a task that would not fit even if all leases ended, with the owners of unmanaged memory.
 
-    Return None if the task would then lack something else than memory.
+    Return None if the task would then lack something other than memory.
     """
     if not never.reason.is_for_memory:
         return None

@@ -246,7 +246,7 @@ def beside(
 
 
 def _crowded(task: int, need: ResourceRequest, room: DeviceCapacity, rules: SchedulingConfig) -> Refusal | None:
-    """Return a refusal for another reason than bytes: unmanaged processes, slots, exclusive neighbours, load."""
+    """Return a refusal for a reason other than bytes: unmanaged processes, slots, exclusive neighbours, load."""
     if room.closed:
         return Refusal(task, Reason.KEPT, room.device.label, text=room.kept_for)
     if room.shut is not None:

@@ -388,7 +388,9 @@ class SchedulingPass(QueuePass):
             super()._refuse(refusal, task)
 
     def _unless_unmanaged(self, refusal: Refusal, task: WaitingTask) -> Refusal:
-        """Return the refusal for unmanaged memory instead if the task could not start even after all leases end."""
+        """Return the refusal; if the task could not start even after all leases end, return that for unmanaged
+        memory.
+        """
         if not refusal.reason.is_for_memory or self._surely_fits_after_leases(task):
             return refusal
         never = self._never_after_leases(task)

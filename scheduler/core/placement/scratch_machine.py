@@ -20,7 +20,7 @@ FIRST = 16
 SCANNED = 4
 """To find them, at most this many times `FIRST` GPUs are looked at."""
 ASKED = 2
-"""The number of GPUs with the most bytes left that are examined, and of those with the most load left."""
+"""How many of the GPUs with the most bytes left are examined, and how many of those with the most load left."""
 
 
 class ScratchCapacity(dict[str, DeviceCapacity]):

@@ -107,7 +107,9 @@ class Contenders:
         return _rank(self._is_next(waiter), self._usage(waiter.uid, waiter), waiter.ticket.waited)
 
     def _is_next(self, waiter: Waiter) -> bool:
-        """Tell whether a waiter comes before all that were not bypassed too often; an urgent one of this user does."""
+        """Tell whether a waiter comes before all that were not bypassed too often; an urgent one of this user always
+        does.
+        """
         return waiter.ticket.closed or (waiter.ticket.urgent and waiter.uid == self._me)
 
     def _usage(self, uid: int, waiter: Waiter) -> UsageRank:

@@ -295,7 +295,7 @@ class WaitQueue:
         return len(self._passed) - bisect_right(self._passed, rank)
 
     def _forgive(self, task: int, bypassed: int) -> None:
-        """Set the bypass count of a task, whatever started before it got its place in the queue."""
+        """Set the bypass count of a task, regardless of the tasks that started before it got its place in the queue."""
         before = self._passes(self.rank(task)) - self._seeming(task) - bypassed
         if before:
             self._before[task] = before

@@ -1,6 +1,6 @@
 """The procedure of the batch-by-batch original: profile each task of a batch, one by one, then pack them by peak.
 
-It is a yardstick for the simulator, and `--profile sequential` of a real run.
+The simulator uses it as a yardstick, and a real run uses it with `--profile sequential`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scheduler.core.run_state import RunState
 
 
 def decide(brain: RunState, machine: Machine) -> Decision:
-    """Decide with a barrier between batches; every task is profiled for itself, and nothing is learned from others."""
+    """Decide with a barrier between batches; every task is profiled separately, and nothing is learned from others."""
     return BatchPass(brain, machine).decide()
 
 
