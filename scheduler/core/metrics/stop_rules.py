@@ -57,7 +57,7 @@ class KeepBest:
     metric: str
     goal: Goal
     steps: tuple[float, ...]
-    """The steps at which tasks are compared, rising."""
+    """The steps at which tasks are compared, in ascending order."""
 
     def is_better(self, value: float, other: float) -> bool:
         """Tell whether one value is better than another one."""

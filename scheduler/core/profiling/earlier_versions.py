@@ -94,7 +94,7 @@ class Version:
 
 @dataclass(slots=True)
 class Change:
-    """How the memory of a new version compares with what the earlier ones needed."""
+    """The comparison of the memory of a new version with what the earlier ones needed."""
 
     ratios: dict[str, float] = field(default_factory=dict)
     """The highest ratio of the new to the earlier peak, by part."""
@@ -221,7 +221,7 @@ class EarlierVersions:
         return Profile(epoch_seconds=seconds[0], whole_seconds=seconds[1], cores=found.cores, busy=found.busy)
 
     def forget(self, kind: TaskClass) -> None:
-        """Forget a class of which no task is left."""
+        """Forget a class that has no tasks any more."""
         if kind.relations and (version := self._versions.get(kind.family)) is not None:
             version.classes.pop(kind.slots, None)
 

@@ -100,8 +100,8 @@ def _empty_around(lines: list[str], place: int, number: int) -> None:
 def is_another_error(lines: Sequence[str]) -> bool:
     """Tell whether lines after an error report another, unrelated error.
 
-    An exception that was raised while the first one was handled belongs to it, and so does one that only reports the
-    failure of another process, or that was ignored.
+    An exception belongs to the first one if it was raised while that one was handled, if it was ignored, or if it only
+    reports the failure of another process.
     """
     belongs = False
     for place, line in enumerate(lines):

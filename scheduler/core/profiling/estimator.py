@@ -133,7 +133,7 @@ def with_usual(
 ) -> ResourceRequest:
     """Return the request with an expected need, where it is known, for each GPU whose memory is unknown.
 
-    An expectation is an upper bound already; where margins are shared it gets none of its own.
+    An expectation is an upper bound already; where margins are shared it gets no margin of its own.
     """
     above = least_shared if rules.share_margins else with_margin
 
@@ -252,7 +252,7 @@ def within(had: int, wanted: int, least: int, left: int | None) -> int:
     """Return the new amount of a reservation of `had` bytes that should grow to `wanted` bytes.
 
     It grows by at most `left` bytes, which may still be reserved (None: unknown), but to at least `least` bytes if it
-    wants as much: measured use is reserved even if that overcommits, while margins never overcommit.
+    wants as much. Measured use is reserved even if that overcommits; margins never overcommit.
     """
     return wanted if left is None else min(wanted, max(least, had + max(0, left)))
 

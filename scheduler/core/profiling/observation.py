@@ -12,8 +12,8 @@ from scheduler.core.profiling.profile_index import ProfileIndex
 
 
 def note_growth(profiles: ProfileIndex, kind: int, task: TaskState, rules: SchedulingConfig) -> bool:
-    """Count the GPU memory that an attempt of unknown need uses among the needs of all classes, if it is more than a
-    context; return whether that changed anything.
+    """Add the GPU memory of an attempt of unknown need to the needs of all classes, if it is more than a context;
+    return whether that changed anything.
 
     By these needs other tasks can start before the attempt has settled.
     """

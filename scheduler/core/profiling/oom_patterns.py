@@ -199,7 +199,7 @@ def _goes_on(line: str) -> bool:
 
 
 def _tries_again(line: str, following: str = "") -> bool:
-    """Tell whether a line reports that memory ran out, and that line or the next one that the program continues."""
+    """Tell whether a line reports that memory ran out, and it or the next line says that the program continues."""
     return any(words.TRIES_AGAIN.search(text) for text in (line, following)) and _has_the_words(line)
 
 
@@ -212,7 +212,7 @@ def _warns_of_what_is_left_out(lines: list[str]) -> bool:
 
 
 def _says_so(line: str) -> bool:
-    """Tell whether a line reports that memory ran out, and not that the program goes on."""
+    """Tell whether a line reports that memory ran out, and does not say that the program continues."""
     return not _goes_on(line) and _has_the_words(line)
 
 

@@ -109,7 +109,7 @@ class ProfileIndex:
         return gone
 
     def _drop(self, number: int) -> str:
-        """Forget one class, except for what its family knows about it; return the family."""
+        """Forget one class, though not yet in its family; return the name of the family."""
         kind, profile = self.kinds.pop(number), self._profiles.pop(number)
         del self._numbers[kind.key]
         if profile.earlier:
@@ -191,7 +191,7 @@ class ProfileIndex:
             self._ram[kind.family] = ram
 
     def note_growth(self, number: int, bytes_: int, gpus: int) -> bool:
-        """Count the use of a living attempt among the needs of all classes until that of its class is known; return
+        """Add the use of a living attempt to the needs of all classes, until the need of its class is known; return
         whether that changed anything.
         """
         return not self.profile(number).knows(gpus) and self._on_gpus.put(number, bytes_)
@@ -401,5 +401,5 @@ class ProfileIndex:
         return self.profile(number).expected(epochs)
 
     def duration(self, number: int, epochs: int | None) -> float:
-        """Return the duration of a task of this class; 0 if unknown."""
+        """Return the duration by which a task of this class is ranked; 0 if unknown."""
         return self.profile(number).ranked_seconds * (epochs or 0)

@@ -37,7 +37,7 @@ def watch(
     busy: float | None,
     evidence: ResizeCause | None = None,
 ) -> list[Event]:
-    """Return the events of one sample, and change nothing; `evidence` shows that it computes without its GPUs."""
+    """Return the events of one sample, and change nothing; `evidence` is a sign, if any, that it needs no GPU."""
     news = {k: b for k, b in used.items() if estimator.is_new_peak(living.peak.get(k, 0), b, run.rules)}
     events: list[Event] = [Peaked(living.id, living.attempts, news)] if news else []
     if (moved := without_gpu.moved(run, living, placement, used, now, evidence)) is not None:

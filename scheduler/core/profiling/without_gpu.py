@@ -66,11 +66,11 @@ class _Capacity(Protocol):
         """Return the spare bytes and the squares of the peaks of the other known tasks on its GPUs, by GPU."""
 
     def kept_aside(self, key: str) -> int:
-        """Return the bytes of a GPU that are reserved for attempts which compute without it."""
+        """Return the bytes of a GPU that are reserved for attempts that compute without it."""
 
 
 class JudgedRun(Protocol):
-    """The part of a Brain that evidence is judged by."""
+    """The part of a Brain that is needed to judge evidence."""
 
     rules: SchedulingConfig
 

@@ -34,7 +34,7 @@ class MachineSnapshot:
     others: Sequence[PublishedForecast] = ()
     """The forecasts that other schedulers have published."""
     since: float = 0.0
-    """Since when this run has waited for its turn."""
+    """The time since which this run has waited for its turn."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class Earlier:
         return ()
 
     def spoilt(self, parent: int) -> str:
-        """Return why a parent can never succeed as things are, and what to do; empty if it may."""
+        """Return why a parent can never succeed in its present state, and what to do; empty if it may succeed."""
         return ""
 
 
@@ -154,7 +154,7 @@ def _earlier(name: str, row: int, known: Earlier, *, any_end: bool) -> Sequence[
         raise BadAfter(row, f"{what}: name a row of this list, or a task that was accepted before")
     spoilt = "" if any_end else next(filter(None, map(known.spoilt, found)), "")
     if spoilt:
-        raise BadAfter(row, f"{spoilt}, or write ended:{name} to wait for its end without success, too")
+        raise BadAfter(row, f"{spoilt}, or write ended:{name} to wait for its end with or without success")
     return found
 
 

@@ -22,7 +22,7 @@ LAUNCHER = "/code/scheduler/runtime/task_launcher.py"
 HOLDER = "/scheduler/execution/lease_holder.py"
 """The end of the path of the program that holds a lease; its guest follows it, and then what the guest runs."""
 PLAIN_PYTHON = "python"
-"""A name that some systems lack; there it means this interpreter too."""
+"""The name of a program that some systems lack; there it means this interpreter, too."""
 SHELL = ("/bin/sh", "-c")
 """The words by which a shell reads the command line that follows them."""
 LONGEST_NAME = 200
@@ -59,7 +59,10 @@ def shell_line(said: Sequence[str]) -> str:
 
 
 def meant(said: list[str]) -> list[str]:
-    """Return the words of a command without its launcher and the launcher's options; or what a lease's guest runs."""
+    """Return the words of a command without its launcher and the launcher's options.
+
+    For a lease, these are the words of what its guest runs.
+    """
     for place, word in enumerate(said[1:7], 1):
         if word.endswith(HOLDER):
             return said[place + 2 :] or said

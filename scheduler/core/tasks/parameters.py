@@ -115,8 +115,8 @@ def _short(value: str) -> str:
 class ParameterSample:
     """A sample of the rows of a list, which shows the parameters that vary.
 
-    The first rows are taken, then fewer and fewer, so that a long list costs little and a parameter that changes only
-    after many rows is seen as well.
+    The first rows are taken, then fewer and fewer. So a long list costs little, and a parameter that changes only after
+    many rows is seen as well.
     """
 
     FIRST = 256

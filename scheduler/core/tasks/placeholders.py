@@ -116,7 +116,7 @@ def _names(word: str) -> Iterator[str]:
         if match["name"] is not None:
             yield match["name"] if is_result(match["name"]) else match["name"].lower()
         elif match[0] in ("{", "}"):
-            raise ValueError(f"{word!r} has a {match[0]} of its own: write {match[0] * 2} for a brace")
+            raise ValueError(f"{word!r} has a single {match[0]}: write {match[0] * 2} for a literal brace")
 
 
 def unknown(template: Sequence[str], columns: Collection[str]) -> str:

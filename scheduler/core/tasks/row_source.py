@@ -46,7 +46,7 @@ class RowSource:
         return (), "", ""
 
     def accepted(self) -> None:
-        """Continue after the rows that were returned last; until this call they are returned again."""
+        """Continue after the rows that were returned last; until this call `appended` returns them again."""
 
     def untaken(self) -> tuple[Sequence[InputRow], str]:
         """Read again; return the rows that were not accepted, and a sentence if an invalid row follows them."""

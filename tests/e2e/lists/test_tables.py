@@ -133,7 +133,7 @@ class TestTables:
             (("--",), "there is no command after --"),
             (("--append", "id", "--", "sh", "{lr}"), "--append id: nothing is appended to a command after --"),
             (("--header", "None", "--", "sh", "{lr}"), "--header None: the placeholders of the command need a header"),
-            (("--", "sh", "{"), "the command after --: '{' has a { of its own: write {{ for a brace"),
+            (("--", "sh", "{"), "the command after --: '{' has a single {: write {{ for a literal brace"),
         ],
     )
     def test_a_table_with_a_bad_command_is_refused_in_one_sentence(

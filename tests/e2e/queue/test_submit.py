@@ -434,7 +434,7 @@ class TestDependencies:
         submit(home, "--after", "ended:prep", "--name", "clean", "--", "true")
         ended(home, "failed", "succeeded")
         said = home.call("submit", "--after", "clean,prep", "--", "true", code=2).stderr
-        cures = "scheduler retry 0 first, or write ended:prep to wait for its end without success, too"
+        cures = "scheduler retry 0 first, or write ended:prep to wait for its end with or without success"
         assert said == f"scheduler: --after: task 0 ended without success (failed): {cures}\n"
 
     def test_a_list_can_name_tasks_of_the_queue_by_name(self, home: Home) -> None:

@@ -71,7 +71,7 @@ class TestNames:
 
     def test_a_parent_that_failed_and_is_not_retried_is_refused_with_both_cures(self) -> None:
         with pytest.raises(
-            BadAfter, match="retry 17 first, or write ended:prep to wait for its end without success, too"
+            BadAfter, match="retry 17 first, or write ended:prep to wait for its end with or without success"
         ) as refused:
             resolved(rows("a", "b: prep"), Known({"prep": (17,)}, frozenset({17})))
         assert refused.value.row == 3

@@ -76,7 +76,7 @@ class TestTable:
 
     @pytest.mark.parametrize("word", ["{", "a}", "{lr", "{{lr}"])
     def test_a_brace_alone_is_no_placeholder(self, word: str) -> None:
-        with pytest.raises(ValueError, match="of its own: write"):
+        with pytest.raises(ValueError, match=r"has a single [{}]: write"):
             names([word])
 
     def test_a_row_of_a_table_survives_packing(self) -> None:
