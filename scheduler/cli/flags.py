@@ -81,8 +81,8 @@ SETTINGS = {
     ),
     "node_fence": SettingFlag(
         "TIME",
-        "with --on: a machine that has not heard the scheduler for this long ends its tasks, so that they can start "
-        "again on others (at least 5s; default off)",
+        "with --on: a machine that has not heard from the scheduler for this long ends its tasks, so that they can "
+        "start again on others (at least 5s; default off)",
     ),
     "memory_args": SettingFlag("ARGUMENTS", "arguments that determine a script's memory; all others do not"),
     "ignore_args": SettingFlag("ARGUMENTS", "arguments that do not change a script's memory"),

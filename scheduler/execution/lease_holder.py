@@ -148,7 +148,7 @@ def _connected(pid: int, token: str) -> socket.socket:
     try:
         sock.connect(address(token))
         if peer(sock) != (pid, os.getuid()):
-            _refuse(f"another process than {pid} waits for the lease")
+            _refuse(f"a process other than {pid} waits for the lease")
         environ = {name: text for name, text in os.environ.items() if name != COOKIE}
         sock.sendall(json.dumps({"granted": environ}).encode() + b"\n")
     except OSError:

@@ -200,7 +200,7 @@ def _node_fence(text: str) -> float:
     seconds = units.parse_duration(text)
     if seconds < LEAST_FENCE:
         raise ValueError(
-            f"{text!r} is too short: a link that broke needs some seconds to be made anew: write at least 5s"
+            f"{text!r} is too short: a link that broke needs some seconds to be made anew; write at least 5s"
         )
     return seconds
 

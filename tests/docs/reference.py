@@ -84,7 +84,7 @@ SETTINGS = {
     "node_fence": (
         "time",
         "off",
-        "With `on`: a machine that has not heard the scheduler for this long ends its tasks. At least 5s.",
+        "With `on`: a machine that has not heard from the scheduler for this long ends its tasks. At least 5s.",
     ),
     "window": (
         "times",

@@ -68,8 +68,8 @@ class Restarts:
             self._say(
                 "often",
                 f"{_WHAT} has failed {self.in_a_row} times in a row (it {why}) and is started again after up to "
-                f"{LONGEST:g} s each time; until it answers, what tasks use of host memory is not seen: no reservation "
-                "is lowered, and a task's peak is only what is measured at its end",
+                f"{LONGEST:g} s each time; until it answers, the host memory that tasks use is not measured: no "
+                "reservation is lowered, and a task's peak is only what is measured at its end",
             )
 
     def _say(self, what: str, sentence: str) -> None:
