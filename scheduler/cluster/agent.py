@@ -106,7 +106,7 @@ class _Inbox:
         return -1 if self._channel.ended else self._channel.fileno()
 
     def collect(self) -> Sequence[Happening]:
-        """Take in the orders that have arrived."""
+        """Read the orders that have arrived; return nothing, because they are no events."""
         if not self._channel.ended:
             self.orders += self._channel.receive()
         return ()
@@ -211,7 +211,7 @@ class Agent:
             self._shims.pop(key, None)
 
     def _copy(self) -> None:
-        """Send what the attempts have written, and the end of each attempt of which everything was sent."""
+        """Send what the attempts have written, and the end of each attempt whose files were sent completely."""
         if self._channel.unsent > MOST_UNSENT:
             return
         for key in list(self._over):
@@ -426,7 +426,7 @@ class Agent:
         self._given.write(*said)
 
     def _here(self, path: str) -> str:
-        """Return the path on this node of a file in the run's directory at the head; others are the same here."""
+        """Return the path on this node of a file in the run's directory at the head; any other path stays the same."""
         inside = path.startswith(f"{self._guest.root_at_head}/")
         return self._guest.root + path.removeprefix(self._guest.root_at_head) if inside else path
 

@@ -28,7 +28,7 @@ class ClusterDevices:
     source = ""
 
     def __init__(self, nodes: Nodes, known: Sequence[Device] = ()) -> None:
-        """Join the devices of the nodes; `known` are those of nodes that answered to an earlier scheduler."""
+        """Prepare the devices of all nodes; `known` are the devices of nodes that answered to an earlier scheduler."""
         self.nodes = nodes
         self._known = {device.key: device for device in known}
         self._unheard = dict(self._known)

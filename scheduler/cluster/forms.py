@@ -171,7 +171,7 @@ class ReportChanges:
 
 
 def event_to_dict(event: Event) -> list[Any]:
-    """Return an event, as the journal has it, with its name."""
+    """Return the name of an event, and its data in the form of the journal."""
     return [event.kind, encode(event)]
 
 

@@ -408,7 +408,7 @@ class Nodes:
         if node is None:
             return Answer((), False, f"this run has no node {name!r}; it has {', '.join(self.nodes)}")
         if node.is_there:
-            return Answer((), False, f"{name} answers: its tasks end there (scheduler devices disable starts no more)")
+            return Answer((), False, f"{name} answers: its tasks continue (scheduler devices disable starts no more)")
         lost, node.living, node.due = node.living, {}, inf
         node.why_away = "it was given up"
         for key in lost:

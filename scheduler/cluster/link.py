@@ -76,7 +76,7 @@ class Transport(Protocol):
         """Return the last message before its end, or an empty string."""
 
     def close(self, patience: float) -> None:
-        """End it, after `patience` seconds for the agent to end once its input has ended."""
+        """End the input of the agent, wait up to `patience` seconds until it has ended, then end the transport."""
 
 
 class ProgramTransport:
@@ -111,7 +111,7 @@ class ProgramTransport:
         return words[-1].strip() if words else f"the link ended (exit {self._child.poll()})"
 
     def close(self, patience: float) -> None:
-        """End the program, after `patience` seconds for it to end by itself once its input has ended."""
+        """End the program's input, wait up to `patience` seconds until it has ended by itself, then kill it."""
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe is not None:
                 pipe.close()
@@ -173,6 +173,6 @@ class NodeLink:
         return self._noise or self._transport.why_ended()
 
     def close(self, patience: float = 0.0) -> None:
-        """End it, after `patience` seconds for the agent to end by itself once its input has ended."""
+        """End the link; first wait up to `patience` seconds until the agent has ended by itself."""
         self._channel.close()
         self._transport.close(patience)

@@ -112,7 +112,7 @@ class Node:
 
 
 def take_report(node: Node, said: Mapping[str, Any]) -> None:
-    """Note what a node reported, with its name on everything."""
+    """Note what a node reported, and add the node's name to its devices, leases and waiting runs."""
     is_first = not node.view
     node.view, node.clock, node.reported = said["view"], said["clock"], time.monotonic()
     if is_first:

@@ -43,7 +43,7 @@ class RayLink:
         return self._cluster.why_ended(self._name)
 
     def close(self, patience: float) -> None:
-        """Close it, after `patience` seconds for the agent to end once its input has ended."""
+        """End the input of the agent, wait up to `patience` seconds until it has ended, then close the link."""
         with contextlib.suppress(OSError):
             self._mine.shutdown(socket.SHUT_WR)
         end = time.monotonic() + patience
@@ -134,7 +134,7 @@ class RayCluster:
             return ""
         return (
             f"the cluster at {address} takes orders from anyone who reaches it: start Ray with RAY_AUTH_MODE=token and"
-            " set it here too, or say --on-insecure where the network is trusted"
+            " set it here too, or give --on-insecure if the network is trusted"
         )
 
     def open(self, name: str, words: Sequence[str]) -> RayLink:

@@ -197,7 +197,7 @@ class FollowedFile(RowSource):
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
-            return ""  # between being moved away and being made anew
+            return ""  # the old file was moved away, and the new one does not exist yet
         if os.path.sameopenfile(fd, self._fd):
             os.close(fd)
             return ""

@@ -138,7 +138,7 @@ def refuse_nul(form: RowForm, cells: list[str]) -> None:
 
 
 def cell(task: Task, column: str) -> str:
-    """Return a field of a task as the text of its column."""
+    """Return a field of a task as the string in its column."""
     if column == "Command":
         return _command(task.command)
     if column == "Env":

@@ -106,5 +106,5 @@ def _can_be_waited_on(fd: int) -> bool:
         except PermissionError:
             return False
         except OSError:
-            return False  # closed: reading it tells
+            return False  # closed, as the next read shows
     return True

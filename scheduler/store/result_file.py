@@ -49,7 +49,7 @@ def ignored(path: str) -> str:
         return f"its result file was ignored: it has {has}, and one JSON object may have {LARGEST_RESULT >> 10}KiB"
     if len(text) <= EMPTY and text.strip() in (b"", b"{}"):
         return ""
-    return "its result file was ignored: it is neither a JSON object with numbers or texts nor JSON lines"
+    return "its result file was ignored: it is neither a JSON object with numbers or strings nor JSON lines"
 
 
 def _last_object(text: bytes) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from scheduler.store.run.journal_reader import JournalReader, Row
 
 
 class TaskTexts:
-    """The texts of one run's tasks; a form is read once, and again only for rows that were accepted since."""
+    """The texts of one run's tasks; the forms are read once, and again only when further rows were accepted."""
 
     def __init__(self, journal: JournalReader, forms: list[RowForm] | None = None) -> None:
         """Prepare to read a journal; `forms` are its forms by number, where the caller keeps them."""

@@ -65,8 +65,8 @@ def start_lock(home: StatePaths, name: str) -> Iterator[int]:
         yield fd
     except BlockingIOError:
         raise StateError(
-            f"the queue {name} has been started for {PATIENCE:g} s by {holder(fd, command=True)}: continue or end that "
-            "process"
+            f"the queue {name} is still being started after {PATIENCE:g} s by {holder(fd, command=True)}: continue or "
+            "end that process"
         ) from None
     finally:
         os.close(fd)

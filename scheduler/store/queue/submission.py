@@ -23,7 +23,7 @@ MOST_TOKENS = 128
 """The number of latest submissions whose tokens the journal keeps: a client may ask again after a crash."""
 OTHER_VERSION = (
     "the queue's scheduler is of another version and cannot read this submission: scheduler stop queue lets its "
-    "running tasks end, the next submit starts it anew"
+    "running tasks end, the next submit starts it again"
 )
 
 OTHER_NODES = (

@@ -17,7 +17,7 @@ PATIENCE = 5.0
 
 
 LENGTH = 64
-"""The number of bytes within which its two numbers stand."""
+"""The number of bytes that contain its two numbers."""
 
 
 class Counter:

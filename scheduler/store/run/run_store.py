@@ -355,7 +355,7 @@ class SqliteRunStore:
     # ---- the port ----
 
     def record(self, events: Sequence[Event], at: float, *, later: bool = False) -> None:
-        """Append events; with `later`, together with those of the next call."""
+        """Append events; with `later`, write them only together with those of the next call."""
         self.journal.record(events, at, later=later)
         for event in events:
             if isinstance(event, Exited):

@@ -181,7 +181,7 @@ class MachineScreen:
         entries = [(status, one) for status in picture.runs for one in (None, *status.living)]
         self._places = [(status.run, None if one is None else one.task) for status, one in entries]
         if not entries:
-            return [((fit("no run of yours goes on: scheduler run FILE starts one", width), ""),)]
+            return [((fit("you have no living run: scheduler run FILE starts one", width), ""),)]
         self._visible, self._first_row = max(1, room - 1), above
         if self._selected not in self._places:
             self._selected = None

@@ -62,7 +62,7 @@ class Wanted:
 
 
 class TaskRows:
-    """The tasks of a run in the user's order; it keeps the last order, because making it looks at every task."""
+    """The tasks of a run in the user's order; it keeps the last order, because a new one takes time for every task."""
 
     def __init__(self, brain: Brain, tasks: RunTasks) -> None:
         self._brain = brain

@@ -102,7 +102,7 @@ def _facts(row: TaskRow, details: TaskDetails, width: int) -> list[Line]:
 
 
 def _used(one: AttemptHistory, details: TaskDetails) -> str:
-    """Return what an ended attempt used of what was reserved, by device, and where the reservation came from."""
+    """Return how much of its reservation an ended attempt used on each device, and the source of the reservation."""
     words = [
         f"{label}: peak {short_size(max(step[2] for step in steps))} of {short_size(steps[-1][1])}"
         for label, steps in details.memory.items()

@@ -129,7 +129,7 @@ def _summary(reported: ReportedRun) -> dict[str, Any]:
 
 
 def _metrics(reported: ReportedRun) -> list[dict[str, Any]]:
-    """Return the most important metrics, each with its curves; of many tasks each curve has fewer points."""
+    """Return the most important metrics, each with its curves; with many tasks each curve has fewer points."""
     tasks: Counter[str] = Counter(name for record in reported.metrics.values() for name in record.curves)
     names = ranked(tasks, reported.first)[:MOST_METRICS]
     drawn = {

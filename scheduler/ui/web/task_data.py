@@ -13,9 +13,9 @@ from scheduler.core.reporting.memory_timeline import AttemptTrack
 from scheduler.ui.text import clean
 
 MOST_CELLS = 6
-"""The number of metrics of which a table has columns."""
+"""The largest number of metrics that have columns in a table."""
 MOST_CURVES = 12
-"""The number of metrics of which an open task shows the curve."""
+"""The largest number of metrics whose curves an open task shows."""
 
 
 def number(value: float | None) -> float | None:
@@ -53,7 +53,7 @@ def sort_value(record: MetricRecord | None, kind: str, name: str) -> float:
 
 
 def curves(record: MetricRecord | None, first: Sequence[str], most: int) -> list[dict[str, Any]]:
-    """Return the curves of a task that is open, each with at most about `most` points."""
+    """Return the curves of a task whose page is open, each with at most about `most` points."""
     if record is None:
         return []
     return [_curve(name, record.curves[name], most) for name in ranked(record.curves, first)[:MOST_CURVES]]

@@ -2,8 +2,9 @@
 // A table whose columns can be sorted, hidden and moved, and whose rows open in place. The live page and the report use it.
 //
 // A column: { id, label, num, fixed, off, out, cls, title, sort, text(row), draw(td, row) }. `fixed` cannot be hidden; `off` is
-// hidden until it is chosen; `out` says how soon it gives way where there is no room; `sort` is false for a column that has no order. A row keeps its element while it is shown, so
-// that the keyboard keeps its place.
+// hidden until it is chosen; `out` is its rank among the columns that are hidden where there is no room, the lowest first;
+// `sort` is false for a column that has no order. A row keeps its element while it is shown, so that the keyboard keeps its
+// place.
 
 class Grid {
   // `sorted(by, down)` is called when another order is chosen, `opened(row)` returns the element that is shown below a row.
@@ -71,7 +72,7 @@ class Grid {
   // ---- the table ----
 
   set(columns, rows) { this.columns = columns; this.rows = rows; this.draw(); }
-  // Columns with a number in `out` give way where the table is too wide, the lowest first, unless they were chosen.
+  // Columns with a number in `out` are hidden where the table is too wide, the lowest first, unless they were chosen.
   draw() {
     const box = this.table.closest(".table"), wide = box?.clientWidth || 0, now = wide + JSON.stringify(this.columns.map(c => [c.id, c.off]));
     if (this.fitted !== now) { this.fitted = now; this.gone = new Set(innerWidth <= 640 ? this.columns.filter(c => c.out).map(c => c.id) : []); }  // a phone shows what matters

@@ -69,7 +69,7 @@ function show() {
   if (isRun) { progress(f); usualGroup(f); groups(f); } else { $("metrics").hidden = true; machine(f); }
   runs(f);
 }
-// What is over is looked at for its results: they come first, and what the devices do now comes last.
+// In a finished run the results matter: they come first, and the present state of the devices comes last.
 function inOrderOf(over) {
   const main = $("tasks").parentNode; if (main.dataset.over === String(over)) return;
   main.dataset.over = over; main.insertBefore($("metrics"), over ? $("tasks") : $("history")); main.insertBefore($("now"), over ? $("mine") : main.querySelector("#tasks, #metrics"));
@@ -261,7 +261,7 @@ function openTask(t, tr) {
   tr.addEventListener("closed", () => { OPEN.delete(t.id); one.log?.stop(); });
   freshen(t); return box;
 }
-// Show the parts that have changed; the log goes on by itself.
+// Show the parts that have changed; the log is updated separately.
 async function freshen(t) {
   const one = OPEN.get(t.id), now = JSON.stringify([t.state, t.attempts, t.metrics, t.peak_bytes]); if (!one || one.shown === now) return;
   one.shown = now;
@@ -341,9 +341,9 @@ const colourBy = () => $("colour").value;
 const chosen = (_, id) => { $("find").value = "#" + id; choose("all"); whenListed(id, () => { GRID.toggle(id, true); GRID.focus(id); }); $("h-tasks").scrollIntoView({ block: "start" }); };
 function whenListed(id, act, goes = 40) { if (GRID.rows.length === 1 && GRID.rows[0].id === id || !goes) act(); else setTimeout(() => whenListed(id, act, goes - 1), 100); }
 const METRICS = new Metrics([], chosen);
-// The answer stands at the top as well; there it leads to the charts.
+// The best task is also shown at the top, where it is a link to the charts.
 METRICS.told = best => {
-  const box = $("best-so-far"); box.hidden = !best || !state.facts?.goes_on; if (box.hidden) return;  // of a run that is over, the metrics stand right below
+  const box = $("best-so-far"); box.hidden = !best || !state.facts?.goes_on; if (box.hidden) return;  // in a finished run the metrics are directly below
   const text = `${METRICS.low ? "lowest" : "highest"} ${METRICS.metric.name} ${short(best.best)}`, now = text + best.task; if (box.dataset.now === now) return;
   const b = action("", () => { $("h-metrics").scrollIntoView({ block: "start" }); $("h-metrics").focus({ preventScroll: true }); }, "plain"); b.append(el("b", text), ` task ${best.task}: ${best.name}`);
   box.dataset.now = now; box.replaceChildren(b);

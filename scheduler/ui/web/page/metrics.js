@@ -110,7 +110,7 @@ class Metrics {
 
   // ---- curves ----
 
-  // Some diverge to huge values: the axis spans what most values reach.
+  // Some curves diverge to huge values, so the axis covers only the range of most values.
   range(values) {
     const sorted = values.slice().sort((a, b) => a - b), at = q => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))];
     let low = sorted[0], high = sorted.at(-1); const mid = at(.9) - at(.1);
@@ -316,7 +316,7 @@ class Metrics {
   }
   about(one) { return `task ${one.task} ${one.name}\nbest ${this.metric.name} ${short(one.best)} at step ${short(one.step)}, last ${short(one.last)}\n${STATE_WORDS[one.state] || one.state}`; }
 }
-// Fill a choice, and keep what is chosen where it is still there.
+// Fill a select element with options, and keep its choice if that still exists.
 function fillSelect(select, values, usual) {
   const now = JSON.stringify(values); if (select.dataset.now === now) return;
   const before = select.dataset.now ? select.value : null; select.dataset.now = now; select.replaceChildren(...values.map(([value, text]) => option(value, text)));

@@ -65,7 +65,7 @@ function plot(box, { x, series, kinds, label, tall = 170, most, least, scales = 
 }
 function recolourPlots() { colours(); for (const [box, u] of PLOTS) if (box.isConnected) u.redraw(false); else forget(box); }
 
-// ---- what is said beside the pointer ----
+// ---- the text next to the pointer ----
 
 function tip(event, text) {
   const t = $("tip");

@@ -7,7 +7,7 @@ const title = RUNS.map(called).join(" and ");
 document.title = title; $("title").textContent = title;
 for (const r of RUNS) $("about").append(el("p", `${RUNS.length > 1 ? called(r) + ": " : ""}${r.file || "no file"} on ${r.host}, began ${stamp(r.begin)}${r.alive ? ", still running" : ", ended " + stamp(r.begin + r.seconds)}`));
 
-// [name, text, compared value, 1 if more is better, -1 if less is, what it means]; a text that is empty is no tile.
+// [name, text, compared value, 1 if more is better, -1 if less is, what it means]; an empty text makes no tile.
 const NUMBERS = [
   ["Tasks", r => Object.entries(r.states).map(([s, n]) => whole(n) + " " + (STATE_WORDS[s] || s)).join(", "), null, 0, "Tasks by state"],
   ["Makespan", r => time(r.summary.makespan_s), r => r.summary.makespan_s, -1, "From the first start to the last end"],
@@ -102,7 +102,7 @@ function fillStates() {
   $("state").replaceChildren(...["all", ...Object.keys(r.states)].map(s => option(s, STATE_WORDS[s] || s)));
   $("state").value = keep in r.states ? keep : "all";
 }
-// Words that must all be in a task's texts; NAME=VALUE is compared with a parameter, #12 is a task.
+// Words that a task's texts must all contain; NAME=VALUE is compared with a parameter, #12 is a task.
 function finder(r, text) {
   const words = text.trim().toLowerCase().split(/\s+/).filter(Boolean);
   const tests = words.map(word => {
