@@ -29,7 +29,7 @@ from scheduler.values import dataclass
 
 _SERVE = "import sys; sys.path.insert(0, {!r}); from scheduler.app.queue.call_server import main; sys.exit(main())"
 MOST_DEATHS = 5
-"""The number of schedulers that may die one after another without the end of any call."""
+"""The number of schedulers that may die one after another while no call ends."""
 _LAST_MOMENT = 10.0
 """Seconds that the scheduler has to end after the last call."""
 
@@ -236,7 +236,7 @@ class CallClient:
         return new.rows.form, cells
 
     def _form(self, pipe: LinePipe, form: RowForm) -> int:
-        """Return the number of a form, which is sent once."""
+        """Return the number of a form; send the form if it was not sent before."""
         text = form.pack()
         if text not in self._forms:
             self._forms[text] = len(self._forms)

@@ -1,4 +1,4 @@
-"""The future of one call of an executor, and the errors that are not the call's own."""
+"""The future of one call of an executor, and the errors that the called function did not raise itself."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class CallFuture(Future[Any]):
         return max([used for used in on_gpus if used] or [self._end.peak.get(HOST, 0)])
 
     def log(self) -> str:
-        """Return what the call has printed so far; after several attempts, in the last of them."""
+        """Return the output of the call so far; if there were several attempts, that of the last one."""
         if self._places is None or self.task_id is None or not self._attempt:
             return ""
         with contextlib.suppress(OSError), open_plain(self._places.task_log(self.task_id, self._attempt)) as file:

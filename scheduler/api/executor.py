@@ -171,7 +171,7 @@ class Executor(futures.Executor):
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        """Wait for the calls; after Ctrl-C or an exit end them."""
+        """Wait for the calls, or end them after Ctrl-C or an exit."""
         stop = kind is not None and not issubclass(kind, Exception)
         self._client.close(wait=True, stop=stop)
         return None
@@ -242,6 +242,6 @@ def pass_by_value(name: str | None) -> None:
 
 
 def _what() -> str:
-    """Return the name of the run in lists, which names the program that made the executor."""
+    """Return the name of the run in lists: the program that made the executor."""
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     return f"executor of {os.path.basename(file) if file else 'a notebook or a prompt'}"

@@ -75,7 +75,7 @@ class GpuMagic:
         return compile(tree, file, "exec"), compile(value, file, "eval")
 
     def _guarded(self, work: Callable[[], _T]) -> _T:
-        """Do some work; an error of this project is one line and no traceback."""
+        """Do some work; show an error of this project as one line without a traceback."""
         try:
             return work()
         except SchedulerError as exc:

@@ -62,7 +62,7 @@ def _packed(files: list[tuple[str, str, int, int]]) -> bytes:
 
 
 def _files() -> Iterator[tuple[str, str, int, int]]:
-    """Yield the files of the modules that are loaded and not installed, and of those beside them in their packages."""
+    """Yield the files of the modules that are loaded and not installed, and of the other modules in their packages."""
     left = MOST_FILES, MOST_BYTES
     for name, path in _named():
         try:

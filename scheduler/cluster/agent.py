@@ -129,7 +129,7 @@ class Agent:
         self._of_earlier_boot: set[Key] = set()
         """Attempts that were started before this machine was restarted."""
         self._samples: list[Sample] = []
-        """Samples that are sent after the next report, so that what it calls free is never older than they are."""
+        """Samples that are sent after the next report, because its free memory must not be older than the samples."""
         self._watched: dict[Key, Watched] = {}
         self._met: tuple[Trees, frozenset[UnnamedShim]] = ({}, frozenset())
         self._unlooked = True

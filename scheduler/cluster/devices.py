@@ -1,4 +1,4 @@
-"""The devices of all nodes as those of one run, and the measurement of what its attempts use there."""
+"""The devices of all nodes as the devices of one run, and the measurement of what its attempts use there."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 
 Message = dict[str, Any]
 LONGEST = 64 << 20
-"""The largest number of bytes of a line; an agent sends no longer one."""
+"""The largest number of bytes of a line; agents send only shorter ones."""
 _PIECE = 1 << 18
 
 

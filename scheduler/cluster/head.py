@@ -326,7 +326,7 @@ class Nodes:
             self._news.append(event)
 
     def _write(self, node: Node, said: Sequence[Any]) -> None:
-        """Write a piece of a file of an attempt that is expected there."""
+        """Write a piece of an attempt's file that its node has sent, unless the node no longer has the attempt."""
         assert self._places is not None
         task, attempt, name, at, text = said
         if (task, attempt) not in node.living:

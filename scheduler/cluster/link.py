@@ -41,7 +41,7 @@ class NodeName:
     name: str
     """Its name for users, with which the labels of its devices begin."""
     cluster: RayCluster | None = None
-    """The cluster to which it belongs, and through which links to it go."""
+    """The cluster to which it belongs, and which carries the links to it."""
     features: tuple[str, ...] = ()
     """The features that Slurm lists for it."""
 

@@ -27,7 +27,7 @@ LONGEST_WHOLE = 16 << 20
 """Bytes of the largest result or record of metrics that is copied at the end of its attempt."""
 LOG, ERRORS, RESULT, METRICS, VALUE = "log", "errors", "result", "metrics", "value"
 FOLDER = "given"
-"""The folder of these files in the directory of a run."""
+"""The folder in the directory of a run that has the arguments of calls, and modules for them."""
 GROWING = (LOG, ERRORS)
 """Files that are copied while they grow, like a result of JSON lines; the others are copied when the attempt ends."""
 

@@ -152,6 +152,6 @@ def named_budget(budget: DeviceBudget, node: Node) -> DeviceBudget:
 
 
 def named(device: Device, node: Node) -> Device:
-    """Return a device of a node as one of the run's."""
+    """Return a device of a node with the key and the label that it has in the run."""
     key = host_of(node.name) if device.is_host else device.key
     return replace(device, key=key, label=f"{node.name} {device.label}", node=node.name, features=node.features)

@@ -1,7 +1,7 @@
 """The bridge to a Ray cluster: it carries bytes between sockets of the head and agents on the nodes.
 
-It is a process of its own, because Ray's library ends its process when the cluster is gone, and the only module that
-imports `ray`. Its standard input is a socket of packets to the head:
+It is a process of its own, because Ray's library ends its process when the cluster is gone. No other module imports
+`ray`. Its standard input is a socket of packets to the head:
 
     head to bridge   {"open": NODE, "name": NAME, "words": [PROGRAM, ...]}, and with it one end of a stream socket
     bridge to head   {"nodes": [{"id": NODE, "name": HOSTNAME}, ...],  first, and whenever the nodes have changed
@@ -9,8 +9,9 @@ imports `ray`. Its standard input is a socket of packets to the head:
                      {"ended": NODE, "reason": TEXT}                   what its program said when a link ended
                      {"failed": TEXT}                                  the cluster cannot be used; the bridge ends
 
-On each node a Ray actor starts the agent and carries its input and output. An actor that no bridge has asked for a
-while ends by itself, and its agent then reads the end of its input. So nothing is left in a cluster when a head dies.
+On each node a Ray actor starts the agent and carries its input and output. An actor ends by itself when no bridge has
+called it for some time, and its agent then reads the end of its input. So nothing is left in a cluster when a head
+dies.
 """
 
 from __future__ import annotations

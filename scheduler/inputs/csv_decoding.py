@@ -129,7 +129,7 @@ def digest_of(file: BinaryIO, length: int) -> tuple[Any, bytes]:
 
 
 def behind(ending: bytes, tail: bytes) -> bytes | None:
-    """Return what follows the accepted part, without the end of its last line; None if that line was lengthened."""
+    """Return the bytes after the accepted part and its line end; None if its last line was lengthened."""
     if ending == b"\r":
         return tail.removeprefix(b"\n")
     if ending == b"\n" or not tail:

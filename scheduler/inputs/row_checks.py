@@ -174,7 +174,7 @@ def place_of_command(place: Place, directory: str, said: list[str]) -> None:
 
 
 def refuse_beside_command(executable: str, filename: str, args: str) -> None:
-    """Raise BadCell if a row with a Command has another part of a command line."""
+    """Raise BadCell if a row with a Command also has another part of a command line."""
     beside = {"Executable": executable not in THIS_PYTHON, "Filename": filename, "Args": args}
     for column, filled in beside.items():
         if filled:

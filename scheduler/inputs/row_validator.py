@@ -76,7 +76,7 @@ class RowValidator:
         self._three = itemgetter(*(form.known.get(name, 0) for name in _COMMAND[:3]))
 
     def validated(self, reader: Any, above: int, line: int, place: Place, counts: CommandCounts) -> Iterator[InputRow]:
-        """Yield the rows of a reader whose first line is line `above` + 1 of the file, after line `line`.
+        """Yield the rows after line `line`; the reader's first line is line `above` + 1 of the file.
 
         After the first invalid row none is yielded, and the others are checked only to count invalid ones. Raise
         InputError.

@@ -16,7 +16,7 @@ BLOCK = 1 << 18
 ENOUGH = 10_000
 """The largest number of commands that wait here to be accepted; at that number nothing more is read."""
 PATIENCE = 5.0
-"""Seconds until a sentence tells the user at a terminal that commands are read from it."""
+"""Seconds after which a hint tells the user of a terminal that commands are read from it."""
 
 
 class LineStream(RowSource):

@@ -91,7 +91,7 @@ class EarlierTasks:
     def _result(self, task: int, placeholder: str) -> str | None:
         """Return the value for a placeholder such as `prep.result.path`; None for a task without parents.
 
-        Raise LookupError with a sentence where no parent left such a value.
+        Raise LookupError with a sentence if no parent left such a value.
         """
         parents = self.others.parents(task)
         if not parents:
@@ -127,7 +127,7 @@ class EarlierTasks:
 
 @dataclass(frozen=True, slots=True)
 class TasksBefore(Earlier):
-    """The parents that the rows of one list can name besides each other."""
+    """The tasks that the rows of one list can name as parents, apart from rows of the list itself."""
 
     journal: JournalReader
     names: TaskNames

@@ -53,7 +53,7 @@ def ignored(path: str) -> str:
 
 
 def _last_object(text: bytes) -> dict[str, Any]:
-    """Return the values of the last complete JSON line, after which half a line may stand; empty if there is none."""
+    """Return the values of the last complete JSON line, which an incomplete line may follow; empty if there is none."""
     lines = text[: text.rfind(b"\n") + 1].splitlines()
     return flat_object(lines[-1]) if lines else {}
 

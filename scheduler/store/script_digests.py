@@ -132,7 +132,7 @@ def _imports(text: bytes) -> Iterator[tuple[str, ...]]:
 
 
 def _names(text: bytes) -> Iterator[str]:
-    """Yield the names of a list with commas, without what they are imported as."""
+    """Yield the imported names in a list with commas, without their `as` parts."""
     for part in text.replace(b"\n", b" ").split(b","):
         if (match := _NAME.match(part)) is not None:
             yield match[1].decode("ascii", "replace")

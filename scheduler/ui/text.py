@@ -174,7 +174,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset
 
 
 def _aligned(cells: Sequence[str], *, at_right: bool) -> list[str]:
-    """Return the cells of one column with blanks, so that all take as many columns of the terminal."""
+    """Return the cells of one column with blanks, so that all have an equal width on the terminal."""
     wides = [*map(columns, cells)]
     widest = max(wides)
     if at_right:

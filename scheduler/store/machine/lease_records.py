@@ -88,8 +88,8 @@ class LeaseKind(RecordKind[Lease]):
         return Lease(*_identifiers(name), shim=0, reserved={}, load={}, unreadable=user_name_soon(int(name[1])))
 
     def judge(self, record: Lease, file: RecordFile) -> Lease | None:
-        """Return a lease without its untrue claims, or None if it is dead; only one that was created again needs no
-        lock.
+        """Return a lease, without a shim or guest that is not its own; None if it is dead. Only a lease that was
+        created again needs no lock.
         """
         if file.is_free and not record.by_shim:
             return None
@@ -149,8 +149,8 @@ def _has_its_shim(lease: Lease, lockers: LockHolders) -> bool:
 
 
 def process_identity(pid: int) -> str:
-    """Return what distinguishes a process from all others of this machine, in any pid namespace; `gone` if it has
-    ended.
+    """Return a string that distinguishes a process from all others of this machine, in any pid namespace; `gone` if it
+    has ended.
     """
     try:
         return _identity_of(pid, os.stat(f"/proc/{pid}").st_ino)

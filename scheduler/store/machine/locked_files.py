@@ -66,7 +66,7 @@ def is_locked(directory: Path) -> bool:
 
 
 def is_free(fd: int) -> bool:
-    """Tell whether a file is not locked. The caller closes it at once, which releases the shared lock of this check."""
+    """Tell whether a file is not locked. The caller must then close it, to release the shared lock of this check."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as exc:

@@ -88,7 +88,7 @@ class RecordKind(Generic[T]):
         return None
 
     def judge(self, record: T, file: RecordFile) -> T | None:
-        """Return a record without claims that do not hold now; None if it is dead."""
+        """Return a record with the values that are valid now; None if it is dead."""
         return record
 
 

@@ -196,7 +196,7 @@ class RunCatalog:
         return f"a number is a task; run {number} is written r{number}"
 
     def _latest(self) -> RunInfo:
-        """Return the latest living run, else the latest of this machine, else the latest.
+        """Return the latest living run, else the latest of this machine, else the latest of all.
 
         A standing queue lives on for a while without tasks, so it is the latest run only by its number.
         """

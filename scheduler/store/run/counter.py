@@ -31,9 +31,9 @@ class Counter:
     def held(self, patience: float = PATIENCE) -> Iterator[HeldCounter]:
         """Lock the counter for the block; the numbers taken are durable at its end.
 
-        Keep the block short, because every start of a run of this user waits for it. Raise StateError, with the holder,
-        if the lock is not free within `patience` seconds; with the usual patience only if no other start has taken
-        numbers meanwhile.
+        Keep the block short, because every start of a run of this user waits for it. Raise StateError, which names the
+        holder, if the lock is not free within `patience` seconds. With the usual patience, raise it only if no other
+        start has taken numbers meanwhile.
         """
         try:
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -36,7 +36,7 @@ METRIC, MOST_METRICS = "result.", 3
 """The prefix of the columns of metrics, and the number of metrics in a table for which no columns were requested."""
 _TIMES = ("submitted", "started", "ended")
 _AHEAD = 1000
-"""The number of rows that are read before the header is written, to find columns that only later rows have."""
+"""The number of rows that are read before the header is written, because the first rows may lack some columns."""
 
 
 def write_json(run: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], out: TextIO) -> None:

@@ -259,9 +259,7 @@ def _run_name(status: LiveStatus) -> str:
 
 
 def _others(picture: MachinePicture) -> list[str]:
-    """Return lines about what belongs to no run of mine here: reservations, waiting tasks, unmanaged memory; and about
-    drained devices.
-    """
+    """Return lines about reservations and waiting tasks of other runs than mine, unmanaged memory, drained devices."""
     facts = picture.facts
     mine = {(picture.user, str(status.run)) for status in picture.runs}
     others = [lease for lease in facts["leases"] if (lease["user"], str(lease["run"])) not in mine]

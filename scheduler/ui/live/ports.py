@@ -91,7 +91,7 @@ class DetailReader(Protocol):
     """The reader of what a task's page shows, in the background."""
 
     def want(self, task: int | None) -> None:
-        """Read this task again and again from now on; None: nothing."""
+        """Read this task again and again from now on; None: read no task."""
 
     def details(self) -> TaskDetails | None:
         """Return what was read last; None before the first time."""

@@ -1,4 +1,4 @@
-"""The list of tasks of the live view: which of them, in which order, and the row of each."""
+"""The list of tasks of the live view: its selection, its order and its rows."""
 
 from __future__ import annotations
 

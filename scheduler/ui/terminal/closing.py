@@ -20,7 +20,7 @@ MOST_ROWS = 40
 MOST_FAILURES = 20
 TAIL_LINES = 5
 _FASTER = 1.01
-"""The least speedup, and the least number of tasks at once, that is shown: with less, tasks ran one after the other."""
+"""The least speedup and the least number of tasks at once that are shown; below, tasks ran one after the other."""
 _SHOWN = 0.01
 """The least share that is shown."""
 _FAILED = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
@@ -44,7 +44,7 @@ class ClosingFacts:
     untaken: str = ""
     """A sentence about rows that were appended but never accepted."""
     width: int | None = None
-    """The width of the terminal; None where the lines go elsewhere."""
+    """The width of the terminal; None if the lines do not go to a terminal."""
 
 
 def lines(
@@ -79,7 +79,7 @@ def _unfinished(totals: RunTotals, run: int) -> list[str]:
 
 
 def _row_table(rows: Sequence[dict[str, Any]], facts: ClosingFacts) -> list[str]:
-    """Return one line for each task, with the columns of `list` and what only an ended run knows."""
+    """Return one line for each task, with the columns of `list` and some that only an ended run has."""
     full = [facts.rows.get(row["id"], row) for row in rows]
     shown = tables.shown_columns(full, facts.varies, facts.metrics, usual=_COLUMNS)
     return tables.table_lines(full, columns=shown, varies=facts.varies, width=facts.width)
@@ -102,7 +102,7 @@ def _failures(rows: Callable[[], Iterable[dict[str, Any]]], failed: int) -> list
 
 
 def _failure(row: dict[str, Any]) -> list[str]:
-    """Return the end of a failed task, the last lines of its log, and the path of the log."""
+    """Return how a task failed, the last lines of its log, and the path of the log."""
     code = "" if row["exit_code"] is None else f" (exit {row['exit_code']})"
     reason = f": {row['reason']}" if row["reason"] else ""
     head = f"{row['state']}: task {row['id']}, row {row['row']}, {short(row['name'], 60)}{code}{reason}"

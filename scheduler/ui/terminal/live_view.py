@@ -67,7 +67,7 @@ class LiveView(View):
         self._recent = RecentLines()
         self._used: dict[Key, Mapping[str, int]] = {}
         self._ended: deque[tuple[float, Key]] = deque()
-        """The attempts that have ended lately, with their times."""
+        """The attempts that have ended recently, with their times."""
         self._epochs: dict[Key, float] = {}
         self._totals: dict[Key, float] = {}
         self._metrics: dict[Key, Mapping[str, Sequence[float | None]]] = {}

@@ -209,7 +209,7 @@ def sparkline(values: Sequence[float | None], most: int) -> str:
 
 
 def epochs_of(one: LiveTask) -> str:
-    """Write how many epochs of how many a task has completed; empty if that is unknown."""
+    """Write the completed and the total number of epochs of a task; empty if they are unknown."""
     if one.epochs is None:
         return f"-/{one.of_epochs}" if one.of_epochs else ""
     return f"{one.epochs:.0f}/{one.of_epochs}" if one.of_epochs else f"{one.epochs:.0f}"

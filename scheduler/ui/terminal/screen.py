@@ -1,4 +1,4 @@
-"""A terminal for drawing: its alternate screen is entered and left, never scrolled, and never blocks."""
+"""A terminal for drawing, on its alternate screen, which is never scrolled; writing to it never blocks."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Screen:
     # ---- drawing and keys ----
 
     def report_mouse(self, on: bool) -> None:
-        """Have the terminal report clicks and the wheel, or leave the mouse to it."""
+        """Have the terminal report clicks and the wheel, or let it use the mouse itself."""
         if self.entered and on != self._mouse:
             self._mouse = on
             self.write(MOUSE_ON if on else MOUSE_OFF)

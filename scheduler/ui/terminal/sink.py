@@ -43,7 +43,7 @@ class LineSink:
 
     @property
     def width(self) -> int | None:
-        """The number of columns of the terminal; None where the lines go elsewhere."""
+        """The number of columns of the terminal; None if the lines do not go to a terminal."""
         try:
             return os.get_terminal_size(self._own).columns or None
         except OSError:

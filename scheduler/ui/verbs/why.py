@@ -44,7 +44,7 @@ class TaskReport:
     unfinished: Sequence[tuple[int, State]] = ()
     """The tasks for whose end it waits, with their states."""
     spoiler: tuple[int, State] | None = None
-    """The parent whose missing success is the reason why it was skipped, with the state of that parent."""
+    """The parent that did not succeed, so that the task was skipped, with the state of that parent."""
     spoiler_is_outside: bool = False
     """True if that parent belongs to another run."""
 
@@ -111,7 +111,7 @@ def _earlier_attempts(one: TaskReport) -> str:
 
 
 def _unstarted(attempts: Sequence[AttemptHistory]) -> str:
-    """Return how many attempts never started their program, since there may be many."""
+    """Return the number of attempts that never started their program; there may be too many to list them."""
     number = sum(attempt.outcome is Outcome.UNSTARTED for attempt in attempts)
     return f"; {count(number, 'attempt')} never started (not counted as a failure)" if number else ""
 

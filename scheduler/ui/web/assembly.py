@@ -33,7 +33,7 @@ class PageParts:
 
 
 def assemble(parts: PageParts, texts: Mapping[str, str], title: str, data: Mapping[str, Any]) -> str:
-    """Return the page; escaped data cannot end their element. `texts` are the parts by name."""
+    """Return the page, with data that are escaped so that they cannot end their element; `texts` are parts by name."""
     said = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for sign in "<>&\u2028\u2029":
         said = said.replace(sign, f"\\u{ord(sign):04x}")
