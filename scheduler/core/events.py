@@ -172,9 +172,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The finding that an argument of a script does not change its memory, or its withdrawal after a peak that
-    contradicts it.
-    """
+    """The finding that an argument of a script does not change its memory, or its withdrawal after a contrary peak."""
 
     kind: ClassVar[str] = "learned"
     script: str
