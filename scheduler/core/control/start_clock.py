@@ -1,6 +1,4 @@
-"""The times at which a run may start tasks: its pause, its window and the begin times of its tasks, by the wall
-clock.
-"""
+"""The times at which a run may start tasks, by the wall clock: its pause, its window and its tasks' begin times."""
 
 from __future__ import annotations
 
