@@ -26,8 +26,9 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     targets = request_flags.targets_of(args)
     from scheduler.app.observe.wait import wait_all
+    from scheduler.ui.terminal.sink import hint
 
-    waited = wait_all(targets)
+    waited = wait_all(targets, hint)
     one = len(waited) == 1
     code = waited[0].exit_code if one else max((min(w.exit_code, 1) for w in waited), default=0)
     show(map(_line, waited), {"exit_code": code, "runs": _facts(waited)}, as_json=args.json)

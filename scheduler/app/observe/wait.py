@@ -14,6 +14,7 @@ from scheduler.core.reporting.run_history import RunHistory
 from scheduler.runtime.paths import open_plain
 from scheduler.store.machine.locked_files import is_locked
 from scheduler.store.run.catalog import RunInfo
+from scheduler.units import ranges
 from scheduler.values import dataclass
 
 PAUSE = 0.1
@@ -33,17 +34,30 @@ class WaitResult:
     """The number of tasks that have not ended and have no scheduler."""
 
 
-def wait_for(target: Target) -> WaitResult:
-    """Wait until these tasks (without tasks: all of the run) have ended, or until their scheduler has."""
+def wait_for(target: Target, say: Callable[[str], None]) -> WaitResult:
+    """Wait until these tasks (without tasks: all of the run) have ended, or until their scheduler has.
+
+    The scheduler of a queue lives on when all of its tasks have ended. If only held tasks are left, `say` is told once.
+    """
+    from scheduler.app.run.task_list import QUEUE  # `logs` loads this module, and needs no lists
+
+    ends_with_tasks = bool(target.tasks) or target.info.meta.get("door") == QUEUE
     with closing(RunReader(target.info)) as reader:
         while True:
             alive = is_locked(target.info.places.root)
             reader.catch_up()
             states = {task: reader.brain.state(task) for task in target.tasks or reader.brain.task_table}
-            left = sum(state in UNFINISHED for state in states.values())
-            if not alive or (target.tasks and not left):
-                return WaitResult(target.info, states, _exit_code(states, reader.history), left)
+            left = [task for task, state in states.items() if state in UNFINISHED]
+            if not alive or (ends_with_tasks and not left):
+                return WaitResult(target.info, states, _exit_code(states, reader.history), len(left))
+            if left and all(states[task] is State.HELD for task in left):
+                say(f"all that is left is held: scheduler release {ranges(left)}")
+                say = _no_word
             time.sleep(PAUSE)
+
+
+def _no_word(text: str) -> None:
+    """Say nothing, because it was said."""
 
 
 def _exit_code(states: Mapping[int, State], history: RunHistory) -> int:
@@ -176,6 +190,6 @@ def state_of(info: RunInfo, task: int) -> State:
         return reader.brain.state(task)
 
 
-def wait_all(targets: Sequence[Target]) -> list[WaitResult]:
-    """Wait for all targets, and return the result of each."""
-    return [wait_for(target) for target in targets]
+def wait_all(targets: Sequence[Target], say: Callable[[str], None]) -> list[WaitResult]:
+    """Wait for all targets, and return the result of each; `say` gets hints."""
+    return [wait_for(target, say) for target in targets]

@@ -205,6 +205,16 @@ class TestLife:
         wait_until(lambda: lines(home) == ["0", "1"], PATIENCE)
         assert runs(home) == ["1", "2"]
 
+    def test_wait_for_a_queue_ends_with_its_tasks_and_names_held_ones(self, home: Home) -> None:
+        submit(home, NOTE)
+        submit(home, NOTE, "--hold")
+        with home.start("wait", "queue", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as waiting:
+            assert waiting.stderr is not None
+            assert waiting.stderr.readline() == "hint:   all that is left is held: scheduler release 1\n"
+            home.call("release", "1", code=0)
+            assert waiting.communicate(timeout=PATIENCE) == ("run 1  queue: 2 succeeded\n", "")
+        assert home.scheduler(), "it waits for more tasks"
+
     def test_a_queue_is_idle_only_while_nothing_is_left(self, home: Home) -> None:
         home.env["SCHEDULER_QUEUE_IDLE"] = "10ms"
         submit(home, "until [ -e go ]; do sleep 0.01; done; " + NOTE)
