@@ -62,7 +62,3 @@ class PluginHome(Home):
         done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, **given)
         assert code in (None, done.returncode), f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
-
-    def commands_of(self, run: int = 1) -> list[str]:
-        """Return the commands of a run's tasks by id."""
-        return [task["command"] for task in self.tasks(str(run))]

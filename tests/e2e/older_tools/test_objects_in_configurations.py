@@ -329,21 +329,6 @@ def test_values_that_cannot_be_read_are_refused_before_anything_starts(project: 
     assert not (project.root / "results").exists()
 
 
-EDITS = """
-import os, threading, time
-
-def edit():
-    while not os.path.exists("results"):
-        time.sleep(0.01)
-    config["global_config"]["b"] = 2
-    config["test_config"][0]["a"].append(3)
-    config["test_config"].clear()
-
-threading.Thread(target=edit).start()
-scheduler.start()
-"""
-
-
 def test_a_configuration_that_is_edited_while_it_runs_changes_nothing(project: Project) -> None:
     configure(project, shared="{'b': 1}", test="[{'a': [1, 2]}]")
     edits = "\nimport threading, time\ndef edit():\n    while not os.path.exists('results'): time.sleep(0.01)\n"
