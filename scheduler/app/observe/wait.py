@@ -37,23 +37,29 @@ class WaitResult:
 def wait_for(target: Target, say: Callable[[str], None]) -> WaitResult:
     """Wait until these tasks (without tasks: all of the run) have ended, or until their scheduler has.
 
-    The scheduler of a queue lives on when all of its tasks have ended. If only held tasks are left, `say` is told once.
+    The scheduler of a queue lives on when all of its tasks have ended, unless it was stopped. If only held tasks are
+    left, `say` is told once.
     """
-    from scheduler.app.run.task_list import QUEUE  # `logs` loads this module, and needs no lists
-
-    ends_with_tasks = bool(target.tasks) or target.info.meta.get("door") == QUEUE
+    is_queue = not target.tasks and _is_queue(target.info)
     with closing(RunReader(target.info)) as reader:
         while True:
             alive = is_locked(target.info.places.root)
             reader.catch_up()
             states = {task: reader.brain.state(task) for task in target.tasks or reader.brain.task_table}
             left = [task for task, state in states.items() if state in UNFINISHED]
-            if not alive or (ends_with_tasks and not left):
+            goes_on = not target.tasks and (not is_queue or reader.brain.draining)
+            if not alive or not (left or goes_on):
                 return WaitResult(target.info, states, _exit_code(states, reader.history), len(left))
             if left and all(states[task] is State.HELD for task in left):
                 say(f"all that is left is held: scheduler release {ranges(left)}")
                 say = _no_word
             time.sleep(PAUSE)
+
+
+def _is_queue(info: RunInfo) -> bool:
+    from scheduler.app.run.task_list import QUEUE  # tasks alone, and `logs`, need no lists
+
+    return info.meta.get("door") == QUEUE
 
 
 def _no_word(text: str) -> None:

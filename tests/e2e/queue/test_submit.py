@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from scheduler.store.machine.locked_files import is_locked
 from tests.support.killing import Home, environment, kill
 from tests.support.waiting import wait_until
 
@@ -214,6 +215,9 @@ class TestLife:
             home.call("release", "1", code=0)
             assert waiting.communicate(timeout=PATIENCE) == ("run 1  queue: 2 succeeded\n", "")
         assert home.scheduler(), "it waits for more tasks"
+        home.call("stop", "queue", code=0)
+        home.call("wait", "queue", code=0)
+        assert not is_locked(home.state / "runs/1"), "it was stopped"
 
     def test_a_queue_is_idle_only_while_nothing_is_left(self, home: Home) -> None:
         home.env["SCHEDULER_QUEUE_IDLE"] = "10ms"
