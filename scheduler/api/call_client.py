@@ -74,7 +74,7 @@ class CallClient:
         self._ready = False
         """True once the scheduler has answered that it takes calls."""
         self._over = False
-        """True if the run has ended in order, so that it is not resumed."""
+        """True once the run has ended normally; it is then not resumed."""
         self._modules: SentModules | None = None  # other machines need them
         self._deaths = 0
         """The number of schedulers that died since the last call ended."""

@@ -37,7 +37,7 @@ class ArmRunner:
         """Measure what the tasks need, so that no arm has to measure it; raise ExperimentInterrupted."""
 
     def measure(self, arm: Arm, repeat: int, begun: Callable[[int], None]) -> Reading:
-        """Run one arm to its end, and return its numbers; raise ExperimentInterrupted.
+        """Run one arm to its end, and return its numbers; raise ExperimentInterrupted if the user interrupts it.
 
         `begun` is called with the number of the run once it is accepted.
         """

@@ -217,7 +217,7 @@ class Record(NamedTuple):
     exited with 0."""
     boot_id: str = ""
     hindrance: str = ""
-    """The cause that prevented the start of its program without a fault of the task: `machine` or `directory`;
+    """The cause that prevented the start of its program, through no fault of the task: `machine` or `directory`;
     otherwise empty."""
     format: int = FORMAT
 

@@ -221,7 +221,7 @@ class LeaseClient:
         return self._connection
 
     def release(self, code: int = 0, why: str = "") -> None:
-        """Give the devices back; the task ends with this exit code, and `why` in its log."""
+        """Give the devices back; the task ends with exit code `code`, and `why` is written to its log."""
         if self._connection is None:
             return
         with contextlib.suppress(OSError):  # it has ended before

@@ -142,8 +142,8 @@ class AttemptTracker:
         }
 
     def _scale(self, gpu: str) -> float:
-        """Return the ratio of the loads alone to the present shares of a GPU, summed over the attempts whose load was
-        measured; 0 if there are none.
+        """Return the load that the measured attempts would put on a GPU if each were alone there, divided by their
+        present share of it; 0 if none was measured.
         """
         loads = shares = 0.0
         for other in self._brain.measured_on(gpu):

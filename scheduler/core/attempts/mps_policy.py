@@ -70,8 +70,8 @@ def fence(placement: Placement, rules: SchedulingConfig) -> int:
 
 
 def judged(exited: Exited, placement: Placement, seen: str) -> Exited:
-    """Return the outcome of an attempt: a problem of MPS, or a fault that ends all tasks on a GPU, is no failure of the
-    task.
+    """Return the outcome of an attempt: a problem of MPS, or a fault that ends all tasks on a GPU, does not
+    count as a failure of the task.
 
     `seen` is CLIENT or TURNS if that is known, else empty.
     """

@@ -61,7 +61,7 @@ def is_host_label(label: str) -> bool:
 
 
 def _place(label: str) -> str:
-    """Return a device as sentences about memory name it."""
+    """Return the name of a device for sentences about memory."""
     return f"{label} RAM" if is_host_label(label) else label
 
 

@@ -66,7 +66,7 @@ class StartClock:
         self._view.say(makes_room(event, self._brain.waiting_since(event.by), self._world.now()))
 
     def called(self, leases: LeaseRegistry) -> list[Preempted]:
-        """Return which tasks of this run save for urgent tasks of the user's other runs, and report it."""
+        """Return which tasks of this run save and make room for urgent tasks of the user's other runs; report each."""
         if not self._preemption.is_to_listen(self._world.now()):
             return []
         answers = self._preemption.answered(leases.calls(), leases.run)

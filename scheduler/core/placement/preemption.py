@@ -102,7 +102,7 @@ class Preemption:
         return any(map(brain.may_save, brain.living()))
 
     def answered(self, calls: Sequence[RoomCall], run: str) -> list[Preempted]:
-        """Return which tasks of this run, whose name is `run`, save for urgent tasks of other runs."""
+        """Return which tasks of this run, whose name is `run`, save and make room for urgent ones of other runs."""
         brain, found, taken = self._brain, [], set[int]()
         for call in calls:
             if call.by in brain.task_table:

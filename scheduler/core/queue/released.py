@@ -26,7 +26,7 @@ class Released:
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, float]] = {}
         self._until: dict[str, float] = {}
-        """The time at which the estimate of a device changes by time alone."""
+        """The time at which the estimate of a device changes merely because time has passed."""
         self._next = inf
 
     def steady(self, room: DeviceCapacity, now: float) -> None:

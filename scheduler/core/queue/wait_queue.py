@@ -87,7 +87,7 @@ class WaitQueue:
         return (batch, terms.priority, longest, task)
 
     def rank_behind(self, rank: Rank, task: int) -> Rank:
-        """Return the rank of a task that is in the group of the task with this rank."""
+        """Return the rank of `task`, computed from `rank`, the rank of another task of its group."""
         batch = self._roll.batch(task)
         if task in self.lifted:
             return rank

@@ -19,7 +19,7 @@ class WaitingDemand:
 
     tasks: int
     seconds: float | None
-    """The mean duration of one; None: unknown."""
+    """The mean duration of one task; None: unknown."""
     need: ResourceRequest
     device: str = ""
     """The word for the devices on which they may run; empty: all of the run."""

@@ -18,7 +18,7 @@ from scheduler.core.model import HOST, Outcome, Placement, Purpose, State, on_no
 from scheduler.values import dataclass, field
 
 STRETCHED = 1.5
-"""Users are told about a slowdown beside other tasks that is above this."""
+"""The slowdown by other tasks above which users are told about it."""
 MOST_RECENT = 2000
 """The number of ended attempts that every summary keeps."""
 
@@ -119,7 +119,7 @@ class SoloTime:
     """The time that attempts would have taken one at a time, as far as it was measured."""
 
     known: float = 0.0
-    """Seconds of attempts without company, and the time alone of attempts with company for which it is known."""
+    """Seconds of the attempts that ran alone, and the solo time of those that ran beside others, where it is known."""
     unknown: float = 0.0
     """Seconds of all other attempts, as they were beside others."""
     shares: tuple[float, float] = (1.0, 0.0)

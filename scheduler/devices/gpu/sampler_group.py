@@ -110,7 +110,7 @@ class SamplerGroup:
             self._order(main)
 
     def compare(self, divided: Sequence[tuple[int, Sequence[str]]]) -> None:
-        """Look for other MIG instances from now on; `divided` has GPUs' indexes, and the UUIDs of their parts."""
+        """Report MIG instances that differ from `divided`: the index of each GPU with the UUIDs of its parts."""
         self._divided = divided
         for group in self._groups:
             self._order(group)

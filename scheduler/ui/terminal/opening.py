@@ -274,7 +274,7 @@ def _reserved(gpus: int) -> str:
 
 
 def resuming_lines(run: Mapping[str, str], brain: Brain, *, asked: bool) -> list[str]:
-    """Return the first lines after a resume; `asked`: recorded requests are applied now."""
+    """Return the first lines after a resume; `asked` is true if recorded requests are about to be applied."""
     living = len(brain.living())
     waiting = brain.waiting + brain.blocked
     ended = len(brain.task_table) - waiting - living - brain.held
