@@ -10,6 +10,7 @@ from scheduler.core.control.wait_reason import DeviceState, RequestedResources, 
 from scheduler.core.events import Depended, Preempted
 from scheduler.core.model import HOST, EstimateSource, State
 from scheduler.core.placement.refusal import Reason, Refusal
+from scheduler.core.reporting.forecast import NO_ETA
 from scheduler.core.site_policy import GPUS, TASKS
 from scheduler.core.tasks.after import parent_name, parent_word
 from scheduler.units import count, duration, ranges, size
@@ -148,7 +149,7 @@ def _device(state: DeviceState) -> str:
 
 def _expected(found: WaitReason) -> str:
     if found.room_in is None:
-        return "no ETA: it is not known how long the tasks there take"
+        return NO_ETA
     if found.room_in <= 0:
         return f"expected at any moment: task {found.after} has run as long as expected"
     return f"expected in about {duration(found.room_in)}, when task {found.after} ends"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from scheduler.core.local_time import moment
 from scheduler.core.model import HOST, UNFINISHED, Outcome, State, Terms
 from scheduler.core.reporting.columns import strayed
-from scheduler.core.reporting.forecast import ExpectedTask, Forecast
+from scheduler.core.reporting.forecast import NO_ETA, ExpectedTask, Forecast
 from scheduler.core.reporting.run_history import AttemptHistory, TaskHistory
 from scheduler.core.tasks.after import parent_name, parent_word
 from scheduler.ui.text import clean, clock, scheduler_ended
@@ -122,7 +122,9 @@ def _reason(attempt: AttemptHistory) -> str:
 
 def _waiting(one: TaskReport) -> str:
     if one.waits:
-        return one.waits + _expected(one) + _all_attempts(one)
+        expected = _expected(one)  # it knows of the ends that other runs have published
+        waits = one.waits.replace(f"; {NO_ETA}", "") if expected else one.waits
+        return waits + expected + _all_attempts(one)
     resume = f"scheduler resume r{one.run}"
     if one.alive:
         return f"is waiting; the scheduler of run {one.run} has not reported the reason"

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.core.events import Event
 from scheduler.core.model import State
-from scheduler.core.reporting.forecast import IDLE, Forecast
+from scheduler.core.reporting.forecast import IDLE, NO_ETA, ExpectedTask, Forecast, TimeSpan
 from scheduler.core.reporting.run_history import RunHistory, TaskHistory
 from scheduler.ui.verbs.eta import of_run
 from scheduler.ui.verbs.why import TaskReport, blocked_tasks, paragraph, summary
@@ -139,6 +139,13 @@ def test_why_names_resume_for_a_waiting_task_without_a_scheduler() -> None:
 
 def test_why_prints_the_reason_that_a_living_scheduler_gives() -> None:
     assert why("waiting", waits="waits for GPU memory; needs 2.0GiB") == ("task 7 waits for GPU memory; needs 2.0GiB")
+
+
+def test_why_says_no_eta_only_where_the_forecast_has_none() -> None:
+    waits, soon = f"needs 2.0GiB; {NO_ETA}; bypassed 0 times", TimeSpan(NOON + 120, NOON + 100, NOON + 150)
+    assert NO_ETA in why("waiting", waits=waits)
+    told = why("waiting", waits=waits, expected=ExpectedTask(soon, soon))
+    assert told.startswith("task 7 needs 2.0GiB; bypassed 0 times; it is expected to start in about 30s")
 
 
 def test_why_removes_escape_sequences_from_the_last_log_line() -> None:
