@@ -11,7 +11,7 @@ from scheduler.values import dataclass, field, replace
 IDLE = "unknown: no task waits or runs"
 """The reason for which a run without unfinished tasks has no end."""
 NO_ETA = "no ETA: it is not known how long the tasks there take"
-"""What the reason for which a task waits says of holders without a known end; a forecast may know more."""
+"""The words for holders whose end is unknown, in the reason for which a task waits; a forecast may know more."""
 
 
 @dataclass(frozen=True, slots=True)

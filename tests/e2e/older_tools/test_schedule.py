@@ -293,7 +293,7 @@ class TestMachineStatus:
     def test_status_finds_the_gpus_without_init(self, old: Old) -> None:
         old.plug(gpus=2)
         assert old.status() == "Free GPU:\nGPU 0\nGPU 1\n"
-        assert "this machine has 2 GPUs" in old.call("-i", "5", "3", "4", code=2).stderr
+        assert "may use 2 GPUs of this machine" in old.call("-i", "5", "3", "4", code=2).stderr
         assert "there is no GPU 3 here" in old.call("-i", "2", "3", code=2).stderr
 
     @contract("S0-D6")
