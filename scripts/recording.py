@@ -26,6 +26,8 @@ ROOT = Path(__file__).resolve().parents[1]
 COLUMNS, ROWS = 100, 27
 WIDTH, HEIGHT = 8.4, 18
 FRAMES, PAUSE = 50, 1.0
+PYTHON = "/home/ann/train/.venv/bin/python"
+"""The interpreter that the recording shows instead of this one."""
 VALUES = {"lr": ("0.3", "0.1", "0.03", "0.01", "0.003", "0.001"), "bs": ("32", "64", "128", "256")}
 COLOURS = {
     "black": "#45475a", "red": "#f38ba8", "green": "#a6e3a1", "yellow": "#f9e2af", "blue": "#89b4fa",
@@ -53,7 +55,7 @@ def record(folder: Path) -> list[str]:
         for _ in range(FRAMES):
             time.sleep(PAUSE)
             shown = subprocess.run([*tmux, "capture-pane", "-p", "-e"], capture_output=True, text=True, check=True)
-            frames.append(shown.stdout)
+            frames.append(shown.stdout.replace(sys.executable, PYTHON))
     finally:
         stop = [sys.executable, "-m", "scheduler", "stop", "--now"]
         subprocess.run(stop, cwd=folder, env=environ, check=False, capture_output=True)
