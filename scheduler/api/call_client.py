@@ -334,7 +334,7 @@ class CallClient:
 
 
 def _hand_over(future: CallFuture, end: CallEnd, result: str) -> None:
-    """Give a future the result or the exception that the task has left."""
+    """Give a future the result or the exception that its task wrote at its end."""
     try:
         file = task_launcher.open_own(result)
     except OSError:

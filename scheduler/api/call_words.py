@@ -1,4 +1,4 @@
-"""The words of a call of any function: those by which its memory is learned, and its name.
+"""The words that describe a call of a function: its name, and the words by which its memory is learned.
 
 The function and its values reach the task as a pickle; these words are for users and profiles only.
 """

@@ -228,7 +228,7 @@ def _checked_modules(names: Sequence[str]) -> list[str]:
 def pass_by_value(name: str | None) -> None:
     """Make cloudpickle pass the code of a module's functions if no other process can import the module by its name.
 
-    This is so for modules that were loaded from a file, as pytest and plug-ins load theirs.
+    Such modules were loaded by the path of their file, as pytest and plug-in systems do.
     """
     module = sys.modules.get(name or "")
     if module is None or name == "__main__":

@@ -1,4 +1,4 @@
-"""`scheduler.lease`: GPUs and memory for this process, held like those of a task."""
+"""`scheduler.lease`: GPUs and memory that are reserved for this process, as for a task."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ class ProcessLease:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[ProcessLease]:
-        """Give the acquired devices back at the end of a `with` block; after an exception the task has failed."""
+        """Give the acquired devices back at the end of a `with` block; after an exception the lease's task counts as
+        failed.
+        """
         try:
             yield self
         except BaseException as exc:
@@ -92,7 +94,7 @@ class ProcessLease:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the devices back; after an exception the task has failed."""
+        """Give the devices back; after an exception the lease's task counts as failed."""
         why = "" if exc is None else f"{type(exc).__module__}.{type(exc).__qualname__}: {exc}"
         self._release(0 if exc is None or (isinstance(exc, SystemExit) and not exc.code) else 1, why)
 
@@ -128,7 +130,7 @@ def lease(  # noqa: PLR0913  # each is a column or a flag, by keyword only
 
     `gpus` is how many; None: one, where there are GPUs. `memory` is what this process needs on each ("8GiB"); None: it
     is learned. `wait` is True, False, or the longest wait: seconds, or a string such as "10m". The other arguments are
-    fields of a task; `timeout` is how long it may be held. Raise UsageError for values that no task can have.
+    fields of a task; `timeout` is how long the lease may last. Raise UsageError for values that no task can have.
     """
     said = {
         "gpus": gpus, "memory": memory, "host_memory": host_memory, "cpus": cpus, "device": device, "prefer": prefer,

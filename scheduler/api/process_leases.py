@@ -21,7 +21,7 @@ INDICES = "SCHEDULER_GPU_INDICES"
 UVM = "/dev/nvidia-uvm"
 """A file that only CUDA opens, when it starts."""
 Ask = Callable[[Mapping[str, str]], LeaseClient]
-"""Asks for a lease with these fields."""
+"""A function that requests a lease with the given task fields."""
 
 
 class HeldDevices:
@@ -36,7 +36,7 @@ class HeldDevices:
         self.client = client
         """The client of the lease; None: the devices belong to a task or another process, which gives them back."""
         self.users = 0
-        """The number of leases of this process that use it."""
+        """The number of leases of this process that use these devices."""
         self._told = dict(told)
         self._before = {name: os.environ.get(name) for name in told}
 
@@ -46,7 +46,7 @@ class HeldDevices:
         return [word for word in self.environ[INDICES].split(",") if word]
 
     def check(self, asked: Mapping[str, str]) -> None:
-        """Raise NoLease if a lease within this one asks for more than it has."""
+        """Raise NoLease if a lease that is requested within this one asks for more than this one has."""
         has = f"this process already holds {count(len(self.gpus), 'GPU')} as task {self.task}"
         if int(asked.get("GPUs") or 0) > len(self.gpus):
             raise NoLease(f"{has}, and gets no more of them: ask for {asked['GPUs']} in its first lease")
@@ -59,11 +59,11 @@ class HeldDevices:
             raise NoLease(f"{has} ({', '.join(self.gpus) or 'none'}), and cannot get GPU {device} as well")
 
     def enter(self) -> None:
-        """Set its variables in this process."""
+        """Set the environment variables of the lease in this process."""
         os.environ.update(self._told)
 
     def leave(self) -> None:
-        """Restore those of its variables that were not changed by anything else since."""
+        """Restore the variables that `enter` set, except those that other code has changed since."""
         for name, text in self._told.items():
             if os.environ.get(name) == text:
                 before = self._before[name]
@@ -135,8 +135,8 @@ class ProcessLeases:
                 held.client.release(code, why)
 
     def forked(self) -> None:
-        """Let this forked copy of a process use the devices of its parent without a lease of its own, and without
-        ending that of its parent.
+        """Let this forked copy of a process use its parent's devices. It takes no lease of its own, and its end does
+        not end the parent's lease.
         """
         self._lock = threading.RLock()
         held, self._held = self._held, None

@@ -15,10 +15,10 @@ from scheduler.runtime.paths import PACKAGE, replace_file
 from scheduler.runtime.task_launcher import MANIFEST, digest
 
 MOST_FILES, MOST_BYTES = 2000, 32 << 20
-"""The limits of an archive; modules beyond them must exist on the machine."""
+"""The limits of an archive; modules beyond them must already exist on the other machines."""
 _ENVIRONMENT = lazy_pattern(r"/(?:site|dist)-packages(?:/|$)")
 OUR_NAMES = "gpu_batch_scheduler"
-"""The beginning of the names of modules that are installed with this package, perhaps from a copy of its source."""
+"""The prefix of the names of this project's own modules, which are not sent: a checkout of the source has them too."""
 
 
 class SentModules:

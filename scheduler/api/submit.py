@@ -1,4 +1,6 @@
-"""`submit`: tasks of a program or a notebook join a standing queue; what it returns waits for them and changes them."""
+"""`submit` adds tasks of a program or a notebook to a standing queue. The object that it returns can wait for the tasks
+and cancel them.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,7 @@ class SubmittedTasks:
         start_apart(places(settings), self.queue, settings)
 
     def directory(self, task: int) -> Path:
-        """Return the directory of a task's own files; the task has it as SCHEDULER_TASK_DIR."""
+        """Return the directory of a task's own files; the task finds its path in SCHEDULER_TASK_DIR."""
         return Path(places(self._settings()).run(self.run).task(task))
 
     def cancel(self, *ids: int) -> None:
@@ -167,11 +169,11 @@ def submit(
 ) -> SubmittedTasks:
     """Add tasks to a standing queue, as `scheduler submit` does, and return once they are on the disk.
 
-    They start with the directory and environment that this process has now, and go on when it ends. The first
-    submission starts the queue. `defaults` has strings by column, for tasks without a value there. Without
-    `launcher_args`, commands of accelerate and deepspeed stay as they are. `on` names the machines of a queue that this
-    submission starts ("ssh:a,b", as `scheduler submit --on`). Raise InputError, with nothing accepted, if
-    a task is invalid.
+    They start with the directory and environment that this process has at the time of the call, and they continue after
+    this process has ended. The first submission starts the queue. `defaults` has strings by column, for tasks without a
+    value there. Without `launcher_args`, commands of accelerate and deepspeed stay as they are. `on` names the machines
+    of a queue that this submission starts ("ssh:a,b", as `scheduler submit --on`). Raise InputError, with nothing
+    accepted, if a task is invalid.
     """
     settings = read_settings({"state": state, "launcher_args": None if launcher_args else "no", "on": on or None})
     python = chosen_python(settings)

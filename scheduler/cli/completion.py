@@ -133,7 +133,7 @@ def _help(verb: str) -> str:
 
 
 def _positional(usage: str, begun: str) -> list[str]:
-    """Return the possible values of a positional argument, by the metavars of the first line."""
+    """Return the possible values of a positional argument, as the first line of the usage text names them."""
     line = re.sub(r"\[-[^][]*\]", "", usage.partition("\n")[0])
     found = [word for group in re.findall(r"\{([^}]*)\}", line) for word in group.split(",")]
     for metavar in ("ID", "RUN"):

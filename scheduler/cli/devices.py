@@ -137,7 +137,7 @@ def _show_drained(args: Namespace, settings: Settings, kind: str, nothing: str) 
 
 
 def _give_up(args: Namespace, settings: Settings) -> int:
-    """Count the tasks of a node that is away as lost."""
+    """Give up a node that is away: its running tasks count as lost."""
     from scheduler.app.control.devices import give_up
 
     if not args.device or args.all_users:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 SETTINGS = ("buffer", "max_load", "max_gpu_load", "python", "profile_epochs", "margin", "my_columns")
 IDENTITY = ("devices", "append", "simulate", "mps_speed", "assume", "seed", *SETTINGS)
-"""The flags that tell one experiment with a list from another."""
+"""The flags whose values identify an experiment, in addition to its list."""
 OF_ONE_KIND = {"mps": ("num", "order"), "priority": ("percentages", "copies", "mps_speed")}
-"""The flags that only the other kind of experiment has, by kind."""
+"""The flags that each kind of experiment refuses, because only the other kind has them."""
 OF_SIMULATION = ("mps_speed", "assume", "seed")
 PERCENTAGES = "100,50,25"
 NUMS = "5,10,20,40"
@@ -177,7 +177,9 @@ def _numbers_of_copies(args: argparse.Namespace) -> list[int]:
 
 
 def _copies(args: argparse.Namespace, command: Sequence[str], gpus: int) -> str:
-    """Return the list that the arms run: copies of the command, in a number that each number of clients divides."""
+    """Return the list that the arms run: copies of the command. Their number can be divided by each number of
+    clients.
+    """
     from scheduler.experiment.arms import copies_needed
     from scheduler.experiment.report import csv_text
 

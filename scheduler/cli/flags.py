@@ -138,7 +138,7 @@ def add_early_stop(group: argparse._ActionsContainer) -> None:
 
 
 def join_early_stop(args: argparse.Namespace) -> None:
-    """Make one text of each setting about early stops: of several rules, and of `--keep-best`, `--by` and `--at`."""
+    """Join several `--stop-when` rules into one string, and `--keep-best`, `--by` and `--at` into another."""
     if args.stop_when is not None:
         args.stop_when = ", ".join(args.stop_when)
     for flag, word in (("--by", args.by), ("--at", args.at)):
@@ -261,9 +261,7 @@ def task_fields(args: argparse.Namespace) -> dict[str, str]:
 
 
 def checked_fields(texts: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the task fields, a beginning as an absolute time; raise UsageError, with the flag, for a value that no
-    cell may have.
-    """
+    """Return the task fields, with Begin as an absolute time. Raise UsageError with the flag for an invalid value."""
     from scheduler.core.tasks import begin
     from scheduler.core.tasks.fields import BEGIN, FIELDS
     from scheduler.runtime import clock
@@ -299,7 +297,9 @@ def split_at_command(argv: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def whole_number(flag: str, text: str, least: int = 1, most: int = LARGEST, given: str = "") -> int:
-    """Read a whole number within bounds; raise UsageError with the flag, and with `given` if the flag takes several."""
+    """Read a whole number within bounds; raise UsageError with the flag. `given` is the whole value of a flag that
+    takes several numbers.
+    """
     if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= most:
         bounds = f"from {least} to {most:,}" if most < LARGEST else f"of at least {least}"
         raise UsageError(f"{flag} {given or text}: {f'{text!r} is not' if given else 'give'} a whole number {bounds}")

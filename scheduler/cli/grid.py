@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
 
 
 def _refuse_unknown_flags(values: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a value that looks like a flag: a misspelled flag must not start the list without its effect."""
+    """Refuse a value that looks like a flag, because it is probably a misspelled flag of `grid`."""
     for name, given in values.items():
         for word in given:
             if word.startswith("--"):

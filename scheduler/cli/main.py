@@ -67,14 +67,15 @@ COMMON = ("run", "list", "status", "logs", "results", "cancel", "stop", "resume"
 NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread")
 """Parts of error messages that mean a lack of memory, from the dynamic linker, the kernel and threads."""
 NEAR = 4 << 20
-"""The bytes of one request of the allocator: a process so close to its memory limit counts as being at it."""
+"""The bytes that the allocator requests at once. A process with less than this below its memory limit counts as being
+at it."""
 TOO_LITTLE = (
     "not enough memory for this command: raise ulimit -v and ulimit -d, or end another program; "
     "scheduler resume continues a run that was accepted"
 )
 
 _TOO_LITTLE = f"scheduler: {TOO_LITTLE}\n".encode()
-"""TOO_LITTLE as bytes, made early for a process that later has no memory to make them."""
+"""TOO_LITTLE as bytes, encoded early: a process without memory could not encode it later."""
 
 EXAMPLE = "example: scheduler run jobs.csv"
 
@@ -213,7 +214,7 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def _module(verb: str, words: Sequence[str]) -> str:
-    """Return the module of a verb; the help of `run` needs nothing of a run, which takes 30 ms to load."""
+    """Return the module of a verb. For the help of `run` it is one that does not load the code of a run (30 ms)."""
     if verb in HIDDEN:
         return f"scheduler.compat.{HIDDEN[verb]}"
     flags = words[: words.index("--")] if "--" in words else words

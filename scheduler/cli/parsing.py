@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all flags and exit")
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
-        """Print the help; that of a verb with very many flags shows only those that matter most."""
+        """Print the help; for a verb with very many flags, show only the most important ones."""
         self._print_message(self._short_help() if self._shown else self.format_help(), file or sys.stdout)
 
     def _short_help(self) -> str:

@@ -14,7 +14,7 @@ SHOWN = (
 
 
 def main(argv: list[str]) -> int:
-    """Print the help of `run`; it is called where that is all the command line asks for."""
+    """Print the help of `run`; called only if the command line asks for the help."""
     parser().parse_args(argv)
     return 0
 

@@ -13,7 +13,8 @@ _HOMES = (_PACKAGE / "_samples", _PACKAGE.parent / "scheduler_files")
 
 
 LISTS = ("sweep.csv", "commands.csv")
-"""A sweep over two parameters that is over within a minute, and the list of the older tools."""
+"""The files of the samples: a sweep over two parameters, which takes less than a minute, and the list of the older
+tools."""
 
 
 def unpack() -> str:

@@ -91,7 +91,7 @@ def _limits(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _runs(args: argparse.Namespace) -> list[Target]:
-    """Return the run to change: tasks have no limits."""
+    """Return the run whose limits change; raise UsageError if tasks are named, because tasks have no limits."""
     from scheduler.app.control.targets import Target
     from scheduler.app.observe.run_facts import find_run
     from scheduler.cli.parsing import settings_from

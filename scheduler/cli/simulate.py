@@ -208,7 +208,9 @@ def _scenes(args: argparse.Namespace, settings: Settings) -> tuple[Scene, Scene 
 def _tasks(
     args: argparse.Namespace, settings: Settings, devices: Sequence[Device], seed: int
 ) -> tuple[Sequence[TraceRow], Container[str]]:
-    """Return the rows of the list or trace that would ever start, and its columns."""
+    """Return the rows of the list or trace, and its columns. Rows that never start are left out: held ones, and those
+    that depend on them.
+    """
     from scheduler.app.simulate.scenario import ScenarioSource, rows, without_held
     from scheduler.core.tasks.fields import BEGIN
     from scheduler.simulation.traces import looks_like_trace

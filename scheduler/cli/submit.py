@@ -25,9 +25,11 @@ SETTINGS = ("python", "my_columns", "launcher_args", "on")
 LISTS = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson")
 """The suffixes of files that are lists of tasks."""
 NAMES = {"stdin": "standard input", "": "the grid"}
-"""How messages name sources that are no files; of the sources `""`, only a grid can be without a task."""
+"""The names, in messages, of sources that are not files. The source `""` is a grid if it has no task: one command
+always has one."""
 Rows = tuple[RowForm, Iterable["InputRow"], Sequence[str]]
-"""A form, its rows, and warnings that are complete once the rows are read."""
+"""The form of some rows, the rows, and warnings about them. The list of warnings is complete once all rows were
+read."""
 
 
 def parser() -> Parser:

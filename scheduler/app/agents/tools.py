@@ -38,7 +38,7 @@ from scheduler.units import count, ranges
 STARTED_BY = "started_by"
 """The column of tasks that agents submitted."""
 AGENT = "agent"
-"""The value of that column, and the default name of the queue of these tasks."""
+"""The value of the column STARTED_BY, and the default name of the queue of these tasks."""
 MOST_TASKS = 1000
 """The most tasks of one submission: a typing error in a grid must not fill the machine for weeks."""
 MOST_COMBINATIONS = 10**12

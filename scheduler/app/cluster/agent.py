@@ -53,7 +53,7 @@ BREATH = 0.5
 FENCE = "fence"
 """The name of the file that says until when the attempts of a run may live here."""
 START = 3.0
-"""Seconds within which a shim that was ordered makes its claim."""
+"""The longest time in seconds from the order to start a shim to the claim that this shim writes."""
 
 
 class TakenOver(StateError):
@@ -132,7 +132,9 @@ def _own_state(settings: Settings) -> StatePaths:
 
 
 def _stay(guest: RunPaths) -> None:
-    """Wait until the run's shims here have ended, with the lock released: Slurm ends a step with its first process."""
+    """Wait, with the lock released, until the run's shims here have ended. Slurm would kill them if this process, the
+    first one of its step, ended earlier.
+    """
     seen = time.monotonic()  # a shim that is being started has no claim yet
     while time.monotonic() - seen < START:
         time.sleep(BREATH)

@@ -40,7 +40,7 @@ class TaskNeeds:
         self._scripts: dict[str, str] = {}
 
     def note(self, said: Spec, programs: Programs) -> None:
-        """Note what one task needs, unless there is too much already."""
+        """Note what one task needs, unless MOST paths are noted already."""
         if len(self._directories) + len(self._programs) + len(self._scripts) >= MOST:
             return
         spec = located(said, programs)
@@ -75,9 +75,10 @@ def need_for_calls(nodes: Nodes, directory: str, python: str) -> None:
 
 
 def compared(nodes: Nodes, store: SqliteRunStore, directory: str, inner: Screen) -> Screen:
-    """Return a screen that also checks, once all rows were read, that the nodes have what the rows need.
+    """Wrap the check `inner` of rows in one that also compares, once all rows were read, what they need with what the
+    nodes have.
 
-    It raises UsageError.
+    The new check raises UsageError if a node lacks something.
     """
 
     def screened(form: RowForm, batches: Iterable[Sequence[InputRow]]) -> Iterator[Sequence[InputRow]]:

@@ -18,7 +18,7 @@ from scheduler.store.run.catalog import RunInfo
 def abandon(info: RunInfo, settings: Settings) -> tuple[int, int]:
     """Cancel all tasks of a run; return the number of running tasks, which are being stopped, and of the others.
 
-    A run without a scheduler is taken over by one that does this and ends. Raise StateError, Elsewhere.
+    If the run has no scheduler, one is started that cancels the tasks and ends. Raise StateError, Elsewhere.
     """
     stopped = _living(info)
     result = run_requests.ask(Target(info), Verb.CANCEL)
@@ -32,7 +32,7 @@ def abandon(info: RunInfo, settings: Settings) -> tuple[int, int]:
 
 
 def _living(info: RunInfo) -> int:
-    """Return the number of tasks that run as far as the journal tells."""
+    """Return the number of running tasks according to the journal."""
     reader = RunReader(info, only_states=True)
     try:
         return sum(reader.brain.state_counts[state] for state in LIVING)

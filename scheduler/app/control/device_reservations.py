@@ -89,7 +89,7 @@ def told(settings: Settings, labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 def named(settings: Settings) -> dict[str, Any]:
-    """Read the labels of the GPUs, and return the disabled and the reserved devices by them."""
+    """Read the labels of the GPUs, and return the disabled and the reserved devices by these labels."""
     return told(settings, {gpu.uuid: gpu.label for gpu in _seen()})
 
 

@@ -20,7 +20,8 @@ from scheduler.units import count
 
 UNITS = Path("/etc/systemd/system")
 OPTIONS = "size=64m,nr_inodes=65536,mode=1777,nosuid,nodev,noexec"
-"""The mount options of the directory's own file system; it can hold 16,000 leases and the logs of MPS daemons."""
+"""The mount options of the lease directory's own file system, which can hold 16,000 leases and the logs of MPS
+daemons."""
 UNIT = """\
 # Where the schedulers of all users meet (scheduler devices init). Every user may write there. It is a file system
 # of its own, so users who fill it cannot fill any other file system.

@@ -29,7 +29,7 @@ def runs(settings: Settings) -> list[dict[str, Any]]:
 
 
 def remove(settings: Settings, words: Sequence[str]) -> list[dict[str, Any]]:
-    """Remove these runs if all of them have ended, and return what was freed; raise before anything is removed.
+    """Remove these runs and return what was freed. If one of them has not ended, raise and remove nothing.
 
     A run that cannot be read is removed by its number, if no attempt of it lives.
     """

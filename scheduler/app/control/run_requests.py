@@ -46,7 +46,7 @@ def _record(info: RunInfo, request: Request) -> RequestResult:
 
 
 def _foreseen(info: RunInfo, request: Request, before: Sequence[Request]) -> Sequence[Answer]:
-    """Return the answers that the next scheduler will give, as far as the journal shows."""
+    """Return the answers that the next scheduler will probably give, according to the journal."""
     with closing(RunReader(info, only_states=True)) as reader:
         reader.asked_meanwhile(before)
         return reader.grant(request).answers

@@ -19,7 +19,7 @@ from scheduler.values import dataclass
 
 LARGEST = 10**12
 MOST_GAPS = 3
-"""The number of gaps in a range of ids that are named."""
+"""The largest number of gaps in a range of ids that a hint names."""
 _IDS = lazy_pattern(r"(r\d+\.)?\d+(-\d+)?(,(r\d+\.)?\d+(-\d+)?)*,?\Z", re.ASCII)
 _RUN = lazy_pattern(r"r\d+\Z", re.ASCII)
 _OF_RUN = lazy_pattern(r"r(\d+)\.(.+)\Z", re.ASCII)
@@ -62,7 +62,7 @@ def tasks(settings: Settings, words: Sequence[str]) -> list[Target]:
 
 
 def _hint_at_gaps(found: RunCatalog, first: int, last: int, known: Sequence[int]) -> None:
-    """Say on standard error which ids of a range are no tasks; what is wanted of the others is done all the same."""
+    """Print on standard error which ids of a range are not tasks; the verb goes on with the others."""
     if len(known) > last - first:
         return
     ends = [first - 1, *known, last + 1]
@@ -115,7 +115,9 @@ def _run_of(settings: Settings, word: str) -> RunInfo | None:
 
 
 def _run_instead(found: RunCatalog, word: str) -> str:
-    """Return which run a word names, and how it is stopped; empty if it names none."""
+    """Return the end of a message: the run that a word names, and the command that stops it. Empty if there is no such
+    run.
+    """
     try:
         run = found.find(word).number
     except (NoSuchRun, StateError, UsageError):

@@ -196,7 +196,7 @@ def _examined(
 
 
 def _with_reserved(gpu: ExaminedGpu, devices: NvmlDevices, known: Collection[int]) -> ExaminedGpu:
-    """Return the GPU with how its memory is read, and with the bytes that tasks with a reservation use."""
+    """Return the GPU with its fields `reads` and `reserved_used` filled in."""
     uuid = gpu.installed.uuid
     used = sum(devices.used_by(shim).get(uuid, 0) for shim in known)
     return replace(gpu, reads=devices.reads(uuid), reserved_used=used)

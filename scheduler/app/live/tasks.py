@@ -28,14 +28,13 @@ MOST_COMPARED = 64
 MOST_KEPT = 10_000
 """The number of tasks whose names or metrics are kept."""
 READING, COMPARING = 0.010, 0.004
-"""The processor seconds in each PERIOD after which no more metrics of ended attempts are read: for the tasks that are
-shown, and for the best of all tasks. The rest is read in later periods.
-"""
+"""Limits on the processor seconds in each PERIOD for reading metrics of ended attempts: of the tasks that are shown,
+and to find the best of all tasks. The rest is read in later periods."""
 PERIOD = 0.5
 
 
 class BestValues:
-    """The best value of each metric, of all records that were taken."""
+    """The best value of each metric among all records that were passed to `take`."""
 
     def __init__(self, first: Sequence[str]) -> None:
         self._first = first
@@ -151,8 +150,8 @@ class JournalTasks:
 
 
 def screen_of(info: RunInfo, brain: Brain, history: RunSummary, stack: ExitStack, signals: str = "") -> RunScreen:
-    """Return the interactive screen of a run; `signals` names the keys that the terminal turns into signals. What it
-    opens is closed by `stack`.
+    """Return the interactive screen of a run; `signals` names the keys that the terminal turns into signals. `stack`
+    closes what the screen opens.
     """
     tasks = JournalTasks(info, history)
     stack.callback(tasks.close)

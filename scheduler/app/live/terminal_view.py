@@ -49,7 +49,7 @@ class LiveScreen:
     view: LiveView
     guard: Child | None
     opened: contextlib.ExitStack
-    """Closes the files of the view."""
+    """The stack that closes the files of the view."""
 
     def close(self, *, repeat: bool = False) -> None:
         """Restore the terminal, and with `repeat` print the view's last sentence again; a second call does nothing."""
@@ -175,7 +175,7 @@ def _status_maker(
 
 
 class OtherLeases:
-    """The leases of all other runs on the machines of this one, read every few seconds."""
+    """The leases of all other runs on the machines of this run, read every few seconds."""
 
     def __init__(self, ports: Ports) -> None:
         self._registry = ports.leases

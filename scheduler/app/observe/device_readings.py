@@ -29,9 +29,9 @@ RECENT = 2.5
 LARGEST = 16 << 20
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 NODES = "nodes"
-"""The choice of devices of a run on nodes: no view of this machine uses the readings of such a run."""
+"""The word for the devices of a run on nodes. No view of this machine uses the readings of such a run."""
 ALL = "auto"
-"""The choice of devices with which a run sees all that a view sees."""
+"""The value of `--devices` with which a run sees the same devices as a view."""
 
 
 class ReadingsWriter:

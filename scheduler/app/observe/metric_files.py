@@ -30,7 +30,7 @@ class AttemptMetrics:
         return MetricReader(log, progress, result, kept, self.names, self._watched, writes=False)
 
     def record(self, task: int, attempt: AttemptHistory) -> MetricRecord:
-        """Return the metrics of an attempt so far, with the result that it has left."""
+        """Return the metrics of an attempt so far, with the result that it wrote."""
         files = self.files(task, attempt.number)
         files.read_rest()
         files.record.complete(attempt.result)
@@ -45,7 +45,7 @@ class AttemptMetrics:
 def columns(record: MetricRecord | None, row: dict[str, Any]) -> dict[str, Any]:
     """Return a task's row with the last value of each metric as `result.NAME`, and its extremes.
 
-    What the task has left as its result at its end overrides the last value.
+    A value in the result that the task wrote at its end replaces the last value.
     """
     if record is None:
         return row

@@ -112,7 +112,9 @@ class RunMonitor:
         self._see(trees, ObservedState(budgets, used, {}, others, {task: one.expected for task, one in mine.items()}))
 
     def _look_at_nodes(self) -> None:
-        """Take devices and use as last reported to the run's scheduler; read metrics from the files at the head."""
+        """Take the devices and what attempts use as last reported to the run's scheduler; read metrics from the files
+        at the head.
+        """
         readings = readings_of(replace(self.info, alive=self.alive)) or DeviceReadings(0.0, (), {})
         keys = [(task.id, task.attempts) for task in self.reader.brain.living()]
         trees = {key: self._trees.get(key) or self._tree(key, 0) for key in keys}

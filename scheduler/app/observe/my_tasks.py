@@ -36,7 +36,7 @@ class ListOptions:
     limit: int | None = None
     secrets: bool = False
     brief: bool = False
-    """Rows without commands and keys, which cost more than the rest."""
+    """True for rows without commands and keys, which take the most time to make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ListedRun:
     left_out: int
     """The number of tasks that match and are beyond the limit."""
     dead: bool
-    """True if tasks of it are left on this machine and its scheduler has ended."""
+    """True if the run has unfinished tasks on this machine but no scheduler."""
     varies: Sequence[str] = ()
     """The columns of the parameters that vary in its list."""
     metrics: Sequence[str] = ()

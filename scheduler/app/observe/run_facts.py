@@ -143,7 +143,7 @@ def facts_of_run(info: RunInfo) -> dict[str, Any]:
 def facts_in(info: RunInfo, journal: JournalReader | None, kept: dict[int, RunReader] | None = None) -> dict[str, Any]:
     """Return the status that the run's scheduler recorded if that is recent; otherwise read all events.
 
-    A run with kept facts needs no journal.
+    `journal` may be None for a run with `kept` facts.
     """
     status = recorded_status(info, journal)
     if status is None:

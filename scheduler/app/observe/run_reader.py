@@ -134,7 +134,7 @@ class RunReader:
 
     @property
     def dead(self) -> bool:
-        """Tell whether tasks of the run are left on this machine and its scheduler has ended."""
+        """Tell whether the run has unfinished tasks on this machine but no scheduler."""
         return self.unfinished and not self.info.alive and not self.info.elsewhere
 
     def _number(self, terms: Terms) -> int:

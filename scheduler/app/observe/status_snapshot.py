@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EVERY = 0.5
 JOINS = 2.0
-"""Seconds between two looks at whether devices have joined."""
+"""Seconds between two checks whether devices have joined."""
 RECENT = 1.5
 """Seconds for which the recorded status of a living scheduler counts as recent."""
 MANY = 500
@@ -66,7 +66,7 @@ def facts_of(info: RunInfo, states: Mapping[str, int]) -> dict[str, Any]:
 def recorded_status(info: RunInfo, journal: JournalReader | None) -> dict[str, Any] | None:
     """Return the recorded status; None if there is none, or if rows or events were added since.
 
-    A run with kept facts needs no journal.
+    `journal` may be None for a run with `kept` facts.
     """
     said = last_status(info.meta)
     up_to, at = said.pop("up_to", None), said.pop("at", 0.0)

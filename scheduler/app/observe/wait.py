@@ -35,7 +35,7 @@ class WaitResult:
 
 
 def wait_for(target: Target, say: Callable[[str], None]) -> WaitResult:
-    """Wait until these tasks (without tasks: all of the run) have ended, or until their scheduler has.
+    """Wait until these tasks (without tasks: all of the run) have ended, or until their scheduler has ended.
 
     The scheduler of a queue lives on when all of its tasks have ended, unless it was stopped. If only held tasks are
     left, `say` is told once.
@@ -63,7 +63,7 @@ def _is_queue(info: RunInfo) -> bool:
 
 
 def _no_word(text: str) -> None:
-    """Say nothing, because it was said."""
+    """Ignore a hint, because it was given before."""
 
 
 def _exit_code(states: Mapping[int, State], history: RunHistory) -> int:
@@ -77,9 +77,10 @@ def _exit_code(states: Mapping[int, State], history: RunHistory) -> int:
 
 
 def logs_of(target: Target, *, failed: bool) -> Iterator[tuple[TaskLogReader, str, State]]:
-    """Yield the logs of tasks (without tasks: of all of the run) that have some, with the name and the state of each.
+    """Yield the log of each task (without tasks: of all of the run) with its name and state; leave out tasks without a
+    log.
 
-    With `failed`, only of tasks that failed, or ran out of memory or time.
+    With `failed`, yield only logs of tasks that failed, or ran out of memory or time.
     """
     with closing(RunReader(target.info, only_states=True)) as reader:
         for task in target.tasks or sorted(reader.brain.task_table):
@@ -122,7 +123,9 @@ class TaskLogReader:
             return False
 
     def news(self) -> Iterator[bytes]:
-        """Yield the output since the last call. A log that became shorter has lost its middle."""
+        """Yield the output since the last call. If the log became shorter, its middle was removed: continue at its new
+        end.
+        """
         if not self.attempt:
             return
         try:

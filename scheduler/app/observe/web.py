@@ -314,7 +314,7 @@ def _number(run: str) -> int:
 
 
 def _searched(row: Mapping[str, Any], varies: Sequence[str]) -> str:
-    """Return the text of a task in which words are found: number, name, command, parameters as NAME=VALUE."""
+    """Return the text of a task that the page searches: number, name, command, parameters as NAME=VALUE."""
     settings = (f"{name}={row.get(name)}" for name in varies if row.get(name))
     return " ".join(map(status_data.shown, (row["id"], row["name"], row["command"], *settings))).lower()
 

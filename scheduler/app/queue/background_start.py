@@ -48,7 +48,7 @@ def start_apart(home: StatePaths, name: str, settings: Settings) -> Sequence[str
 
 
 def main(name: str, state: str, on: str) -> None:
-    """Start the queue's scheduler in the background, and print as JSON what there is to say about it."""
+    """Start the queue's scheduler in the background, and print an error and hints about the start as JSON."""
     from scheduler.app.queue.standing_queue import ensure_started
 
     trouble, hints, code = "", list[str](), 0

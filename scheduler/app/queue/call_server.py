@@ -34,7 +34,7 @@ class CallView(View):
         self._source = source
         self._pipe = pipe
         self._last: dict[int, Exited] = {}
-        """The last end of an attempt of each task that goes on."""
+        """The end of the last attempt of each unfinished task."""
         self._whys: dict[int, str] = {}
 
     def show(self, event: Event, at: float) -> None:
@@ -123,7 +123,7 @@ def _leave_streams() -> None:
 
 
 def _first_line(pipe: LinePipe) -> Mapping[str, Any] | None:
-    """Return the program's first line; None if it ended before."""
+    """Return the program's first line; None if the program ended before it sent one."""
     while True:
         select.select([pipe.read], [], [])
         try:

@@ -159,7 +159,9 @@ class CallSource(RowSource):
         return self._poll.fileno() if self._open else -1
 
     def collect(self) -> Sequence[Happening]:
-        """Take in the lines that have arrived; return the requests in them, or those that follow from their end."""
+        """Read the lines that have arrived and return the requests in them. If the program has ended, also return a
+        request that cancels its tasks.
+        """
         self._pipe.flush()
         if not self._open:
             return ()
@@ -188,7 +190,7 @@ class CallSource(RowSource):
         return []
 
     def _put(self, form: RowForm, row: int, cells: list[str]) -> None:
-        """Keep a row until it is accepted; tell why it is refused."""
+        """Keep a row until it is accepted; if it is refused, tell the program why."""
         try:
             terms = form.terms(cells)
             self.check(terms, row)

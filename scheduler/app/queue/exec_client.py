@@ -185,7 +185,7 @@ class ExecClient:
     # ---- signals ----
 
     def _obey(self, word: RunRequest) -> bool:
-        """Carry out what a signal asks for; return whether this process ends by it."""
+        """Carry out what a signal asks for; return whether this process must end."""
         if word == RunRequest.HANGUP:
             self._view.hang_up()
             return False

@@ -1,4 +1,4 @@
-"""The guests of waiting tasks: a lease that waits is cancelled when the process that asked for it ends."""
+"""The watch over guests, the processes that ask for leases: when one ends, its waiting lease is cancelled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from scheduler.store.machine.lease_records import namespace, process_identity
 
 
 class GuestWatch:
-    """The watch over the guests of a queue: when a guest ends, its waiting tasks are to be cancelled.
+    """The watch over the guests of a queue. When a guest ends, it returns a request that cancels the guest's waiting
+    tasks.
 
     A running task is ended by its holder.
     """
@@ -25,7 +26,7 @@ class GuestWatch:
         """Watch the guests of all tasks that the brain knows, and those of later tasks."""
         self._brain = brain
         self._read = 0
-        """The number of terms whose guests are known."""
+        """The number of entries in the brain's `terms` that were searched for guests so far."""
         self._epoll = select.epoll()
         self._guests: dict[int, str] = {}
         """The living guests by the descriptors that tell their ends."""
@@ -36,7 +37,7 @@ class GuestWatch:
         return self._epoll.fileno()
 
     def collect(self) -> Sequence[Happening]:
-        """Return the requests for guests that have ended."""
+        """Return a request that cancels the waiting tasks of guests that have ended."""
         for text in {terms.guest for terms in self._brain.terms[self._read :]} - {"", *self._guests.values()}:
             self._watch(text)
         self._read = len(self._brain.terms)

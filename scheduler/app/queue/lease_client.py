@@ -49,14 +49,14 @@ REASONS = (0.1, 30.0)
 PATIENCE = 1.0
 """Seconds to wait for an answer why it waits."""
 BEGINNING = 10.0
-"""Seconds within which a lease that does not have to wait must be there, before `wait=False` gives up."""
+"""Seconds after which `wait=False` gives up. A lease that does not have to wait is granted within this time."""
 _OWN = frozenset({"PYTHONUNBUFFERED", "PWD", "OLDPWD", "SHLVL", "_"})
 """Variables of an attempt that concern only its own process."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """A request for a lease: its purpose, the fields of its task, and where it is asked for."""
+    """A request for a lease: its purpose, the fields of its task, and the queue that it goes to."""
 
     what: Sequence[str]
     """Words that distinguish leases with different memory needs: the command, or the program that asks."""
@@ -114,7 +114,7 @@ class LeaseClient:
     # ---- waiting for it ----
 
     def wait(self, patience: float, tell: Callable[[str], None] = lambda sentence: None) -> dict[str, str]:
-        """Return the variables of the lease that this process does not have, once it is granted.
+        """Wait until the lease is granted; return those of its variables that this process does not have.
 
         After `patience` seconds raise LeaseTimeout; with 0, raise NoLease if it would have to wait. `tell` gets the
         reasons why it waits, each once. Whatever is raised, the request is withdrawn.
@@ -136,7 +136,7 @@ class LeaseClient:
         return {name: text for name, text in granted.items() if os.environ.get(name) != text and name not in _OWN}
 
     def _granted(self) -> Mapping[str, str] | None:
-        """Return the environment of the attempt, if its holder comes within a moment."""
+        """Return the environment of the attempt, if its holder connects within a moment."""
         if not select.select([self._listener], [], [], PAUSE)[0]:
             return None
         made, _ = self._listener.accept()
@@ -187,7 +187,9 @@ class LeaseClient:
         return f"task {self.task} is {state}{f': {said}' if said else ''}"
 
     def _explain(self, tell: Callable[[str], None], *, must_not: bool) -> None:
-        """Tell why the lease waits, from time to time, if that has changed; raise NoLease if it `must_not`."""
+        """From time to time, pass the reason why the lease waits to `tell` if it has changed. With `must_not`, raise
+        NoLease because it waits.
+        """
         if time.monotonic() < self._due:
             return
         places = self._home.run(self.run)
@@ -202,7 +204,7 @@ class LeaseClient:
                 self._hear(Refusal.from_dict(answer.facts["refusal"]), tell, must_not=must_not)
 
     def _hear(self, refusal: Refusal, tell: Callable[[str], None], *, must_not: bool) -> None:
-        """Take in why the lease waits."""
+        """Note why the lease waits, and pass that on as `_explain` does."""
         if refusal.reason is Reason.NEXT:
             return
         said, before = messages.line(refusal), self._reason

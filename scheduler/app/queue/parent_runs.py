@@ -192,7 +192,7 @@ def _of_task(reader: RunReader, task: int) -> State:
 
 
 def _gathered(states: dict[int, State]) -> list[Observed]:
-    """Return one event for each state."""
+    """Return one event for each state, with all parents in that state."""
     by_state: dict[State, list[int]] = {}
     for parent, state in states.items():
         by_state.setdefault(state, []).append(parent)

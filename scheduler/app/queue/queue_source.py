@@ -9,7 +9,7 @@ from scheduler.core.tasks.row_source import InputRow, RowSource
 from scheduler.runtime.clock import since_boot
 
 FIRST = 60.0
-"""The least idle time, in seconds, before the first submission, which is on its way."""
+"""The shortest idle time, in seconds, until the first submission has arrived."""
 
 
 class QueueSource(RowSource):

@@ -1,4 +1,4 @@
-"""Starting the scheduler of a standing queue in the background, by the first submission that finds none."""
+"""Starting the scheduler of a standing queue in the background, by the first submission that finds no scheduler."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def find_run_devices(options: RunOptions, settings: Settings, environ: Mapping[s
 
 
 def _name_processes(gpus: NvmlDevices, settings: Settings) -> None:
-    """Attribute the processes on the GPUs to the leases of this moment, so that no task seems to be unmanaged."""
+    """Attribute the processes on the GPUs to the present leases, so that no task seems to be unmanaged."""
     from scheduler.core.leases import trees, unnamed_shims
     from scheduler.store.machine.lease_directory import find_directory
     from scheduler.store.machine.lease_records import living

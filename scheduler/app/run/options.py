@@ -186,7 +186,7 @@ def _early_stops(settings: Settings) -> dict[str, Any]:
 
 
 def nodes_of(on: str | Sequence[str]) -> str | None:
-    """Return a keyword that names machines as the text of the flag; None if it names none."""
+    """Return the argument `on` of the Python API as the text of the flag `--on`; None if it names no machine."""
     return (on if isinstance(on, str) else " ".join(on)) or None
 
 

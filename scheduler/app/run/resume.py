@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from scheduler.app.run.devices import RunDevices
 
 EPOCH = "epoch"
-"""The fact of a run that counts its takeovers: agents on nodes obey no scheduler that has a lower count."""
+"""The name of the fact that counts the takeovers of a run. Agents on nodes obey no scheduler with a lower count."""
 JUST_ENDED = 500
-"""The number of latest ends whose files may still exist: a scheduler starts the next tasks before it removes them."""
+"""The number of attempts that ended last and whose files may still exist: a scheduler starts the next tasks before it
+removes files."""
 
 
 def take_over(info: RunInfo, settings: Settings, how: ResumeOptions) -> RunSession:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 MOST_RANKED = 500
 """The number of tasks up to which a run names its best one at its end."""
 PRELOADING = 300.0
-"""Seconds that the fork server may take to load the modules of an executor, before its silence counts."""
+"""Seconds within which the fork server must answer if it loads the modules of an executor first."""
 FILE_CHECKS = 1.0
 """Seconds between two checks that the run's own files still exist."""
 

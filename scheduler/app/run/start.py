@@ -79,7 +79,9 @@ def begin(
 
 
 def try_leases(settings: Settings) -> None:
-    """Refuse a lease directory that cannot be used, before a list is accepted; nodes look at their own."""
+    """Refuse a lease directory that cannot be used, before a list is accepted; nodes check their own lease
+    directories.
+    """
     if not settings.on:
         open_leases(settings, "").close()
 
@@ -242,7 +244,7 @@ def class_finder(
 ) -> TaskClassFinder:
     """Return the finder of task classes for a run, with the store of their profiles.
 
-    `calls` limits how long it waits for the files of scripts.
+    `calls` limits how long the finder waits for the files of scripts.
     """
     return TaskClassFinder(ProfileStore(home.profiles), programs, directory, _hardware(pool), calls)
 

@@ -105,7 +105,7 @@ class Simulation:
         return Loop(brain or self.brain, ports, around)
 
     def run(self) -> Simulation:
-        """Run to the end, or until the scheduler leaves."""
+        """Run until all tasks have ended, or until the scheduler stops earlier."""
         self.loop.run()
         return self
 
