@@ -1,6 +1,6 @@
-"""The package `scheduler` under a name that nothing else has: it finds ours beside itself, not on sys.path.
+"""The package `scheduler` under a unique name. It finds this project's `scheduler` next to itself, not on sys.path.
 
-A project's own scheduler.py, or the distribution `scheduler` of PyPI, may stand before ours on sys.path.
+A project's own scheduler.py, or the distribution `scheduler` of PyPI, may come before this project's on sys.path.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _broken(how: str) -> str:
 
 
 def _namesake() -> str:
-    """Return the name of PyPI's unrelated distribution `scheduler`, if it is installed beside this one."""
+    """Return the name of PyPI's unrelated distribution `scheduler`, if it is installed as well."""
     try:
         names = os.listdir(_SITE)
     except OSError:

@@ -26,7 +26,9 @@ class NodeFence:
             os.pwrite(self._fd, b" " * _BYTES, 0)
 
     def extend(self, clock: float) -> None:
-        """Let the attempts live until the fence's seconds after `clock`, a time since boot; 0: change nothing."""
+        """Let the attempts live until the fence's time has passed since `clock`, in seconds since boot; 0: change
+        nothing.
+        """
         if clock:
             os.pwrite(self._fd, f"{clock + self._seconds:.3f}".ljust(_BYTES).encode(), 0)
 

@@ -18,7 +18,7 @@ class _Part(Protocol):
     """A writer and reader of the value of one field."""
 
     def to_dict(self, value: Any) -> Any:
-        """Return it as JSON values."""
+        """Return the field's value as JSON values."""
 
     def from_dict(self, data: Any) -> Any:
         """Return what `to_dict` wrote."""
@@ -59,11 +59,11 @@ class _Read:
         self._read = read
 
     def to_dict(self, value: Any) -> Any:
-        """Return it as it is."""
+        """Return the field's value unchanged."""
         return value
 
     def from_dict(self, data: Any) -> Any:
-        """Return it restored."""
+        """Return the field's value, restored by the function."""
         return self._read(data)
 
 

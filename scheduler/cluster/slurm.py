@@ -15,7 +15,7 @@ JOB, NODES = "SLURM_JOB_ID", "SLURM_JOB_NODELIST"
 PATIENCE = 20.0
 """Seconds for Slurm's commands to answer."""
 OPTIONS = ("--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--quiet", "--input=0")
-"""A step of one task that may use all that the job has on the node, at the same time as other steps."""
+"""The options of a step of one task that shares all resources of the job on the node with other steps."""
 
 
 def allocated_nodes(environ: Mapping[str, str]) -> list[str]:

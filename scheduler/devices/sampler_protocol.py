@@ -85,7 +85,7 @@ class Sampler(Protocol):
     """Seconds between an order and the sample that it requests, because another order may follow at once."""
 
     def order(self, said: dict[str, Any]) -> None:
-        """Take a new list of objects to sample; what was on the old list keeps its history."""
+        """Replace the list of objects to sample; those that stay on the list keep their history."""
 
     def look(self) -> dict[str, Any]:
         """Take one sample of everything; return the answer."""

@@ -1,7 +1,7 @@
 """The limit that PyTorch itself sets on its memory: an option of its allocator, for tasks whose PyTorch knows it.
 
-PyTorch is found by its files beside the task's Python, and never imported. Releases from 2.10 on know the option; older
-ones end with an error when they read it.
+PyTorch is found by its files among the packages of the task's Python, and never imported. Releases from 2.10 on know
+the option; older ones end with an error when they read it.
 """
 
 from __future__ import annotations

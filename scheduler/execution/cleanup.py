@@ -12,8 +12,8 @@ from typing import NamedTuple
 from scheduler.runtime.threads import StartedThread, start_thread
 
 BEHIND = 100
-"""The number of removals that may wait; while there are so many, `remove` waits as well. A killed scheduler leaves the
-files of no more attempts than these, and a resumed run checks a larger number of ended attempts."""
+"""The largest number of removals that may wait; at that number `remove` waits too. A killed scheduler leaves the files
+of no more attempts than this, and a resumed run checks a larger number of ended attempts."""
 BATCH = 50
 """The number of removals that begin together."""
 REST = 0.1

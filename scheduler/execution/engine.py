@@ -36,7 +36,7 @@ SWEEP = 0.1
 LOOK = 0.1
 """Seconds that a look at one process may take: if it hangs in the kernel, reading its memory may hang too."""
 MOST_UNREADABLE = 16
-"""The number of such processes that may be looked at together; each keeps a thread busy."""
+"""The largest number of looks at processes that may hang at the same time; each keeps a thread busy."""
 LOOK_AGAIN = 0.2
 UNANSWERED = 1.0
 """Seconds without an answer after which the engine looks for stopped shims that have not reported their pid."""

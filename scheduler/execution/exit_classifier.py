@@ -67,7 +67,7 @@ def exited(key: Key, record: Record, last_output: Callable[[], str], directory: 
 
 
 def why_lost(claim: Claim | None, reason: str) -> str:
-    """Return why an attempt has no exit record; `reason` is what is known of one that never had a shim."""
+    """Return why an attempt has no exit record; `reason` is the answer for an attempt that never had a shim."""
     if claim is None or claim.fence:
         return reason
     if claim.boot_id != boot_id():

@@ -21,7 +21,8 @@ class ForegroundCommand:
     """A command and the wait for its end. Create it in the main thread."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], lost: int, grace: float) -> None:
-        """Start the command. Once the descriptor `lost` is readable it is stopped, and killed after `grace` seconds.
+        """Start the command. Once the descriptor `lost` is readable, the command is stopped, and killed after `grace`
+        seconds.
 
         Raise OSError if it cannot be started.
         """

@@ -23,7 +23,7 @@ INLINE = 16000
 LONGEST = 2 * shim.BLOCK
 """The longest answer, in bytes: a claim or a record, and the JSON around it."""
 NOTE = 64
-"""The bytes of the file that names the server; it is written over, never truncated."""
+"""The size in bytes of the file that names the server; the file is overwritten, never truncated."""
 BREATH = 0.05
 """Seconds between looks at a server that is to end: a signal may stop it at any moment."""
 REST = 1.0
@@ -125,9 +125,7 @@ class ForkServer:
         return ShimClient(ours)
 
     def check(self) -> bool:
-        """Tell whether the server is alive; clean up if its socket has ended, which is the only thing that it
-        reports.
-        """
+        """Tell whether the server is alive; clean up if its socket has ended. Nothing else arrives on that socket."""
         while self._sock is not None and (data := receive(self._sock)) is not None:
             if not data:
                 self.kill()

@@ -13,7 +13,8 @@ from scheduler.experiment.arms import Arm
 from scheduler.values import dataclass, field
 
 LEAST_DIFFERENCE = 0.02
-"""The least relative difference of two means that counts; smaller ones count as none, however little repeats vary."""
+"""The least relative difference of two means that counts. Smaller differences count as none, even if repeats hardly
+vary."""
 NUMBERS = (
     "tasks", "succeeded", "epochs", "makespan_s", "task_mean_s", "ooms", "residents_max", "under_mps", "mps_clients",
     "energy_j",

@@ -34,7 +34,7 @@ class CallRows:
         self._terms: Terms | None = None
         self._head = ""
         self._rest: tuple[Mapping[Any, str], str] = ({}, "")
-        """The last constant values, which most calls share, and their word."""
+        """The constant values of the last call, and the word that shows them. Most calls have equal ones."""
         self._bad = BadRows("tasks")
 
     def row(self, number: int, call: PythonCall, launcher: str, given: str) -> InputRow:

@@ -55,7 +55,9 @@ def rows(
 
 
 def cells(said: Sequence[str], fields: Mapping[str, str], python: str, append: str) -> tuple[RowForm, list[InputRow]]:
-    """Return the form and the row of a command, with its fields as cells: commands with different values share one."""
+    """Return the form and the row of a command, with its fields as cells, so that commands with different values share
+    one form.
+    """
     form, found = rows(said, fields, python, append)
     made = [(row, [*own, *form.defaults.values()], terms, nth) for row, own, terms, nth in found]
     return RowForm((*form.columns, *form.defaults), {}, append), made

@@ -849,7 +849,7 @@ class WarmProgram(NamedTuple):
 
 
 def _show_at_once() -> None:
-    """Write what is printed to the log at once, as PYTHONUNBUFFERED asks an interpreter that starts."""
+    """Make printed output appear in the log at once, as PYTHONUNBUFFERED does for an interpreter."""
     import io  # the interpreter has loaded it
 
     old, raw = sys.stdout, io.FileIO(1, "w", closefd=False)

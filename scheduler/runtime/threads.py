@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 PATIENCE = 1.0
 """Seconds that a caller waits at most."""
 MOST_LATE = 4
-"""The number of calls that may be late at the same time; while there are so many, all other calls fail at once."""
+"""The largest number of calls that may be late at the same time; at that number all other calls fail at once."""
 _IDLE = 1
 """Threads without a call that are kept for the next ones."""
 

@@ -169,5 +169,5 @@ class SimulatedWatcher:
 
 
 def _is_settled(watched: Watched) -> bool:
-    """Return whether the need of an attempt is known, on its GPUs and beside them."""
+    """Return whether the need of an attempt is known, on its GPUs and in the host's RAM."""
     return watched.settled and not watched.ram_expected

@@ -40,7 +40,7 @@ class TaskWork:
     busy: float
     cores: float
     beside: int
-    """The bytes in RAM, beside its GPUs."""
+    """The bytes in RAM of a task that also uses GPUs."""
     loading: float = 0.0
     """The seconds for which it does not use its GPUs yet."""
 

@@ -419,7 +419,7 @@ class SimulatedMachine:
             eye[running.key] = None
 
     def _share(self, running: RunningAttempt, number: int) -> None:
-        """Change the speed of all attempts beside one that came (1) or went (-1)."""
+        """Update the speed of all attempts on the devices of one that came (`number` 1) or went (-1)."""
         moved = {running.key: running} if number > 0 else {}
         for key, amount in _loads(running):
             if key not in self._devices:

@@ -32,7 +32,7 @@ class TaskBehaviour:
     memory: tuple[Curve, ...] = ()
     """The curve for each of its devices by position; the last one applies to all further devices."""
     host_memory: Curve = ()
-    """The curve for the host's RAM, beside its GPUs."""
+    """The curve for the host's RAM, if the task also uses GPUs."""
     cores: float = 1.0
     utilisation: float = 1.0
     """The share of time for which it keeps each of its GPUs busy."""

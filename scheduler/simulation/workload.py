@@ -27,10 +27,10 @@ class MeasuredTask:
     """The share of time for which it keeps each of its GPUs busy when alone."""
     cores: float | None = None
     host_peak: int | None = None
-    """Bytes in the host's RAM, beside its GPUs."""
+    """Bytes in the host's RAM, if it also uses GPUs."""
 
     def over(self, other: MeasuredTask) -> MeasuredTask:
-        """Return these measurements, completed by others."""
+        """Return these measurements; those that are unknown come from `other`."""
         mine = {name: held for name in names_of(type(self)) if (held := getattr(self, name)) is not None}
         return replace(other, **mine)
 

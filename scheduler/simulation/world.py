@@ -12,7 +12,7 @@ from scheduler.errors import SchedulerError
 from scheduler.simulation.machine import SimulatedMachine
 
 STANDSTILL = 1000
-"""After this many waits in a row in which nothing can happen, the simulation is stuck for ever."""
+"""The number of waits in a row without any event after which the simulation counts as stuck for ever."""
 
 
 class EventTeller(Protocol):

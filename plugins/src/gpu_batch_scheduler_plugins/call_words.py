@@ -32,7 +32,7 @@ def name_of_call(function: Any) -> str:
 
 
 def _state(function: Any) -> dict[str, Any]:
-    """Return the plain attributes of an object that is called, or whose method is."""
+    """Return the plain attributes of an object that is called, or whose method is called."""
     while isinstance(function, functools.partial):
         function = function.func
     holder = function.__self__ if inspect.ismethod(function) else function

@@ -29,7 +29,9 @@ MOST = 64 * 1024
 
 
 def command_of_program(config: DictConfig) -> list[str]:
-    """Return the command line of this program without overrides; raise UsageError where a sweep has none of its own."""
+    """Return the command line of this program without overrides; raise UsageError where a sweep has no command line of
+    its own.
+    """
     from hydra._internal.utils import get_args_parser
 
     args, unknown = get_args_parser().parse_known_args(sys.argv[1:])
@@ -55,8 +57,8 @@ def command_of_program(config: DictConfig) -> list[str]:
 def command_of_job(
     command: Sequence[str], overrides: Sequence[str], kept: Sequence[str], number: int, folder: str, subdir: str
 ) -> list[str]:
-    """Return the words of a job. All that differs besides its overrides is in its last word, which names the task and
-    so is no part of what determines its memory.
+    """Return the words of a job. The last word has all that differs between jobs besides their overrides; it names the
+    task, and its memory does not depend on it.
     """
     own = [one for one in kept if not one.lstrip("+~").startswith(OF_THE_SWEEP)]
     told = f"num:{number},dir:{_quoted(folder)},subdir:{_quoted(subdir)}"
@@ -71,7 +73,7 @@ def _quoted(text: str) -> str:
 
 
 def return_file(folder: Path, attempt: int) -> Path:
-    """Return where an attempt leaves what its job returned."""
+    """Return the file for what the job of an attempt returns."""
     return folder / f"hydra-{attempt}.pkl"
 
 
@@ -138,7 +140,7 @@ def _is_number(value: object) -> bool:
 
 
 def leave_result(numbers: dict[str, float]) -> None:
-    """Add numbers to the task's result, beside what the program has written there itself."""
+    """Add numbers to the task's result, and keep what the program has written there itself."""
     path = os.environ.get("SCHEDULER_RESULT")
     if not path or not numbers:
         return

@@ -32,7 +32,9 @@ class GschedBackend(ParallelBackendBase):
     default_n_jobs = -1
 
     def __init__(self, nesting_level: int | None = None, **options: Any) -> None:
-        """Take in options of `scheduler.Executor`: memory, gpus, cpus, env, devices, name, state; and `options`."""
+        """Note the options of the `scheduler.Executor`: memory, gpus, cpus, env, devices, name, state; and
+        `options`.
+        """
         super().__init__(nesting_level=nesting_level)
         self._options = dict(options)
         self._fields: Mapping[str, Any] = self._options.pop("options", {})

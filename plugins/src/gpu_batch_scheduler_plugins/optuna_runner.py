@@ -24,7 +24,8 @@ TRIAL = "trial"
 
 
 class OptunaRunner:
-    """The runner of one study: it asks for trials, runs each as a task of a standing queue, and tells their values.
+    """The runner of one study: it asks for trials, runs each as a task of a standing queue, and reports their values to
+    the study.
 
     The program of a trial needs nothing of Optuna: it prints the usual epoch lines, or writes to SCHEDULER_RESULT.
     """
@@ -106,7 +107,7 @@ class OptunaRunner:
         return Task(command=self._command, name=name, columns={TRIAL: trial.number, **said}, **more)
 
     def _look(self) -> None:
-        """Wait for a moment, then report what is new and tell the ends."""
+        """Wait for a moment, then report new points of curves, and the values of trials that have ended."""
         try:
             states = self._tasks.wait(LOOK)
         except TimeoutError:
@@ -141,7 +142,7 @@ class OptunaRunner:
         log.info("trial %d pruned at step %d (task %d)", trial.number, max(self._steps[task]), task)
 
     def _tell(self, trial: Trial, row: Mapping[str, Any]) -> None:
-        """Tell the values of a trial whose task has ended."""
+        """Report the values of a trial whose task has ended to the study."""
         values = [row.get(f"result.{name}") for name in self._metrics]
         if row["state"] == "pruned":
             self._study.tell(trial, state=TrialState.PRUNED)

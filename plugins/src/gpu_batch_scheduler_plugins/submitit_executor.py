@@ -30,9 +30,9 @@ FIELDS = ("memory", "host_memory", "priority", "retries", "retry_on", "device", 
 """Parameters that are fields of a task, with the meaning that they have in a list."""
 OWN = ("queue", "setup", "signal_delay_s", *FIELDS)
 FOR_EVER = 60 * 24 * 365 * 10
-"""The minutes that submitit is told where a job has no time limit."""
+"""The time limit in minutes that submitit sees for a job without one."""
 WARNING = 90
-"""Seconds before the time limit at which a job is told to save, unless said otherwise; at most half of the limit."""
+"""The default number of seconds before the time limit at which a job is told to save; at most half of the limit."""
 STATES = {
     "waiting": "PENDING", "held": "PENDING", "blocked": "PENDING", "probing": "RUNNING", "running": "RUNNING",
     "succeeded": "COMPLETED", "failed": "FAILED", "oom": "OUT_OF_MEMORY", "timeout": "TIMEOUT",
@@ -53,7 +53,7 @@ class GschedInfoWatcher(core.InfoWatcher):
         """The registered tasks by their runs."""
 
     def know(self, tasks: SubmittedTasks) -> None:
-        """Take in tasks whose run is known, so that it need not be searched."""
+        """Note tasks with their runs, so that these runs need not be searched for."""
         known = self._groups.get(tasks.run)
         ids = dict.fromkeys((*(known.ids if known is not None else ()), *tasks.ids))
         self._groups[tasks.run] = SubmittedTasks(tasks.run, ids, tasks.queue, tasks.state)
@@ -155,11 +155,13 @@ class GschedExecutor(core.PicklingExecutor):
 
     @classmethod
     def affinity(cls) -> int:
-        """Return that it is the better choice on a machine without Slurm, where users have installed it on purpose."""
+        """Return a high preference for this executor on a machine without Slurm, where users have installed it on
+        purpose.
+        """
         return -1 if shutil.which("srun") else 2
 
     def _internal_update_parameters(self, **kwargs: Any) -> None:
-        """Take in parameters; raise ValueError for what one machine cannot hold, and for names that do not exist."""
+        """Set parameters; raise ValueError for what one machine cannot hold, and for names that do not exist."""
         unknown = sorted(kwargs.keys() - {*GENERIC, *OWN})
         if unknown:
             raise ValueError(f"gsched has no parameter {', '.join(unknown)}; it has {', '.join((*GENERIC, *OWN))}")
@@ -186,7 +188,7 @@ class GschedExecutor(core.PicklingExecutor):
         return [self._job(file, task) for file, task in zip(files, accepted.ids, strict=True)]
 
     def _pickled(self, calls: Sequence[utils.DelayedSubmission]) -> list[Path]:
-        """Write the calls into files; raise RuntimeError, with none left, where they are larger than allowed."""
+        """Write the calls into files; raise RuntimeError and leave no file if a call is larger than allowed."""
         folder = utils.JobPaths.get_first_id_independent_folder(self.folder)
         folder.mkdir(parents=True, exist_ok=True)
         limit, size, files = self.max_pickle_size_gb * 1024**3, 0, list[Path]()

@@ -21,9 +21,9 @@ from scheduler.units import GIB, MIB
 from scheduler.values import dataclass, replace
 
 UNLISTED = 512 * MIB
-"""More than this in use while no process is listed means that the list is hidden."""
+"""If more bytes than this are in use and no process is listed, the list of processes is hidden."""
 UNLISTED_OLD = GIB
-"""The limit if the driver's own share is part of the used memory."""
+"""The limit in place of UNLISTED if the driver counts its own share as used memory, in bytes."""
 SURE = 3
 """The number of contradicting samples in a row after which the device is read in the other way."""
 

@@ -78,7 +78,9 @@ class GpuDivisions:
         self._due = 0.0
 
     def order(self, known: list[tuple[int, list[str]]]) -> None:
-        """Compare with this from now on: the index of each GPU, and the UUIDs of its instances, or its own."""
+        """From now on, compare with `known`: the index of each GPU, and the UUIDs of its instances. A GPU without
+        instances has its own UUID there.
+        """
         self._known = {index: sorted(uuids) for index, uuids in known}
 
     def changes(self) -> list[list[dict[str, Any]]]:

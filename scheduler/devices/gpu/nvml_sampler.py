@@ -273,7 +273,7 @@ class GpuSampler:
         self._risen_at = time.monotonic()
 
     def order(self, said: dict[str, Any]) -> None:
-        """Take a new list of GPUs and attempts; what was on the old list keeps its history."""
+        """Replace the list of GPUs and attempts to sample; those that stay on the list keep their history."""
         self._gpus = {
             uuid: self._gpus.get(uuid) or SampledGpu(self._library, self._errors, uuid, bus, index, part)
             for uuid, bus, index, part in said["gpus"]

@@ -60,7 +60,7 @@ class UnattributedMemory:
         """The bytes of ended attempts that are not free yet."""
         self.gone: list[Key] = []
         self.left = 0
-        """The rest, beyond what all attempts may have."""
+        """The bytes of the rise that no attempt may have."""
         self._last = 0
 
     def see(self, pool: int, shares: Mapping[Key, RiseShare]) -> None:

@@ -27,7 +27,7 @@ class ProcessWork(NamedTuple):
 
 
 def work_of(pid: int) -> ProcessWork | None:
-    """Return the work of a process; None once it is gone."""
+    """Return the work of a process; None if it has ended."""
     fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     if len(fields) < 20:
         return None

@@ -205,7 +205,7 @@ class HostSampler:
         """The tree whose files are read next."""
 
     def order(self, said: dict[str, Any]) -> None:
-        """Take a new list of trees and processes; what was on the old list keeps its history."""
+        """Replace the list of trees and processes to sample; those that stay on the list keep their history."""
         known = self.trees
         self.trees = {}
         for name, (pid, guest, activity, files) in said["trees"].items():

@@ -221,10 +221,12 @@ class HostWatcher:
         return samples + [_last_sample(name, readings) for name, readings in said["ended"].items()]
 
     def free(self, now: int) -> int:
-        """Return how much of `now` was free in the sample that measured the living attempts.
+        """Return the free bytes that a decision may count on: `now`, which the kernel reports, but no more than the
+        last sample found.
 
-        The former use of attempts that have ended since is free as well. Long after the last sample, return `now`
-        without the use of the living attempts in that sample: they may have freed it since, and `now` may contain it.
+        Memory that attempts which have ended since then used in that sample counts as free. Long after the last sample,
+        return `now` without the use of the living attempts in that sample: they may have freed it since, and `now` may
+        contain it.
         """
         if self._free is None or self._here.isdisjoint(self._held):
             return now

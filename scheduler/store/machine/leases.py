@@ -147,7 +147,9 @@ class FileLeaseRegistry:
             self._mutex.release()
 
     def _look_ahead(self) -> None:
-        """Read all files before the mutex is taken: files that can never count are then known while it is held."""
+        """Read all files before the mutex is taken, so that files that can never be valid are known while it is
+        held.
+        """
         now = time.monotonic()
         if now - self._looked_at < LOOKING:
             return
@@ -270,7 +272,9 @@ class FileLeaseRegistry:
         return self._own
 
     def _found(self, lease: Lease) -> OwnLease:
-        """Return a lease of an earlier scheduler; one that it had created again lost its lock when it ended."""
+        """Return a lease of an earlier scheduler of this run. A lease that was created again is not locked any more, so
+        `restore` must create it anew.
+        """
         inode = 0 if lease.by_shim else _inode(self._fd, lease.name)
         return OwnLease(lease.name, inode, lease.since, lease.port, lease.by_shim)
 
@@ -352,8 +356,8 @@ class FileLeaseRegistry:
             self.own().pop((task, attempt), None)
 
     def troubles(self) -> list[str]:
-        """Return a sentence about each user who has more files in the directory than are read, or so many that
-        decisions are slow.
+        """Return a sentence about each user whose files in the directory exceed the number that is read, or slow
+        decisions down.
         """
         told = [
             f"{user_name_soon(uid)} (user {uid}) has more than {most} in {self.directory}: the others do not count"

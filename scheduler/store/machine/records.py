@@ -160,7 +160,9 @@ class RecordDirectory:
         return names
 
     def filler(self) -> int | None:
-        """Return the user who owns most files, judged by a sample; None unless so many files delay each decision."""
+        """Return the user who owns most files, judged by a sample; None if the directory has too few files to delay
+        decisions.
+        """
         owners = Counter[int]()
         for name in self._sample:
             with contextlib.suppress(OSError):
@@ -272,7 +274,7 @@ def read_all(directory: Path, kind: RecordKind[T], wanted: Callable[[re.Match[st
 
 
 def size(said: Any) -> int:
-    """Return a number of bytes, at least 0. Raise ValueError if no machine can have so many."""
+    """Return a number of bytes, at least 0. Raise ValueError for a number that exceeds the memory of any machine."""
     number = int(said)
     if number > MOST_BYTES:
         raise ValueError("no machine has so many bytes")

@@ -81,7 +81,9 @@ class TicketKind(RecordKind[Waiter]):
         return Waiter(name.string, int(name[1]), name[2], from_dict(said, now), amount(now - float(said["looked"])))
 
     def judge(self, record: Waiter, file: RecordFile) -> Waiter:
-        """Return a waiter with its user, and for a closed ticket with the process that the kernel lists."""
+        """Return a waiter with the name of its user. For a `closed` ticket the name also has the process that locks the
+        file.
+        """
         return replace(record, who=file.user(with_process=record.ticket.closed))
 
 

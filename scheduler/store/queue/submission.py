@@ -43,7 +43,7 @@ class Submission:
     secrets: str = ""
     """The path of a file in memory with the variables that no disk may hold; it exists while the client waits."""
     on: str = ""
-    """The nodes on which the queue must run; empty: wherever it does."""
+    """The nodes on which the queue must run; empty: the queue may run anywhere."""
 
     def to_dict(self) -> dict[str, str]:
         """Return it as the strings of a request."""

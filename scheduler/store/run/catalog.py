@@ -28,7 +28,8 @@ class RunInfo:
     lost: str = ""
     """A sentence about how much of the end of its journal was lost; empty if nothing was."""
     kept: bool = False
-    """True if the facts are those that its scheduler kept as it ended; then its recorded status is up to date."""
+    """True if the facts are those that the run's scheduler saved when it ended; then the recorded status is up to
+    date."""
 
     @property
     def what(self) -> str:
@@ -78,7 +79,9 @@ def _read_facts(places: RunPaths) -> dict[str, str] | None:
 
 
 def _stamp(places: RunPaths) -> list[int]:
-    """Return what changes whenever a journal is written; raise FileExistsError if changes are not in its file yet."""
+    """Return values that change whenever a journal's file is written; raise FileExistsError if changes are still in its
+    write-ahead log.
+    """
     with contextlib.suppress(FileNotFoundError):
         if os.stat(f"{places.journal}-wal").st_size:
             raise FileExistsError

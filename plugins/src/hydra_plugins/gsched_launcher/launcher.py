@@ -38,7 +38,7 @@ class GschedLauncher(Launcher):
         self._context: Any = None
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
-        """Take in the configuration of the sweep."""
+        """Note the configuration of the sweep."""
         self._config, self._context = config, hydra_context
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
@@ -107,7 +107,7 @@ class GschedLauncher(Launcher):
             known = states
 
     def _returned(self, tasks: SubmittedTasks, task: Mapping[str, Any], overrides: list[str]) -> JobReturn:
-        """Return what a job has left; for one that ended without, an error that says how."""
+        """Return what a job returned; if it returned nothing, an error that says how it ended."""
         from gpu_batch_scheduler_plugins._core import StateError
         from gpu_batch_scheduler_plugins.hydra_job import return_file
 
