@@ -65,7 +65,7 @@ class Brain(RunState):
     ) -> None:
         super().__init__(rules, terms, knowledge)
         self._last: tuple[tuple[object, ...], Decision] | None = None
-        """The last decision, and what it depended on."""
+        """The last decision, and the state on which it depended."""
         self._policy: Policy | None = None
         self._at = 0.0
         """The time of the event that is being applied."""
@@ -158,7 +158,9 @@ class Brain(RunState):
                 self._step(self._touch(number), to, f"dependencies: {event.step}")
 
     def _touch(self, number: int) -> TaskState:
-        """Return a task's details. If there are none, return new ones, which are kept only once the task has moved."""
+        """Return the details of a task. A task without details gets new ones, which are kept only once its state
+        changes.
+        """
         task = self.tasks.get(number)
         tries = self._tries.get(number, 0)
         return task or TaskState(number, self.task_table.terms(number), self.task_table.state(number), tries)
@@ -233,8 +235,8 @@ class Brain(RunState):
             task.last_peak_at = at  # a slow growth of RAM beside GPUs must not keep them locked
 
     def _raise_ram(self, task: TaskState, placement: Placement) -> None:
-        """Note at once, for the next tasks of its class, that a task on GPUs uses more RAM than the class is known
-        to need.
+        """Raise the known RAM of a task's class at once if a task on GPUs uses more, so that the next tasks get
+        enough.
         """
         held, known = task.peak[HOST], self.profiles.profile(self.task_table.kind(task.id)).part(HOST)
         if placement.gpus and not placement.ram_expected and known.known and held > known.peak:
@@ -324,7 +326,7 @@ class Brain(RunState):
             self.wait_queue.refresh(kind)
 
     def _forget_requests(self, kind: int) -> None:
-        """Drop the cached requests that follow from what was known about a class."""
+        """Drop the cached requests that depend on what is known about a class."""
         self._needs.learned(kind)
         self.wait_queue.forget(kind)
         self.wait_queue.forget_unknown(self.profiles.script(kind))
@@ -360,7 +362,7 @@ class Brain(RunState):
                 self._step(task, State.HELD if event.what is Action.HOLD else State.WAITING, event.what)
 
     def _step(self, task: TaskState, to: State, why: str) -> None:
-        """Move a task that has no attempt; keep no details of a task that was never tried."""
+        """Change the state of a task that has no living attempt; keep no details if it never had an attempt."""
         self._move(task, to, why)
         self._tries.pop(task.id, None)
         if not task.attempts:
@@ -380,7 +382,9 @@ class Brain(RunState):
     # ---- task classes ----
 
     def unlooked(self, most: int) -> list[int]:
-        """Return tasks whose class is not determined: living ones first, then the best-ranked waiting ones."""
+        """Return tasks whose class is not determined yet: the living ones, then at most `most` waiting ones,
+        best-ranked first.
+        """
         living = [task for task in self._unknown if task in self._alive]
         self._unknown.clear()
         return living + self.wait_queue.unlooked(most)
@@ -455,7 +459,7 @@ class Brain(RunState):
     def decide(self, machine: Machine) -> Decision:
         """Decide which tasks start now, which wait and why, and which can never start. Change only caches.
 
-        The result depends on the time only through trial starts: with equal capacity and equal tasks it stays equal.
+        With equal capacity and equal tasks the result stays equal; time alone changes it only through trial starts.
         """
         if self.draining or self.waiting == 0:
             return Decision()

@@ -6,32 +6,32 @@ from enum import StrEnum
 
 
 class ResizeCause(StrEnum):
-    """The cause of a changed reservation."""
+    """The reason for which the reservation of an attempt has changed."""
 
     GREW = "grew"
-    """It uses more than was reserved."""
+    """The attempt uses more than was reserved for it."""
     SEEN = "seen"
-    """It uses memory where nothing was reserved."""
+    """The attempt uses memory on a device on which nothing was reserved for it."""
     SETTLED = "settled"
-    """Its peak has stopped growing."""
+    """The peak of the attempt has stopped growing."""
     KNOWN = "known"
-    """Another attempt of its class showed the need."""
+    """Another attempt of the task's class has shown how much the class needs."""
     EXPECTED = "expected"
-    """Other classes show that it should need less."""
+    """Other task classes show that the attempt should need less."""
     OVERDUE = "overdue"
-    """It has shown nothing for longer than an attempt should."""
+    """Other tasks no longer wait for the attempt to settle, because it has used little for very long."""
     LOAD = "load"
-    """Its load was measured, and differs from the expected one."""
+    """The load of the attempt was measured, and differs from the expected one."""
     RAM_SEEN = "ram_seen"
-    """Its expected RAM was corrected."""
+    """The expected RAM of the attempt was corrected by what it uses so far."""
     RAM_SETTLED = "ram_settled"
-    """Its RAM is known now."""
+    """The RAM that the attempt needs is known at last."""
     RESTING = "resting"
-    """It rests with nothing on its GPUs, and counts as a task of the host."""
+    """The attempt is idle, uses nothing on its GPUs, and counts as a task of the host."""
     WITHOUT = "without"
-    """It computes with nothing on its GPUs, and counts as a task of the host."""
+    """The attempt computes, uses nothing on its GPUs, and counts as a task of the host."""
     TOUCHED = "touched"
-    """It uses one of its GPUs after all."""
+    """The attempt counted as a task of the host, but uses one of its GPUs after all."""
 
     @property
     def settles(self) -> bool:
@@ -40,7 +40,7 @@ class ResizeCause(StrEnum):
 
     @property
     def shows_load(self) -> bool:
-        """True if its class learns the load of the attempt."""
+        """True if the task's class learns the load of the attempt."""
         return self in (ResizeCause.SETTLED, ResizeCause.LOAD)
 
     @property
@@ -55,18 +55,18 @@ class ResizeCause(StrEnum):
 
 
 class HaltCause(StrEnum):
-    """The cause for which no more tasks are started."""
+    """The reason for which no more tasks are started."""
 
     FIRST_ROWS = "first rows"
-    """The first tasks that ended failed alike."""
+    """All tasks that have ended so far failed, and failed alike."""
     ALIKE = "alike"
-    """The last tasks that ended failed alike."""
+    """All of the latest tasks failed alike."""
     FAILURES = "failures"
-    """As many tasks failed as are allowed to fail."""
+    """As many tasks have failed as `--max-failures` allows."""
 
 
 class Action(StrEnum):
-    """A request of a user, as far as the events of a run know it."""
+    """A request of a user in the form in which the events of a run record it."""
 
     DRAIN = "drain"
     STOP = "stop"
@@ -77,17 +77,17 @@ class Action(StrEnum):
     RESUME = "resume"
     SKIP = "skip"
     SAVE = "save"
-    """Resumable tasks end, and wait for their next turn."""
+    """Resumable tasks save, end, and wait for their next turn."""
     PRUNE = "prune"
-    """The metrics of a task stop it early; no user can ask for it."""
+    """The metrics of a task stop it early; users cannot make this request."""
 
 
 class DependencyStep(StrEnum):
-    """A change of a task that follows from the states of its parents."""
+    """A change of a task's state that follows from the states of its parents."""
 
     BLOCK = "block"
-    """It waits until they have ended."""
+    """The task waits until its parents have ended."""
     READY = "ready"
-    """It may start."""
+    """The task may start."""
     SKIP = "skip"
-    """It is skipped, because one of them ended without success."""
+    """The task is skipped, because a parent ended without success."""

@@ -14,9 +14,9 @@ from scheduler.core.ports import Engine, Key, LeaseRegistry, Watched, Watcher
 from scheduler.core.tasks.guest import pid_of
 
 NAMING = 0.1
-"""The least number of seconds between two additions of shims to leases."""
+"""Seconds that pass at least between two updates of leases that only add the pids of shims."""
 CHECKING = 0.4
-"""The least number of seconds between two checks that the leases exist."""
+"""Seconds that pass at least between two checks that the leases still exist."""
 
 
 class AttemptPublisher:
@@ -30,28 +30,30 @@ class AttemptPublisher:
         self._shims: dict[Key, int] = {}
         self._others: Trees = {}
         self._guests: frozenset[int] = frozenset()
-        """The processes that wait for a lease, as the samplers know them."""
+        """The guests of waiting tasks, as the samplers were last told."""
         self._unnamed_others: frozenset[UnnamedShim] = frozenset()
         self._adopted: dict[Key, UnnamedShim] = {}
-        """Attempts of an earlier scheduler of this run, until their shims are known."""
+        """Attempts that an earlier scheduler of this run started, until their shims are known."""
         self._watched: dict[Key, Watched] = {}
         self._moved: set[int] = set()
-        """Tasks whose sampling must change: the samplers do not know their present state."""
+        """Tasks for which the samplers do not know the newest shim or reservation."""
         self._unlooked = True
-        """True if the samplers do not have the newest list of attempts."""
+        """True if the samplers have not been told the newest list of attempts."""
         self._stale: set[int] = set()
         """Tasks whose lease is out of date."""
         self._unnamed: set[int] = set()
+        """Tasks whose lease does not contain the pid of the shim yet."""
         self._named_at = 0.0
-        """Tasks whose lease lacks only the pid of the shim, and the time when leases were last written."""
+        """The time at which pids of shims were last added to leases."""
         self._offers: dict[Key, RoomOffer] = {}
-        """The offers that are written in leases, except for empty ones."""
+        """The room offer that each attempt's lease contains, except for empty offers."""
         self._missing: frozenset[Key] = frozenset()
+        """Attempts that had no lease at the last check."""
         self._checked_at = 0.0
-        """Attempts that had no lease at the last check, and the time of that check."""
+        """The time of the last check that the leases exist."""
 
     def started(self, event: Started) -> None:
-        """Note the shim of an attempt."""
+        """Note the shim of an attempt that has started."""
         self._shims[event.task, event.attempt] = event.shim
         self._unlooked |= self._adopted.pop((event.task, event.attempt), None) is not None
         self._unnamed.add(event.task)
@@ -76,8 +78,8 @@ class AttemptPublisher:
         self._adopted[key] = UnnamedShim(self._registry.uid, 0.0, frozenset(placement.sees))
 
     def meet(self, others: Sequence[Lease]) -> None:
-        """Note the leases of other schedulers, and tell the samplers at once if they have changed, so that the
-        decision that follows knows the processes of these leases.
+        """Note the leases of other schedulers. If the leases have changed, tell the samplers at once, so that the next
+        decision counts the processes of these leases as managed.
         """
         met = leases.trees(others), leases.unnamed_shims(others)
         if met != (self._others, self._unnamed_others):
@@ -104,10 +106,11 @@ class AttemptPublisher:
             self._watcher.watch(self._watched, {**waiting, **self._others}, unnamed)
 
     def rewrite(self, now: float) -> None:
-        """Bring stale leases up to date. Raise LeaseError while another process keeps the directory locked; then call
-        again.
+        """Write the leases that are out of date. Raise LeaseError while another process keeps the directory locked;
+        then call again.
 
-        Most short tasks end before another scheduler could ask for their shims.
+        New shims are added to leases only every `NAMING` seconds, because most short tasks end before another scheduler
+        needs to know their shims.
         """
         if self._unnamed and abs(now - self._named_at) >= NAMING:
             self._named_at = now
@@ -124,7 +127,7 @@ class AttemptPublisher:
             self._stale.discard(number)
 
     def _note_offers(self) -> None:
-        """Note the attempts whose leases no longer say what other runs may ask of them."""
+        """Mark a lease as out of date if its attempt's room offer has changed."""
         for task in self._brain.living():
             key, offer = (task.id, task.attempts), self._brain.room_offer(task)
             if self._offers.get(key, NO_OFFER) != offer:
@@ -132,7 +135,8 @@ class AttemptPublisher:
                 self._stale.add(task.id)
 
     def restore(self, now: float) -> str:
-        """Create lost leases of living attempts again; return a sentence about them, or nothing.
+        """Create lost leases of living attempts again; return a sentence about them, or an empty string if none was
+        lost.
 
         A single lease counts as lost when two checks in a row miss it: an attempt that ends removes its lease a moment
         before its end is known. The end may become known much later, because a failure on a GPU waits for the next

@@ -21,18 +21,18 @@ from scheduler.units import MIB
 from scheduler.values import replace
 
 FULL = 128 * MIB
-"""If less than this was left on a GPU when a task failed, the GPU counts as full. Then an output that only points to a
-GPU is enough for an out-of-memory."""
+"""Bytes: a GPU counts as full if less than this was free there when a task failed. Then output that only mentions a GPU
+is enough to count the failure as an out-of-memory."""
 SECOND_LOOK = 4.0
-"""Seconds to wait for another measurement of a failed task's GPUs before the task is judged. A GPU may have been lost,
-and that is noticed up to one call deadline later."""
+"""Seconds for which the judgement of a failed task waits for a newer measurement of its GPUs. A lost GPU may be noticed
+one call deadline later than the failure."""
 GO_ON = 75
-"""EX_TEMPFAIL: with this exit code a resumable task asks for another turn."""
+"""The exit code EX_TEMPFAIL, by which a resumable task asks for another turn."""
 
 _SAVED = (Outcome.FAILED, Outcome.INTERRUPTED, Outcome.TIMEOUT)
-"""Outcomes that mean only that an attempt has ended, if it was asked to end."""
+"""Outcomes that are no failures if the attempt was asked to save or was stopped early: it only ended as asked."""
 _UNSEEN = Throughput()
-"""The sample of an attempt that has not been sampled yet."""
+"""The throughput of an attempt that has not been sampled yet."""
 
 
 class AttemptTracker:
@@ -46,20 +46,20 @@ class AttemptTracker:
         self._now = world.now
         self.used: dict[Key, Mapping[str, int]] = {}
         self.ended_on: dict[str, float] = {}
-        """The time at which an attempt last ended, by GPU."""
+        """For each GPU, the time at which an attempt on it last ended."""
         self.crowd = Colocation()
         self.adopted: set[Key] = set()
         self._peak: dict[Key, Mapping[str, int]] = {}
         self._pace: dict[Key, Throughput] = {}
         self._busy: dict[Key, MeanLoad] = {}
         self._shares: dict[Key, tuple[float, Mapping[str, float]]] = {}
-        """The newest sample of the share that each attempt has of each of its GPUs, with its time."""
+        """For each attempt, the time of its newest sample and its share of each of its GPUs at that time."""
         self._mps: dict[Key, str] = {}
         self._signs: dict[Key, Signs] = {}
         self._strayed: dict[Key, Mapping[str, int]] = {}
-        """The recorded use of GPUs that an attempt was not given."""
+        """For each attempt, the bytes that events have recorded on GPUs that it was not given."""
         self._failed: dict[Key, float] = {}
-        """Failures on GPUs that have not been judged yet, with the times at which they were reported."""
+        """Failed attempts on GPUs that are not judged yet, each with the time at which the failure was reported."""
 
     def forget(self, key: Key) -> None:
         """Forget an attempt whose end was recorded."""
@@ -78,7 +78,7 @@ class AttemptTracker:
         return () if placement is None else placement.sees or (host_of(placement.node),)
 
     def argv(self, task: int) -> Sequence[str]:
-        """Return the command of a task for a full attempt."""
+        """Return the command of a task for a real run, not for a probe."""
         job = self._book.job(task)
         python = job.shell.python if job.shell is not None else self._python
         return command.argv(job.spec, task, job.spec.terms.epochs, python, job.append)
@@ -115,7 +115,7 @@ class AttemptTracker:
         return [Strayed(*key, more)] if more else []
 
     def _evidence(self, key: Key, task: TaskState, now: float) -> ResizeCause | None:
-        """Return what shows that a living attempt computes without its GPUs; None while nothing does."""
+        """Return what shows that a living attempt computes without its GPUs; None if nothing shows it yet."""
         assert task.placement is not None
         unseen = key in self.adopted or not task.began  # what it did before is unknown
         if task.without or unseen or self._mps.get(key) == mps_policy.CLIENT:
@@ -124,7 +124,7 @@ class AttemptTracker:
         return evidence if evidence and self._are_seen(task.placement.sees) else None
 
     def _are_seen(self, gpus: Collection[str]) -> bool:
-        """Tell whether these GPUs are sampled now, so that what is known of their processes is current."""
+        """Tell whether the newest measurements of these GPUs are recent enough to show which processes use them."""
         ages = {budget.device.key: budget.age for budget in self._devices.snapshot() if not budget.closed}
         return all(ages.get(gpu, LAST_LOOK) < LAST_LOOK for gpu in gpus)
 
@@ -142,8 +142,8 @@ class AttemptTracker:
         }
 
     def _scale(self, gpu: str) -> float:
-        """Return the load that the measured attempts would put on a GPU if each were alone there, divided by their
-        present share of it; 0 if none was measured.
+        """Return the load that attempts would put on a GPU if each were alone there, divided by their present share of
+        it. Only attempts whose load was measured count; 0 if there are none.
         """
         loads = shares = 0.0
         for other in self._brain.measured_on(gpu):
@@ -153,7 +153,9 @@ class AttemptTracker:
         return loads / shares if shares else 0.0
 
     def completed(self, exited: Exited) -> Exited:
-        """Join the shim's measurement with the samples; the higher value is the peak."""
+        """Return the event for an attempt's end, completed with what its samples show. The peak is the higher one of
+        the shim's measurement and the samples.
+        """
         key = (exited.task, exited.attempt)
         task = self._brain.task(exited.task)
         if task is not None and task.placement is not None:
@@ -180,7 +182,9 @@ class AttemptTracker:
         )
 
     def _at_edge(self, exited: Exited) -> Exited:
-        """Return the outcome; for an out-of-memory, note whether the attempt had nearly all of the devices."""
+        """Return the event for an attempt's end. After an out-of-memory, it says whether the attempt had nearly all of
+        its devices.
+        """
         task = self._brain.task(exited.task)
         if exited.outcome is not Outcome.OOM or task is None or task.placement is None:
             return exited
@@ -190,7 +194,7 @@ class AttemptTracker:
         return out_of_memory.judged_at_edge(exited, task, devices, varies, self._brain.rules)
 
     def _never_used(self, key: Key) -> Sequence[str]:
-        """Return the GPUs that an attempt which has just ended provably never used.
+        """Return the GPUs that an ended attempt has certainly never used.
 
         A client of MPS uses its GPU, even where the driver's lists do not show it.
         """
@@ -200,7 +204,9 @@ class AttemptTracker:
         return absent if self._are_seen(absent) else ()
 
     def _under_mps(self, exited: Exited, placement: Placement | None) -> Exited:
-        """Return the outcome with the effect of MPS: it may have refused the client, or a fault may have ended it."""
+        """Return the event for an attempt's end with the part that MPS had in it: MPS may have refused the attempt, or
+        a fault on the GPU may have ended it.
+        """
         if placement is None:
             return exited
         judged = mps_policy.judged(exited, placement, self._mps.get((exited.task, exited.attempt), ""))
@@ -209,7 +215,7 @@ class AttemptTracker:
         return judged
 
     def is_too_fresh(self, exited: Exited) -> bool:
-        """Tell whether an attempt failed on GPUs that have not been sampled since."""
+        """Tell whether a failed attempt cannot be judged yet, because its GPUs have not been measured since."""
         task = self._brain.task(exited.task)
         if exited.outcome is not Outcome.FAILED or task is None or task.placement is None:
             return False
@@ -219,7 +225,9 @@ class AttemptTracker:
         return since < SECOND_LOOK and any(budget.age > since for budget in budgets)
 
     def _compared(self, exited: Exited) -> Exited:
-        """Return the outcome with the last line of output in a form that can be compared between rows."""
+        """Return the event for an attempt's end with its last line of output, also in a form that can be compared
+        between rows.
+        """
         if exited.outcome is not Outcome.FAILED or not self._brain.rules.first_rows:
             return exited
         line = exited.last or exited.reason
@@ -227,8 +235,8 @@ class AttemptTracker:
         return replace(exited, last=line, gist=gist(line, words))
 
     def _judged(self, exited: Exited) -> Exited:
-        """Return the outcome as the attempt's GPUs explain it. If one was lost, the task is not to blame. If one was
-        full, and the output points to a GPU, the task ran out of memory.
+        """Return the event for an attempt's end with its final outcome. If a GPU was lost, the task is not to blame. If
+        a GPU was full, and the output points to a GPU, the task ran out of memory.
         """
         task = self._brain.task(exited.task)
         if task is not None and exited.outcome in _SAVED and task.asked in (Action.PRUNE, Action.SAVE):
@@ -253,7 +261,9 @@ class AttemptTracker:
         return replace(exited, outcome=Outcome.AGAIN, reason=f"{_how(exited)} when it was asked to save")
 
     def _wants_to_go_on(self, exited: Exited, task: TaskState) -> Exited:
-        """Return the outcome of a task that asks to continue later; say so if it may not continue any more."""
+        """Return the event for the end of a task that asks to continue later. The reason says if the task has asked too
+        often.
+        """
         rules = self._brain.rules
         reason = f"exit {GO_ON}: it goes on in its next turn"
         if exited.seconds < rules.short_turn and task.short_turns + 1 >= rules.max_short_turns:
@@ -262,7 +272,9 @@ class AttemptTracker:
         return replace(exited, outcome=Outcome.AGAIN, reason=reason)
 
     def lasts(self, task: TaskState) -> float | None:
-        """Return the remaining seconds of a living attempt, by its own progress or by its class."""
+        """Return the expected remaining seconds of a living attempt, by its own progress or by its class; None if
+        unknown.
+        """
         epochs = self._brain.terms[task.terms].epochs
         pace = self._pace.get((task.id, task.attempts), Throughput()).seconds
         whole = (

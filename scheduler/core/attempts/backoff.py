@@ -1,4 +1,4 @@
-"""The back-off of starts: after attempts whose program never started, launching pauses and is then tried again."""
+"""The back-off of starts: after failed starts launching pauses, and a few trial starts show when it can continue."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from scheduler.values import dataclass, field
 
 Key = tuple[int, int]
 MACHINE = ""
-"""The cause that concerns all tasks; any other cause is a directory that could not be entered."""
+"""The cause of a pause that concerns all tasks. Any other cause is a directory that could not be entered."""
 
 
 @dataclass(slots=True)
 class Pause:
-    """The pause of one cause. The first trial start comes after half a second, each later one after twice as long.
+    """The pause of starts that failed for one cause. The first trial start comes after half a second, and each later
+    one waits twice as long.
 
     It changes with events only. What depends on time alone (a trial is due, a trial has lived long enough) is computed
     for the time that is passed in.
@@ -31,13 +32,13 @@ class Pause:
     rounds: int = 0
     """The number of failed rounds in a row; attempts that were placed together belong to one round."""
     until: float = -inf
-    """The time of the next trial."""
+    """The time before which no trial starts."""
     since: float = inf
-    """The time of the first failure in a row."""
+    """The time of the first failure since the last successful start; inf: none has failed."""
     window: int = 1
     """The number of trials that may be under way at once."""
     trials: dict[Key, float] = field(default_factory=dict)
-    """The attempts placed since the last failure, with the times when they began; inf: not begun yet."""
+    """The trial starts whose result is not known yet, each with the time when its process started; inf: not yet."""
 
     def fail(self, key: Key, reason: str, at: float, rules: SchedulingConfig) -> None:
         """Note that an attempt did not start."""
@@ -48,7 +49,7 @@ class Pause:
             self.rounds = min(self.rounds + 1, 30)
 
     def settle(self, at: float, rules: SchedulingConfig) -> None:
-        """Count trials that have lived long enough as successful."""
+        """Count a trial as successful once it has lived long enough."""
         for key, began in list(self.trials.items()):
             if at >= began + rules.start_proof:
                 self.work(key)
@@ -66,11 +67,11 @@ class Pause:
         return max(0, (self.window << proved) - (len(self.trials) - proved))
 
     def stopped(self, now: float, rules: SchedulingConfig) -> bool:
-        """Tell whether so many rounds in a row have failed that the pause is reported."""
+        """Tell whether enough rounds in a row have failed for the pause to be reported."""
         return self.rounds >= rules.start_rounds and not self._proved(now, rules)
 
     def over(self, rules: SchedulingConfig) -> bool:
-        """Tell whether so many starts were successful that the pause ends."""
+        """Tell whether enough starts were successful for the pause to end."""
         return self.window > rules.start_window
 
     def _proved(self, now: float, rules: SchedulingConfig) -> int:
@@ -79,22 +80,22 @@ class Pause:
 
 @dataclass(slots=True)
 class FailedStarts:
-    """The failed starts of one task in a row."""
+    """The failed starts of one task since its last successful start."""
 
     number: int = 0
     own: int = 0
-    """The number of failed starts while other tasks started successfully."""
+    """The number of the task's starts that failed while other tasks started successfully."""
     reason: str = ""
     until: float = -inf
-    """The time from which it may be tried again, whatever happens to other tasks."""
+    """The time before which the task is not tried again, whatever happens to other tasks."""
 
     @property
     def is_suspect(self) -> bool:
-        """True if its own launch may be what makes starts fail; then it is started alone."""
+        """True if the task itself may be what makes starts fail; then it is started alone."""
         return self.number > 1
 
     def fail(self, reason: str, at: float, rules: SchedulingConfig, *, trial: bool) -> None:
-        """Note one more failed start; `trial`: it was tried during a pause."""
+        """Count one more failed start; `trial` is True if it was tried during a pause."""
         if self.is_suspect and not trial:
             self.own += 1
             self.until = at + min(rules.start_pause * 4.0**self.own, rules.start_rest_most)
@@ -114,12 +115,13 @@ class Backoff:
         self._failed_starts: dict[int, FailedStarts] = {}
         """The tasks whose last start failed."""
         self._directories: dict[int, str] = {}
-        """The directory of each task whose directory has or had a pause, until the task has started."""
+        """For each task in a directory that has or had a pause, that directory. The entry lasts until the task has
+        started."""
         self._numbers: dict[str, int] = {}
 
     @property
     def limits(self) -> bool:
-        """True if anything limits starts: a pause, or a task whose last start failed."""
+        """True if starts are limited by a pause, or by a task whose last start failed."""
         return bool(self._pauses or self._failed_starts)
 
     @property
@@ -148,7 +150,7 @@ class Backoff:
     # ---- what happens ----
 
     def placed(self, key: Key, at: float, rules: SchedulingConfig) -> None:
-        """Note that an attempt was placed; it is a trial if a pause concerns its task."""
+        """Note that an attempt was placed. It counts as a trial start if a pause concerns its task."""
         for pause in self._of(key[0], at, rules):
             pause.trials[key] = inf
 
@@ -159,7 +161,9 @@ class Backoff:
                 pause.trials[key] = at
 
     def exited(self, event: Exited, at: float, *, began: bool, rules: SchedulingConfig) -> None:
-        """Note the end of an attempt."""
+        """Note the end of an attempt: a failed start begins a pause or extends it, any other end shows that starts
+        work.
+        """
         key = (event.task, event.attempt)
         if event.outcome is Outcome.UNSTARTED:
             self._failed(key, event, at, rules)
@@ -190,7 +194,7 @@ class Backoff:
         pause.fail(key, event.reason, at, rules)
 
     def clear(self) -> None:
-        """Forget all pauses, because a scheduler that takes over the run tries at once."""
+        """Forget all pauses and failed starts, because a scheduler that takes over the run tries at once."""
         self._pauses.clear()
         self._failed_starts.clear()
 
@@ -212,7 +216,7 @@ class Backoff:
     # ---- what a decision asks ----
 
     def left(self, now: float, rules: SchedulingConfig) -> int | None:
-        """Return how many starts may be tried now; None: no limit."""
+        """Return how many starts the pause of the machine allows now; None: no limit."""
         pause = self._pauses.get(MACHINE)
         return None if pause is None else pause.left(now, rules)
 
@@ -222,7 +226,7 @@ class Backoff:
         return Refusal(task, Reason.SUSPENDED, text=pause.reason)
 
     def look(self, now: float, rules: SchedulingConfig) -> tuple[object, ...]:
-        """Return the state on which a decision at this time depends."""
+        """Return the state of pauses and rests at this time; while it is equal, the last decision stays valid."""
         if not self.limits:
             return ()
         resting = sum(now < failed.until for failed in self._failed_starts.values())
@@ -231,8 +235,8 @@ class Backoff:
     def apart(
         self, placements: tuple[Placement, ...], living: Callable[[], Iterable[TaskState]]
     ) -> tuple[Placement, ...]:
-        """Return the placements before the first suspect, or the suspect alone once all `living` attempts have
-        begun.
+        """Return the placements that may start: those before the first suspect, or the suspect alone once all `living`
+        attempts have begun.
         """
         for place, placement in enumerate(placements):
             failed = self._failed_starts.get(placement.task)
@@ -241,7 +245,7 @@ class Backoff:
         return placements
 
     def starts(self, now: float, rules: SchedulingConfig) -> Starts | None:
-        """Return the limit on the starts of one pass, apart from the pause of the machine; None: no limit."""
+        """Return the limits on the starts of one pass, without the pause of the machine; None: no limit."""
         if not self.limits:
             return None
         left = {cause: self._pauses[cause].left(now, rules) for cause in self.away}
@@ -254,20 +258,22 @@ class Backoff:
 
 @dataclass(slots=True)
 class Starts:
-    """The remaining trial starts of each directory, and the tasks whose own starts failed, in one pass."""
+    """The limits on starts in one pass: the remaining trial starts of each directory, and tasks whose own starts
+    failed.
+    """
 
     directories: Mapping[int, str]
     left: Mapping[str, int]
     reasons: Mapping[str, str]
     resting: Mapping[int, str]
-    """Tasks that rest for now, each with the reason why its last start failed."""
+    """Tasks that may not start yet, each with the reason why its last start failed."""
     again: Mapping[int, int]
     """Tasks that are tried after all others, each with the number of its failed starts."""
     taken: Counter[str] = field(default_factory=Counter)
     postponed: list[int] = field(default_factory=list)
 
     def postpones(self, task: int) -> bool:
-        """Tell whether a task must be tried after all others, and note that."""
+        """Tell whether a task must be tried after all others; if so, note it for later."""
         if task in self.again:
             self.postponed.append(task)
         return task in self.again
@@ -288,7 +294,7 @@ class Starts:
         return sorted(tasks, key=lambda task: (task in self.resting, self.again.get(task, 0)))
 
     def take(self, placement: Placement) -> None:
-        """Note that a task was placed."""
+        """Count the placement of a task as a start in its directory."""
         directory = self.directories.get(placement.task)
         if directory is not None:
             self.taken[directory] += 1

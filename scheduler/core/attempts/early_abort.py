@@ -13,7 +13,7 @@ from scheduler.units import count
 from scheduler.values import dataclass, field
 
 LONGEST = 300
-"""The largest number of characters of a last line that are kept."""
+"""The number of characters of a last line of output that are kept."""
 _NEUTRAL = (Outcome.LOST, Outcome.UNSTARTED, Outcome.INTERRUPTED)
 _FAILED = (State.FAILED, State.OOM, State.TIMEOUT)
 _BETWEEN = r"[\s\"'`=,:;()\[\]{}<>]+"
@@ -31,7 +31,7 @@ def last_line(text: str) -> str:
 
 
 def gist(line: str, words: Iterable[str]) -> str:
-    """Return a last line without numbers and without the row's own words, for comparison with other rows.
+    """Return a last line of output without numbers and without the words of its row, for comparison with other rows.
 
     "unrecognized arguments: --lr 0.1 --id=17" differs in every row and means one thing in all of them.
     """
@@ -43,12 +43,12 @@ def gist(line: str, words: Iterable[str]) -> str:
 
 @dataclass(slots=True)
 class FailureTally:
-    """The attempts that have ended since a scheduler took over the run."""
+    """The failures since a scheduler took over the run, counted to find out whether launching should end."""
 
     tasks: list[int] = field(default_factory=list)
-    """The tasks of the last attempts that failed alike in a row."""
+    """The tasks of the latest attempts, if these failed alike one after another."""
     first: Exited | None = None
-    """The first of these attempts."""
+    """The end of the first of these attempts; None if there are none."""
     mixed: bool = False
     """True if an earlier attempt ended in another way, so that the list as a whole cannot be wrong."""
     failed: int = 0
@@ -56,7 +56,9 @@ class FailureTally:
     last: Exited | None = None
 
     def take(self, event: Exited, to: State, rules: SchedulingConfig) -> None:
-        """Count an ended attempt, given its task's next state; ignore an end that is not the fault of the row."""
+        """Count the end of an attempt whose task goes on to the state `to`; ignore an end that is not the fault of the
+        row.
+        """
         if event.outcome in _NEUTRAL:
             return
         if to in _FAILED:
@@ -96,7 +98,9 @@ def _halted(why: HaltCause, event: Exited, number: int) -> Halted:
 
 
 def sentences(halted: Halted, command: str, log: str, run: str, waiting: int) -> list[str]:
-    """Return the lines for the user: the last line of output, the command, the log and the next step."""
+    """Return the lines that tell the user why launching ended: the last line of output, the command, the log and the
+    next step.
+    """
     said = f"nothing more is started, {count(waiting, 'task')} left waiting: "
     onward = f"scheduler resume r{run} --keep-going continues anyway"
     if halted.why is HaltCause.FIRST_ROWS:

@@ -1,4 +1,4 @@
-"""The happenings of one wait of the loop: which kinds there are, and which of them the disk knows already."""
+"""The happenings that one wait of the loop returns: their kinds, and which of them a file has recorded already."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scheduler.core.model import Outcome
 from scheduler.core.ports import Happening, Request, Sample
 
 WITHOUT_RECORD = (Outcome.LOST, Outcome.UNSTARTED)
-"""Outcomes that an exit record cannot contain, and whose lease no shim has removed."""
+"""Outcomes that no exit record contains; the lease of such an attempt was not removed by a shim."""
 
 
 def sort(happenings: Sequence[Happening]) -> tuple[list[Sample], list[Started | Exited | Observed], list[Request]]:
@@ -27,5 +27,7 @@ def sort(happenings: Sequence[Happening]) -> tuple[list[Sample], list[Started | 
 
 
 def is_on_disk(event: Event) -> bool:
-    """Tell whether a claim or an exit record contains the event too; these files stay until the journal is on disk."""
+    """Tell whether a claim or an exit record says what the event says. These files stay until the journal is on
+    disk.
+    """
     return isinstance(event, Started) or (isinstance(event, Exited) and event.outcome not in WITHOUT_RECORD)

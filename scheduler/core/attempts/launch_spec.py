@@ -16,10 +16,10 @@ from scheduler.core.tasks.launchers import LauncherCalls
 from scheduler.values import dataclass, replace
 
 _FAILING = ("/bin/sh", "-c", 'echo "scheduler: $1" >&2; exit 78', "scheduler")
-"""The command in place of one that cannot be filled in: it fails with a sentence in its log (EX_CONFIG)."""
+"""The command for a task whose command cannot be filled in: it writes a sentence to its log and fails (EX_CONFIG)."""
 _UNATTENDED = MpsLaunch({}, (), -1)
 _PORT_VARIABLES = ("MASTER_PORT", "PET_MASTER_PORT")
-"""The variables from which programs read the port: torch's `env://` and Lightning read the first, torchrun the
+"""The variables that tell a program its network port: torch's `env://` and Lightning read the first, torchrun the
 second."""
 _ADDRESS = "MASTER_ADDR"
 _HERE = (None, "", "localhost", "127.0.0.1", "::1", "0.0.0.0")
@@ -36,13 +36,13 @@ class TaskPaths(Protocol):
         """Return the path of an attempt's result file."""
 
     def value(self, task: int, attempt: int) -> str:
-        """Return the path of the file for what a Python function returns."""
+        """Return the path of the file for the value that a Python function returns."""
 
     def progress(self, task: int, attempt: int) -> str:
         """Return the path of an attempt's progress file."""
 
     def metrics(self, task: int, attempt: int) -> str:
-        """Return the path of the record of an attempt's metrics."""
+        """Return the path of the file that records an attempt's metrics."""
 
     def task_log(self, task: int, attempt: int) -> PurePath:
         """Return the path of an attempt's log."""
@@ -52,25 +52,25 @@ class TaskPaths(Protocol):
 
 
 APART = "apart"
-"""The value of Stderr that sends standard error to a file of its own, beside the log."""
+"""The value of Stderr that sends standard error to a file of its own, separate from the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskEnvironment:
-    """The environment of every task of the run, apart from its row."""
+    """The part of a task's environment that is equal for all tasks of a run."""
 
     run: str
     python: str
     directory: str
     places: TaskPaths
     environ: Mapping[str, str]
-    """The environment that every task of the run starts from."""
+    """The variables with which the environment of every task begins."""
     metrics: str = ""
-    """The metrics that are looked for in output, separated by commas; empty: the usual ones."""
+    """The metrics to look for in output, separated by commas; empty: the usual ones."""
     watched: str = ""
     """The metrics by which tasks are stopped early, separated by commas."""
     same_id: bool = False
-    """True if a probe uses its task's own id, as the batch-by-batch original does."""
+    """True if a probe uses its task's own id, as in the older batch-by-batch tool."""
     fence: MemoryFence | None = None
     """The limit on the GPU memory of tasks outside of MPS, if the run has one."""
 
@@ -87,7 +87,7 @@ class LaunchBuilder:
         self._sharing = sharing
         self._profile_epochs = profile_epochs
         self._directory = ("", str(PurePosixPath(around.directory)))
-        """The directory that a row named last, and its resolved path."""
+        """The directory that the latest row named, and its resolved path."""
 
     def launch(self, placement: Placement, job: Job, lease: HeldLease) -> Launch:
         """Return the launch specification of a placement."""
@@ -134,7 +134,7 @@ class LaunchBuilder:
         )
 
     def _limit(self, placement: Placement, argv: Sequence[str], environ: Mapping[str, str | None]) -> FenceLaunch:
-        """Return the limit on an attempt's GPU memory; none under MPS, which has a limit of its own."""
+        """Return the limit on an attempt's GPU memory; none under MPS, which limits memory itself."""
         fence = self._around.fence
         if fence is None or not placement.sees or placement.percentage:
             return FenceLaunch()
@@ -193,10 +193,10 @@ class LaunchBuilder:
         return told
 
     def _ports(self, placement: Placement, job: Job) -> dict[str, str | None]:
-        """Return the variables by which processes of the task meet at the port that is kept for it.
+        """Return the variables that tell the task's processes the port that is kept for it.
 
-        A port that the run's environment names is replaced, because all tasks would share it. It is kept if the
-        processes meet at another machine.
+        A port in the run's environment is replaced, because all tasks would share it. If MASTER_ADDR names another
+        machine, nothing is replaced.
         """
         shell = job.shell.environ if job.shell is not None else {}
         named = [said[_ADDRESS] for said in (dict(job.spec.env), shell, self._around.environ) if _ADDRESS in said]
@@ -218,7 +218,9 @@ class LaunchBuilder:
         return ",".join([self._numbers.get(key, "") for key in gpus])
 
     def watched(self, task: TaskState, shim: int, guest: int = 0) -> Watched:
-        """Return where to sample a living attempt, which may hold its devices for a guest."""
+        """Return what a sampler needs to know about a living attempt; `guest` is the process for which it holds
+        devices.
+        """
         assert task.placement is not None
         places, key = self._around.places, (task.id, task.attempts)
         visible = dict.fromkeys(task.placement.visible, 0)

@@ -10,8 +10,8 @@ from scheduler.units import MIB
 from scheduler.values import replace
 
 CLIENT, TURNS, REFUSED, FAULT = "client", "turns", "refused", "fault"
-"""The states of an attempt under MPS. It is a client; it runs outside of MPS and takes turns with others; MPS refused
-it or gave it up; or a fault ended it and all other attempts on its GPU."""
+"""The states of an attempt under MPS: a client of MPS; outside of MPS, where it takes turns with others; refused or
+given up by MPS; or ended, like all other attempts on its GPU, by a fault."""
 
 FAILED = (REFUSED, FAULT)
 
@@ -27,7 +27,7 @@ _REFUSED = lazy_pattern(
     r"|\bMPS client has been terminated by the server"
     r"|(?i:\bcuda(?: runtime| driver)? error[: (]+80[5-9]\b|\bcuda(?: runtime| driver)? error[: (]+810\b)"
 )
-"""CUDA's errors 805 to 810, by name, by number and in the driver's text."""
+"""The CUDA errors 805 to 810, which concern MPS: by name, by number and in the driver's text."""
 _FAULT = lazy_pattern(
     r"\bCUDA_ERROR_(?:ILLEGAL_ADDRESS|LAUNCH_FAILED|LAUNCH_TIMEOUT|HARDWARE_STACK_ERROR|ILLEGAL_INSTRUCTION"
     r"|MISALIGNED_ADDRESS|INVALID_ADDRESS_SPACE|INVALID_PC|ASSERT|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE)\b"
@@ -43,14 +43,16 @@ _FAULT = lazy_pattern(
 
 
 def what_failed(output: str) -> str:
-    """Return REFUSED or FAULT if the last lines of a failed task under MPS mean that; else an empty string."""
+    """Return REFUSED or FAULT if the last lines of output of a task under MPS show such a failure; else an empty
+    string.
+    """
     if _REFUSED.search(output):
         return REFUSED
     return FAULT if _FAULT.search(output) else ""
 
 
 def percentage(terms: Terms, beside: int) -> int:
-    """Return the share of the GPU's threads for a task that starts beside this many residents."""
+    """Return the percentage of the GPU's threads for a task that starts where `beside` tasks run already."""
     said = terms.thread_percentage
     if said is None:
         return 100
@@ -58,7 +60,7 @@ def percentage(terms: Terms, beside: int) -> int:
 
 
 def client(placement: Placement, terms: Terms, beside: int, rules: SchedulingConfig) -> Placement:
-    """Return the placement of a task that runs under MPS beside this many residents of its GPU."""
+    """Return the placement of a task that becomes a client of MPS on a GPU where `beside` tasks run already."""
     return replace(placement, percentage=percentage(terms, beside), fence=fence(placement, rules))
 
 
@@ -70,8 +72,8 @@ def fence(placement: Placement, rules: SchedulingConfig) -> int:
 
 
 def judged(exited: Exited, placement: Placement, seen: str) -> Exited:
-    """Return the outcome of an attempt: a problem of MPS, or a fault that ends all tasks on a GPU, does not
-    count as a failure of the task.
+    """Return the event for an attempt's end. A problem of MPS, or a fault that ends all tasks on a GPU, does not count
+    as a failure of the task.
 
     `seen` is CLIENT or TURNS if that is known, else empty.
     """

@@ -1,4 +1,4 @@
-"""The consequences of an out-of-memory: whether another attempt makes sense, and the least that is reserved for it."""
+"""The consequences of an out-of-memory: whether another attempt makes sense, and how much it reserves at least."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from scheduler.units import size
 from scheduler.values import dataclass, replace
 
 LAST_LOOK = 3.0
-"""The devices of an attempt must have been measured within this many seconds before its end; what it used later is
-unknown."""
+"""The age in seconds from which a measurement of a device is too old to judge an attempt: later use is unknown."""
 Use = Mapping[tuple[int, int], Mapping[str, int]]
 """The bytes that each attempt uses, by (task, attempt) and by device."""
 
 
 def raise_floors(task: TaskState, placement: Placement, event: Exited, rules: SchedulingConfig) -> None:
-    """Raise the floors of a task after an out-of-memory, only for the memory that ran out."""
+    """Raise the least reservation of a task's next attempt after an out-of-memory, only for the memory that ran out."""
     reserved, peaks = placement.by_part(placement.reservation), observation.peaks(task, placement, event)
     short = estimator.short_of(placement, event)
     least = min(peaks.get(part, 0) for part in short)
@@ -42,19 +41,19 @@ class DeviceAtEnd:
     reserved: int
     peak: int
     beside: int
-    """Bytes that anything else used there."""
+    """Bytes that everything but the attempt used there."""
     largest: int
-    """Bytes of the largest device that the task may use instead."""
+    """Bytes that the largest device of this type offers, among those that the task may use."""
 
     def was_whole(self, placement: Placement, rules: SchedulingConfig) -> bool:
-        """Tell whether another attempt could hardly have more: this one had nearly all of the device reserved, or ran
-        alone.
+        """Tell whether another attempt could hardly get more memory, because this one had nearly all of the device
+        reserved or ran alone there.
         """
         alone = placement.alone and largest(self.budget.device, self.budget.cap) >= self.largest
         return alone or self.reserved >= (self.largest - rules.buffer) * NEARLY
 
     def numbers(self) -> str:
-        """Return what the attempt had there, for users."""
+        """Return for users how much of the device was reserved for the attempt, and how much it used."""
         seen = f", and {size(self.peak)} were seen in use" if self.peak else ""
         device = self.budget.device
         return f"{size(self.reserved)} of the {size(device.total)} of {device.label} were reserved for it{seen}"
@@ -99,11 +98,10 @@ def _unexplained(budget: DeviceBudget, own: int) -> int:
 def judged_at_edge(
     exited: Exited, task: TaskState, devices: Sequence[DeviceAtEnd], varies: bool, rules: SchedulingConfig
 ) -> Exited:
-    """Return an out-of-memory with its consequence: if the attempt had nearly all of the devices, another one would not
-    get more.
+    """Return the event for an out-of-memory; if the attempt had nearly all of its devices, it says what follows.
 
-    Then the task is started once more at most, and only if something else used memory there, or if the peaks of its
-    class vary.
+    As another attempt would get no more, the task is started at most once more, and only if something else used memory
+    there, or if the peaks of its class vary.
     """
     placement = task.placement
     if placement is None or not devices or not all(one.was_whole(placement, rules) for one in devices):

@@ -11,7 +11,7 @@ from scheduler.values import replace
 
 
 class ProbeIds:
-    """The ids that the commands of a run's probes are given, from their placement to the end of their attempts."""
+    """The ids of a run's probes; a probe keeps its id from its placement to the end of its attempt."""
 
     def __init__(self, run_store: RunStore, *, same_id: bool) -> None:
         """Take ids from `run_store`; with `same_id`, a probe has the id of its task."""

@@ -1,4 +1,4 @@
-"""The early stop of tasks: which living attempts fall out, by their own metrics or in comparison with other tasks.
+"""The early stop of tasks: which living attempts are stopped, by their own metrics or in comparison with other tasks.
 
 `--keep-best` is successive halving as ASHA does it: no task waits for others at a step. A task that reaches a step is
 compared with all tasks that reached that step before it, and goes on if it is among the best share of them.
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def place(values: Iterable[float | None], value: float | None, goal: Goal) -> int:
-    """Return the place of a value among others, from 1; equal values share a place, and no number is last."""
+    """Return the place of a value among others: the best has place 1, equal values share a place, and None comes
+    last.
+    """
     others = list(values)
     if value is None:
         return len(others) + 1
@@ -35,17 +37,19 @@ def admitted(number: int, share: float) -> int:
 
 
 class PruningJudge:
-    """The judgement on the metrics of a run's attempts; events record what it finds."""
+    """The judge of a run's attempts by their metrics; its findings become events."""
 
     def __init__(self, brain: Brain) -> None:
         self._brain = brain
         self._best: dict[Key, float] = {}
-        """The best value of the metric of `--keep-best` so far, by attempt."""
+        """For each attempt, its best value so far of the metric of `--keep-best`."""
         self._probes: set[Key] = set()
-        """Probes, which are not judged."""
+        """The attempts that are probes, which are not judged."""
 
     def sampled(self, sample: Sample) -> Sequence[Reached | Pruned]:
-        """Return what follows from the new readings in a sample: the steps that were reached, and the task's end."""
+        """Return the events that follow from the new readings in a sample: the steps that were reached, and the early
+        stop.
+        """
         key = (sample.task, sample.attempt)
         task = self._living(key)
         if task is not None and task.placement is not None and task.placement.purpose is Purpose.PROBE:
@@ -79,7 +83,9 @@ class PruningJudge:
         return found
 
     def _compared(self, key: Key, rule: KeepBest, value: float, step: float) -> tuple[list[Reached], str]:
-        """Return the steps that a task has reached with a value, and why it falls out there; empty if it goes on."""
+        """Return the steps that a task has reached, and the reason for which it is stopped there; empty if it goes
+        on.
+        """
         best = self._best.get(key)
         if math.isfinite(value) and (best is None or rule.is_better(value, best)):
             best = self._best[key] = value
@@ -95,7 +101,7 @@ class PruningJudge:
 
 
 def _broken(rule: StopRule, name: str, value: float, step: float) -> str:
-    """Return how a value meets a rule; empty if it does not."""
+    """Return the reason for which a value meets a stop rule, in words; empty if it does not."""
     if loose(name) != loose(rule.metric) or not rule.is_met(value, step):
         return ""
     where = f"at step {step:g}"
@@ -105,7 +111,7 @@ def _broken(rule: StopRule, name: str, value: float, step: float) -> str:
 
 
 def _fell_out(rule: KeepBest, at: float, value: float | None, others: Collection[float | None]) -> str:
-    """Return why a value is not among the best share of those at a step; empty if it is."""
+    """Return the reason for which a value is not among the best share at a step, in words; empty if it is."""
     if value is None:
         return f"{rule.metric} has no number at step {at:g}"
     number = len(others) + 1

@@ -17,7 +17,7 @@ class PruningTable:
 
     def __init__(self) -> None:
         self._values: dict[float, dict[int, float | None]] = {}
-        """The value of each task that has reached a step, by step; None: it had no number."""
+        """For each step, the values of the tasks that have reached it; None: the task had no number."""
         self._spared: set[int] = set()
         self._reasons: dict[int, str] = {}
 
@@ -38,9 +38,9 @@ class PruningTable:
         self._spared.add(task)
 
     def is_spared(self, task: int) -> bool:
-        """Tell whether a task is not stopped early any more."""
+        """Tell whether a task may not be stopped early, because a user wants it to run."""
         return task in self._spared
 
     def at(self, step: float) -> Mapping[int, float | None]:
-        """Return the values of the tasks that have reached a step."""
+        """Return the value of each task that has reached a step."""
         return self._values.get(step, {})

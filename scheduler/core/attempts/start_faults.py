@@ -23,7 +23,9 @@ LAST = 200
 
 
 def hint(output: str) -> str:
-    """Return what a failed program could not use, and what to do; empty if its last error is another one."""
+    """Return a hint about what a failed program could not use, and what to do; empty if its last error is of another
+    sort.
+    """
     lines = clean(output)[-LAST:]
     for at in range(len(lines) - 1, -1, -1):
         found = _hint_of(lines[at])

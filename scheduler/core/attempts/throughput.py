@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from scheduler.values import dataclass
 
 ENOUGH = 1e-6
-"""A whole epoch may lack this much if progress is reported in fractions of an epoch."""
+"""The part of an epoch that may be missing from a complete one, because fractions of epochs are rounded."""
 SATURATED = 0.95
 """The load from which tasks on a GPU are assumed to slow each other down."""
 
@@ -17,8 +17,8 @@ def alone(share: float, beside: float, whole: float | None = None, scale: float 
     """Return the load that a task with this share of a GPU would have alone, given the loads of its neighbours.
 
     While the GPU is idle at times, each task gets all that it requests; otherwise tasks share it in proportion to their
-    loads. The loads of the neighbours are often guesses, so a measured load of the `whole` GPU takes precedence. So do
-    tasks there whose load was measured: alone they would have `scale` times their shares.
+    loads. The loads of the neighbours are often guesses, so a measured load of the `whole` GPU takes precedence. So
+    does `scale`, the factor from share to load of the tasks there whose load was measured.
     """
     idle = share + beside <= 1.0 if whole is None else whole < SATURATED
     if idle or share >= 1.0:
@@ -35,7 +35,9 @@ class MeanLoad:
         self._looked = False
 
     def see(self, shares: Mapping[str, float]) -> None:
-        """Add one sample of its load; samples from the time when it still loads its data do not count."""
+        """Add one sample of the load; samples before the first busy one do not count, since the task still loads its
+        data.
+        """
         if not shares:
             return
         self._looked = True
@@ -65,22 +67,24 @@ class EpochSpan:
 
     @property
     def tells(self) -> bool:
-        """True if it covers at least a whole epoch."""
+        """True if the span covers at least a whole epoch."""
         return self.epochs >= 1 - ENOUGH
 
 
 class Throughput:
-    """The time per epoch, from the times at which epochs were completed, and the slowdown beside other attempts."""
+    """The speed of an attempt: its time per epoch, and its slowdown while other attempts share its GPUs."""
 
     def __init__(self) -> None:
         self._first: tuple[float, float] | None = None
         self._last: tuple[float, float] | None = None
         self._crowded = False
-        """True if another attempt has been beside it since the last epoch."""
+        """True if another attempt has shared a device with this one since the last epoch ended."""
         self._alone, self._opening, self._beside = EpochSpan(), EpochSpan(), EpochSpan()
 
     def see(self, epochs: float, now: float, *, beside: bool = False) -> None:
-        """Note the number of epochs done by now; `beside`: other attempts share its GPUs."""
+        """Note the number of epochs that are complete at this time; `beside` is True if other attempts share its
+        GPUs.
+        """
         self._crowded = self._crowded or beside
         if self._last is not None and epochs <= self._last[0]:
             return
@@ -104,15 +108,17 @@ class Throughput:
 
     @property
     def solo_share(self) -> float | None:
-        """Return the share of its time that its epochs would have taken alone; None if none was measured alone."""
+        """Return the time that its epochs would have taken alone on its GPUs, as a share of the time that they took;
+        None if unknown.
+        """
         if not self.seconds or not self._alone.tells:
             return None
         return min(1.0, self._alone.seconds / self._alone.epochs / self.seconds)
 
     @property
     def stretch(self) -> float | None:
-        """Return how many times longer its epochs took beside others than alone (or than its first epoch, if never
-        alone).
+        """Return how many times longer an epoch took beside other attempts than alone. An attempt that was never alone
+        is compared with its first epoch.
 
         None if that is unknown.
         """
@@ -126,7 +132,7 @@ class Throughput:
 
 
 class Colocation:
-    """The attempts of a run that share a device with another one."""
+    """The devices of a run's attempts, to tell which attempts share a device."""
 
     def __init__(self) -> None:
         self._devices: dict[tuple[int, int], Sequence[str]] = {}
@@ -144,5 +150,5 @@ class Colocation:
             self._residents[key] -= 1
 
     def beside(self, attempt: tuple[int, int]) -> bool:
-        """Tell whether another attempt shares a device with it now."""
+        """Tell whether another attempt shares a device with this one at present."""
         return any(self._residents[key] > 1 for key in self._devices.get(attempt, ()))
