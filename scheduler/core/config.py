@@ -13,16 +13,17 @@ if TYPE_CHECKING:
     from scheduler.core.metrics.stop_rules import KeepBest, StopRule
 
 BATCHES = "batches"
-"""The policy that goes by the older tool's procedure: `--profile sequential`."""
+"""The policy that works as the older batch-by-batch tool does: `--profile sequential`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingConfig:
-    """The settings of a user on which decisions depend."""
+    """The settings of a run on which decisions depend."""
 
     policy: str = "packed"
     """The name of the policy that selects the tasks to start."""
     order: RankOrder = RankOrder.BATCH
+    """The first key of the rank of tasks: their batch, or their priority."""
     buffer: int = 512 * MIB
     """Bytes kept free on every device for late growth of its tasks and of unmanaged processes."""
     max_load: float = 1.0
@@ -31,191 +32,211 @@ class SchedulingConfig:
     """Maximum summed GPU utilisation of co-located tasks, each measured as if alone. 1.0 loses most of the gain; 2.0 is
     within 1-9 % of the best in replays of measured workloads, and leaves memory for late peaks."""
     gpu_load_share: float = 0.5
-    """The share of a task's load that must be left below `max_gpu_load` on a GPU where it starts. 0.5 brings the sum
-    as near to the maximum as whole tasks allow. No model predicts less throughput from a higher sum; with 1.0,
-    synthetic workloads took 1-4 % longer."""
+    """A task starts on a GPU if this share of its load still fits below `max_gpu_load`. 0.5 brings the sum as near to
+    the maximum as whole tasks allow. No model predicts less throughput from a higher sum; with 1.0, synthetic workloads
+    took 1-4 % longer."""
     busy: float = 0.5
-    """The share of time for which a task is expected to keep a GPU busy until it has been measured."""
+    """The share of time for which a task is expected to keep a GPU busy as long as it has not been measured."""
     load_step: float = 0.05
-    """A measured load on a GPU replaces the expected one if it differs by more than this."""
+    """The difference from the expected load on a GPU above which a measured load replaces it."""
     jobs: int | None = None
-    """Maximum number of attempts of this run at once (`-j`); 0 pauses."""
+    """Maximum number of attempts of this run at once (`-j`); 0: nothing starts."""
     paused: bool = False
     """True if nothing starts (`pause`)."""
     paused_until: float = 0.0
-    """The time of the wall clock at which the pause ends by itself; 0: it does not."""
+    """The wall-clock time at which the pause ends by itself; 0: it lasts until a user ends it."""
     window: str = ""
     """The local times in which tasks may start (`--window`); empty: at any time."""
     slots: int | None = None
-    """Count tasks per device instead of memory (`--slots`)."""
+    """The number of tasks per device, if slots are counted instead of memory (`--slots`); None: they are not."""
     max_per_device: int | None = None
     """Maximum number of this run's attempts on one device, even if memory allows more."""
     closed: frozenset[str] = frozenset()
-    """Keys of devices on which this run starts nothing any more (`devices disable`, `set --devices`)."""
+    """Keys of devices on which this run starts nothing (`devices disable`, `set --devices`)."""
     bypass_limit: int = 50
     """How often a waiting task may be bypassed; 50 costs under 1 % of makespan and bounds every wait."""
     bypassed_for: float = 600.0
-    """Seconds of waiting after which no later task on the machine may bypass a task any more."""
+    """Seconds of waiting after which no later task of any run on the machine may bypass a task."""
     margin: float = 0.10
+    """The margin as a share of a task's peak; `margin_bytes` is added to it."""
     margin_bytes: int = 256 * MIB
-    """A peak gets a margin of 10 % + 256 MiB: no out-of-memory per 1,000 tasks in replays of measured workloads."""
+    """The second part of the margin, in bytes. With 10 % + 256 MiB, none of 1,000 tasks ran out of memory in replays of
+    measured workloads."""
     share_margins: bool = True
     """True if the tasks on one GPU share the headroom for their growth, since they do not all grow at the same time.
     False if each has its own, because the user chose a margin or MPS enforces each reservation."""
     tight_samples: int = 5
+    """The number of full runs with nearly equal peaks after which a class gets the tight margin."""
     tight_spread: float = 0.02
+    """The largest difference between these peaks, as a share."""
     tight_margin: float = 0.03
+    """The tight margin as a share of the peak; `tight_margin_bytes` is added to it."""
     tight_margin_bytes: int = 128 * MIB
-    """The margin after five full runs within 2 % of each other: 3 % + 128 MiB."""
+    """The second part of the tight margin, in bytes."""
     earlier_margin: float = 0.25
+    """The margin, as a share, of a need that an earlier version of the script showed, once a task of the new version
+    has settled."""
     unconfirmed_margin: float = 1.0
-    """The margins of a need that an earlier version of the script showed. Until a task of the new version has settled,
-    twice the need is reserved, because the edit may have doubled the batch size; then a quarter more."""
+    """The margin of such a need before a task of the new version has settled. Twice the need is reserved, because the
+    edit may have doubled the batch size."""
     earlier_sure: int = 3
-    """Once this many classes of the new version have needed as much as before, the others get the margin of known
-    classes. With a quarter more, edited sweeps took half as long again as known ones."""
+    """The number of classes that must have needed as much with the new version as before; then the other classes get
+    the usual margin. With a quarter more, edited sweeps took half as long again as known ones."""
     profile: Profiling = Profiling.OFF
-    """How needs are learned. OFF here, since a Brain without task classes has nothing to learn about."""
+    """The way in which needs are learned. The default is OFF, since a Brain without task classes has nothing to learn
+    about."""
     profile_epochs: int = 2
+    """The number of epochs for which a probe runs."""
     probe_share: float = 1 / 50
-    """`auto` probes first only if that costs at most a fiftieth of the run; otherwise it measures the real run."""
+    """With `auto`, the largest share of a task's epochs that its probe may have; otherwise the real run is measured."""
     settle: float = 5.0
-    """Seconds without a new peak after which a watched task has settled."""
+    """Seconds without a new peak after which a task of unknown need has settled."""
     gpu_settle: float = 60.0
-    """The settle time of tasks on GPUs: they read their data first, and after an estimate that came too early their
-    neighbours lack memory."""
+    """The settle time of tasks on GPUs, in seconds. It is longer because they read their data first, and because an
+    estimate that comes too early takes memory from their neighbours."""
     by_evidence: bool = True
-    """True if a task on GPUs settles by its measured behaviour; False if the user has set `gpu_settle` as a fixed
-    time."""
+    """True if the settle time of a task on GPUs follows from its measured growth; False if the user has set
+    `gpu_settle` as a fixed time."""
     context: int = 640 * MIB
-    """A task that uses no more than this on a GPU has loaded only a CUDA context: it may still be at its beginning,
+    """Bytes on a GPU up to which a task is taken to have loaded only a CUDA context. Its growth may still be to come,
     however long its memory has been flat."""
     flat_share: float = 0.5
-    """A task has settled when its memory has been flat for this share of the time that its last growth took, but not
-    before `settle`. The parts of a training loop follow each other sooner than the first one came."""
+    """A share of the time that a task took to reach its peak. The task has settled when its memory has been flat for
+    that long, but not before `settle`: later parts of a training loop come sooner than the first one."""
     unlike: float = 0.5
+    """The share of a class's need below which a task's use is unlike that class."""
     unlike_kinds: int = 2
-    """If this many classes are known, a task has not settled while it uses less than this share of the need of each of
-    them, and no more than a context. That holds however much time has passed: its peak is most likely still to come."""
+    """The least number of known classes for this rule: a task has not settled while its use is unlike all of them, and
+    no more than a context. However much time has passed, its peak is most likely still to come."""
     sure_after: int = 2
-    """The number of attempts that must have shown a need on GPUs before more than one task at a time relies on it; a
-    single ended attempt suffices too. One attempt in twenty reaches its peak in its last epoch, and all tasks of its
-    class would then have too little."""
+    """The number of living attempts that must have shown a need on GPUs before more than one task at a time relies on
+    it; a single ended attempt suffices too. One attempt in twenty reaches its peak in its last epoch, and all tasks of
+    its class would then have too little."""
     idle_patience: float = 3.0
-    """The factor on the settle time of a task that has not used its GPU yet, because it still loads its data."""
+    """The factor by which the settle time grows for a task that has not used its GPU yet, because it still loads its
+    data."""
     without_seconds: float = 5.0
-    """A task that uses nothing on its GPU for this many seconds, and as many seconds of processor time, has shown that
-    it computes without the GPU: most libraries load faster."""
+    """Seconds of life and of processor time after which a task that has used nothing on its GPU is taken to compute
+    without it: most libraries load faster."""
     rest: float = 0.3
-    """If none of a task's processes has run for this many seconds, the task does not need its GPU at present. It may
-    need it later, so only one more task of its class starts without a GPU until one has ended."""
+    """Seconds for which no process of a task has run, after which the task is taken not to need its GPU at present. It
+    may need the GPU later, so only one more task of its class starts without a GPU until one has ended."""
     late_share: float = 0.25
-    """The share of a GPU that stays reserved for tasks that compute without it and may yet begin to use it, during the
-    settle time of GPU memory. Most begin soon, and few need more at first."""
+    """The share of a GPU that is kept together for all tasks that compute without it, because they may yet begin to use
+    it. It is kept during the settle time of GPU memory: most begin soon, and few need more at first."""
     learn_only: bool = False
-    """Only probe unknown classes, and run nothing for real (`profiles learn`)."""
+    """True if unknown classes are only probed, and no task runs for real (`profiles learn`)."""
     unknown_share: float = 0.5
-    """The share of the host's free memory that is reserved for an unknown task."""
+    """The share of the host's free memory that is reserved for a task of unknown memory."""
     back_after: float = 0.5
-    """Seconds from an attempt's end until its memory counts as free again, if no measurement shows it."""
+    """Seconds from an attempt's end after which its memory counts as free again, even if no measurement shows it
+    yet."""
     unknown_least: int = 64 * MIB
-    """An unknown task waits if its reservation would be smaller than this."""
+    """Bytes: a task of unknown memory waits if its reservation on the host would be smaller than this."""
     unknown_beside: int = 512 * MIB
-    """The least RAM that is reserved for an unknown task on GPUs beside others: about what Python, its libraries and a
-    CUDA context take. Half of the free memory, taken again and again, soon becomes too little, and would let all tasks
-    start at once."""
+    """The least RAM, in bytes, that is reserved for a task on GPUs whose RAM is unknown: about what Python, its
+    libraries and a CUDA context take. A share of the free memory alone would shrink with each start, and all tasks
+    would start at once."""
     loaded_share: float = 0.25
-    """The share of its final RAM, without libraries, that a task is expected to use when it has begun to use its GPUs
-    and its RAM was flat for a moment: it may still read data. The rest stays reserved until its RAM has been flat for
-    longer."""
+    """The share of its final RAM, without libraries, that a task is expected to use once it uses its GPUs and its RAM
+    was flat for a moment. It may still read data, so the rest stays reserved until its RAM was flat for longer."""
     unknown_gpu_least: float = 0.5
-    """On a GPU an unknown task reserves all free memory, and starts if that is at least this share of the device. With
-    only half of it reserved, ten times as many tasks ran out of memory in replays."""
+    """The share of a GPU that must be free for a task of unknown memory to start; it reserves all that is free. When it
+    reserved only half of that, ten times as many tasks ran out of memory in replays."""
     usual_share: float = 0.75
+    """The share of the known task classes that must have enough memory on a GPU before a task of unknown memory starts
+    there."""
     usual_kinds: int = 5
-    """From this many known task classes on, an unknown task starts only where three quarters of them would have enough
-    memory. Half of a GPU is too little if most tasks need nearly all of one."""
+    """The number of known task classes from which `usual_share` counts. Half of a GPU is too little if most tasks need
+    nearly all of one."""
     expect_from: int | None = 1
-    """Once this many task classes have settled or use more than a context, a task of unknown memory on GPUs reserves
-    its expected need, so that others may start beside it. None: never."""
+    """The number of classes, settled or with more than a context in use, from which tasks of unknown memory on GPUs
+    reserve only an expected need, so that others may start beside them. None: they never do."""
     expect_share: float = 0.85
-    """An unknown task reserves what this share of the known classes needs at most; while few are known, the highest
-    peak and a fraction more."""
+    """The expected need of a task of unknown memory is what this share of the known classes needs at most. While few
+    are known, it is the highest known peak and a part more."""
     enough_share: float = 0.6
-    """If no other unknown task has still to settle, an unknown task starts with what this share of the known classes
-    needs, and reserves all that is free. If it needs more, only seconds are lost."""
+    """A task of unknown memory may start with what this share of the known classes needs at most, if all other tasks on
+    the GPU have settled. It then reserves all that is free; if it needs more, only seconds are lost."""
     gang_share: float = 0.9
-    """Both shares for a task on several GPUs: if it runs out of memory, the work on all of them is lost."""
+    """The share in place of `expect_share` and `enough_share` for a task on several GPUs: if it runs out of memory, the
+    work on all of them is lost."""
     manners: UnmanagedPolicy = UnmanagedPolicy.HEADROOM
     unmanaged_share: float = 0.25
+    """The memory kept free on a GPU for the growth of unmanaged processes, as a share of what they use."""
     unmanaged_room: int = 2 * GIB
-    """The memory kept free for the growth of unmanaged processes: a quarter of their use, at least this."""
+    """The least number of bytes that is kept free for this growth."""
     unmanaged_calm: float = 120.0
-    """Seconds for which nothing starts beside an unmanaged process that is new or has grown."""
+    """Seconds for which nothing starts on a GPU after an unmanaged process there has begun or grown."""
     unmanaged_least: int = 256 * MIB
-    """Unmanaged memory below this is a display, not a training job."""
+    """Bytes below which unmanaged memory on a GPU does not count: it belongs to a display, not to a training job."""
     max_ooms: int = 3
     """Maximum number of out-of-memory retries of a task; the last attempt runs alone."""
     max_faults: int = 3
-    """A task fails after this many attempts in a row that were lost for reasons other than the task, so that nothing
-    loops for ever."""
+    """The number of attempts in a row, lost without the task's fault, after which the task fails, so that nothing loops
+    for ever."""
     start_pause: float = 0.5
-    """Seconds from an attempt whose program never started to the next start; doubled with each failed round."""
+    """Seconds from a failed start, whose program never started, to the next start; doubled with each failed round."""
     start_pause_most: float = 30.0
-    """The longest such pause: the end of a shortage is noticed within half a minute, and a lasting shortage costs
-    almost nothing."""
+    """The longest pause after failed starts, in seconds: the end of a shortage is noticed within half a minute, and a
+    lasting shortage costs almost nothing."""
     start_rest_most: float = 600.0
     """The longest rest, in seconds, of a task whose starts fail while other tasks start successfully."""
     start_proof: float = 1.0
-    """Seconds that an attempt must live before its start counts as successful: the program starts after its process
-    is reported."""
+    """Seconds that an attempt must live before its start counts as successful. Its process is reported before the
+    program in it starts."""
     start_rounds: int = 3
     """Failed rounds in a row after which the pause is reported; a pause with fewer is over within two seconds."""
     start_window: int = 32
-    """The number of simultaneous starts above which they are no longer limited; the limit doubles with each success."""
+    """The number of simultaneous trial starts above which starts are no longer limited; the number doubles with each
+    success."""
     first_rows: int = 0
-    """The number of first attempts, each of a different task, that stop the launching if all fail alike; 0: never."""
+    """The number of tasks that must have failed alike, with none ended otherwise, for launching to end; 0: it never
+    does."""
     rows_alike: int = 20
-    """The number of equal failures in a row that stop the launching after some attempt has ended in another way. A few
-    bad values in a row are usual in a search, twenty are not."""
+    """The number of equal failures in a row that end launching after some task has ended in another way. A few bad
+    values in a row are usual in a search, twenty are not."""
     first_rows_within: float = 60.0
-    """Seconds within which such attempts fail: a longer attempt was not wrong from its first line."""
+    """Seconds: only attempts that failed sooner count for both rules. A longer attempt was not wrong from its first
+    line."""
     max_failures: int | None = None
-    """The number of failed tasks that stops the launching."""
+    """The number of failed tasks that ends launching; None: there is no limit."""
     stop_when: tuple[StopRule, ...] = ()
     """The conditions on metrics under which a task is stopped early."""
     keep_best: KeepBest | None = None
-    """Which share of the tasks goes on at some steps; None: all."""
+    """The rule by which only the best share of the tasks goes on at some steps; None: all go on."""
     directory_wait: float = 0.0
     """Seconds for which a task waits for its directory before it fails; 0: without end."""
     preempt: bool = False
     """True if every task may ask less urgent resumable ones to make room; False if only tasks whose rows say so may."""
     preempt_after: float = 300.0
-    """Seconds that such a task waits before it asks: most waits are shorter, and each request costs a restart."""
+    """Seconds that a task waits before it asks others to make room: most waits are shorter, and each request costs a
+    restart."""
     max_preemptions: int = 3
-    """How often in a row a task makes room; then it runs to its end, so that it is not put off for ever."""
+    """How often in a row a task makes room for others; then it runs to its end, so that it is not put off for ever."""
     short_turn: float = 60.0
+    """Seconds below which a turn of a resumable task counts as short."""
     max_short_turns: int = 3
-    """The number of short turns in a row after which a resumable task fails, and the length of a short turn in
-    seconds."""
+    """The number of short turns in a row after which a resumable task fails."""
     mps: bool = False
     """True if tasks on one GPU run under MPS."""
     fence: bool = True
-    """True if a task under MPS cannot use more memory than its reservation at the start."""
+    """True if MPS limits the GPU memory of a task to its reservation at the start."""
     fenced_by: str = ""
-    """The means by which the GPU memory of a task outside of MPS is limited to its reservation at the start: torch, or
-    dmem of the kernel; empty: none."""
+    """What limits the GPU memory of a task outside of MPS to its reservation at the start: torch, or dmem of the
+    kernel; empty: nothing."""
     mps_alone: bool = False
     """True if the GPUs accept MPS clients only, so that a task outside of MPS gets no GPU."""
     max_clients: int = 48
     """Maximum number of tasks on one GPU under MPS; CUDA before 13.1 accepts no more."""
     peak_step: float = 0.02
+    """A new peak must exceed the last one by more than this share to count."""
     peak_step_bytes: int = 64 * MIB
-    """A new peak counts if it exceeds the last one by both of these."""
+    """A new peak must also exceed the last one by more than this number of bytes to count."""
 
     def unknown_shares(self, gpus: int) -> tuple[float, float]:
-        """Return the shares of the known classes that determine what an unknown task on this number of GPUs reserves,
-        and with how much it starts.
+        """Return two shares of the known classes for a task of unknown memory on this number of GPUs: by the first
+        follows what it reserves, by the second with how much it may start.
         """
         return (self.expect_share, self.enough_share) if gpus == 1 else (self.gang_share, self.gang_share)
 

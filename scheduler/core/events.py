@@ -13,19 +13,19 @@ from scheduler.values import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A batch that was accepted: ids `first`, `first`+1, …, each with the number of its terms."""
+    """An accepted batch of tasks: their ids are `first`, `first`+1, …, and each has the number of its terms."""
 
     kind: ClassVar[str] = "submitted"
     batch: int
     first: int
     terms: Sequence[int]
     dependencies: Sequence[Depended | Observed] = ()
-    """The dependencies of the whole list, in its last batch; the journal has them as events."""
+    """The dependencies of the whole list, if this is its last batch. In the journal they are events of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """New batches, from this number on, that were accepted while the run was going on."""
+    """The arrival of new batches while the run is going on; `batch` is the number of the first one."""
 
     kind: ClassVar[str] = "arrived"
     batch: int
@@ -53,12 +53,12 @@ class Resized:
     reservation: Mapping[str, int]
     cause: ResizeCause
     busy: float = 0.0
-    """The share of time for which it kept its GPUs busy until it settled; 0 if that could not be measured."""
+    """The share of time for which the attempt kept its GPUs busy so far; 0 if that could not be measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peaked:
-    """A new highest use of a living attempt."""
+    """A new highest use of memory by a living attempt."""
 
     kind: ClassVar[str] = "peaked"
     task: int
@@ -67,19 +67,19 @@ class Peaked:
 
 
 class Edge(StrEnum):
-    """The consequence of an out-of-memory for which nearly all of a device was reserved."""
+    """What follows if an attempt ran out of memory although nearly all of a device was reserved for it."""
 
     NO = ""
-    """It had less than that, or did not run out of memory."""
+    """Nothing follows: less than that was reserved, or the attempt did not run out of memory."""
     FINAL = "final"
     """The task fails: another attempt would have no more."""
     ONCE_MORE = "once_more"
-    """The task is started once more at most: something else used memory there, or the peaks of its class vary."""
+    """The task is started at most once more: something else used memory there, or the peaks of its class vary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The end of an attempt, after its process tree is empty."""
+    """The end of an attempt, recorded when its process tree is empty."""
 
     kind: ClassVar[str] = "exited"
     task: int
@@ -92,37 +92,40 @@ class Exited:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     watched: float = 1.0
-    """The share of its duration in which it was sampled."""
+    """The share of the attempt's duration in which it was sampled."""
     leftovers: int = 0
     epoch_seconds: float | None = None
-    """Seconds per epoch, if its progress could be measured."""
+    """Seconds per epoch, if the attempt's progress could be measured."""
     stretch: float | None = None
-    """How many times longer its epochs took beside others than alone, or than its first epoch; None: unknown."""
+    """How many times longer the attempt's epochs took beside other attempts than alone (or than its first epoch); None:
+    unknown."""
     solo: float | None = None
-    """Seconds that it would have taken alone, by its epochs without others beside it; None: unknown."""
+    """Seconds that the attempt would have taken alone, computed from its epochs without others beside it; None:
+    unknown."""
     busy: float = 0.0
-    """The share of time for which it kept its GPUs busy; 0 if that could not be measured."""
+    """The share of time for which the attempt kept its GPUs busy; 0 if that could not be measured."""
     part: str = ""
-    """The memory that ran out: `host` or `gpu`; empty if none did, or if it is unknown. For a failed attempt whose
-    GPUs have not been measured since: `gpu` if that may be the cause."""
+    """The memory that ran out: `host` or `gpu`; empty if none did, or if it is unknown. While the GPUs of a failed
+    attempt have not been measured again, `gpu` means only that GPU memory may have run out."""
     asked: int = 0
-    """The bytes that it requested when memory ran out, if it reported them."""
+    """The bytes that the attempt requested when memory ran out, if it reported them; else 0."""
     position: int | None = None
-    """The place of the GPU that ran out of memory among the GPUs that it sees, if it reported it."""
+    """The GPU that ran out of memory, as its place among the attempt's GPUs, from 0; None: not reported."""
     result: Mapping[str, Any] = field(default_factory=dict)
-    """The flat JSON object that it wrote to SCHEDULER_RESULT."""
+    """The flat JSON object that the attempt wrote to the file SCHEDULER_RESULT."""
     last: str = ""
-    """The last line that it printed before it failed."""
+    """The last line that the attempt printed before it failed."""
     gist: str = ""
-    """The form of that line that can be compared between rows; empty if there is none."""
+    """That line without numbers and without words of the row, for comparison with other rows; empty if there is
+    none."""
     away: str = ""
-    """The directory that could not be entered, if that prevented the start of its program."""
+    """The directory that could not be entered, if that prevented the start of the program; else empty."""
     mps: str = ""
-    """Its state under MPS: `client`, `turns` (it took turns with the others instead), `refused`, or `fault` (a fault
-    ended it); empty if unknown, or outside of MPS."""
+    """The state of the attempt under MPS: `client`, `turns` (it took turns with the others instead), `refused`, or
+    `fault` (a fault ended it); empty if unknown, or outside of MPS."""
     edge: Edge = Edge.NO
     node_lost: bool = False
-    """True if it was lost with its node, for which a task is never to blame."""
+    """True if the attempt was lost with its node, for which a task is never to blame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,7 @@ class Changed:
 
     kind: ClassVar[str] = "changed"
     terms: int
-    """The number of their new terms."""
+    """The number of the tasks' new terms."""
     tasks: tuple[int, ...]
 
 
@@ -152,11 +155,11 @@ class Limited:
     jobs: int | None = None
     max_per_device: int | None = None
     closed: tuple[str, ...] = ()
-    """Keys of devices."""
+    """Keys of devices on which nothing starts."""
     paused: bool = False
     """True if nothing starts."""
     until: float = 0.0
-    """The time at which the pause ends by itself; 0: it does not."""
+    """The time at which the pause ends by itself; 0: it lasts until a user ends it."""
     window: str = ""
     """The local times in which tasks may start; empty: at any time."""
 
@@ -172,7 +175,9 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The finding that an argument of a script does not change its memory, or its withdrawal after a contrary peak."""
+    """The finding that an argument of a script does not change its memory. After a contrary peak, the event that
+    withdraws this finding.
+    """
 
     kind: ClassVar[str] = "learned"
     script: str
@@ -198,11 +203,11 @@ class Depended:
     step: DependencyStep
     tasks: tuple[int, ...]
     after: tuple[int, ...] = ()
-    """New parents of the tasks, which must succeed; the first event of a task names them, and later ones do not."""
+    """New parents that must succeed. Only the first event about a task names its parents."""
     ended: tuple[int, ...] = ()
-    """New parents of the tasks, which must only end."""
+    """New parents that must end, with or without success."""
     parent: int = NO_TASK
-    """The task that ended without success, for which these tasks are skipped."""
+    """The parent that ended without success, because of which these tasks are skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +216,7 @@ class Observed:
 
     kind: ClassVar[str] = "observed"
     parents: tuple[int, ...]
-    """Ids of tasks; a negative number stands for a whole run (`core/tasks/after`)."""
+    """Ids of the observed tasks; a negative number stands for a whole run (`core/tasks/after`)."""
     state: State
 
 
@@ -221,7 +226,7 @@ class Preempted:
 
     kind: ClassVar[str] = "preempted"
     by: int
-    """The urgent task, which is next from now on."""
+    """The urgent task, which becomes the next one to start."""
     tasks: tuple[int, ...]
 
 
@@ -232,7 +237,7 @@ class Reached:
     kind: ClassVar[str] = "reached"
     task: int
     rung: float
-    """The step."""
+    """The step, in epochs or as the metric counts it."""
     value: float | None
     """The best value of the metric up to this step; None: it had no number."""
 
@@ -245,12 +250,12 @@ class Strayed:
     task: int
     attempt: int
     held: Mapping[str, int]
-    """The bytes by GPU."""
+    """The bytes that the attempt uses there, by GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """A living attempt that its metrics stop early."""
+    """The early stop of a living attempt because of its metrics."""
 
     kind: ClassVar[str] = "pruned"
     task: int
@@ -336,7 +341,7 @@ FORMATS: dict[type[Event], _Fields] = {
     Pruned: (("task", _REQUIRED), ("attempt", _REQUIRED), ("reason", _REQUIRED)),
     Halted: (("why", _REQUIRED), ("task", _REQUIRED), ("attempt", _REQUIRED), ("number", _REQUIRED), ("line", "")),
 }  # fmt: skip
-"""The fields of each event in the journal, with the defaults that are left out.
+"""The fields of each event in the journal, each with its default, which is not written.
 
 A change here needs a new number of the journal's format. `Submitted` is missing, because it is derived from the
 rows."""

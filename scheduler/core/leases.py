@@ -9,12 +9,14 @@ from scheduler.values import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class RoomOffer:
-    """The readiness of an attempt to save and make room for a more urgent task of its user, also of another run."""
+    """What a lease tells the user's other runs: whether its attempt may be asked to save and make room for an urgent
+    task.
+    """
 
     priority: int | None = None
-    """Its priority, if it may be asked to make room; None: it may not be asked."""
+    """The priority of the attempt's task, if the attempt may be asked to make room; None: it may not."""
     asked_by: int | None = None
-    """The task for which it was asked to make room; None: it was not asked."""
+    """The task for which the attempt was asked to make room; None: it was not asked."""
 
 
 NO_OFFER = RoomOffer()
@@ -28,12 +30,12 @@ class RoomCall:
     """The urgent task."""
     priority: int
     attempts: tuple[tuple[str, int, int], ...]
-    """The run, the task and the number of each attempt."""
+    """The attempts that should save: the run, the task and the number of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One live lease: the contents of its file, and the memory that its task uses."""
+    """A live lease: the contents of its file, and the memory that its attempt uses."""
 
     name: str
     uid: int
@@ -44,33 +46,33 @@ class Lease:
     reserved: Mapping[str, int]
     load: Mapping[str, float]
     unreadable: str = ""
-    """The owner's name if the file cannot be read here. Its reservation counts as far as it is known; otherwise it
-    counts on every device.
-    """
+    """The owner's name if the file cannot be read here; else empty. The lease then counts with the reservation that is
+    known, or, if none is known, on every device."""
     alone: bool = False
-    """True if nothing may start beside it on its devices."""
+    """True if nothing may start beside its attempt on the devices of the lease."""
     since: float = 0.0
-    """The time at which it was taken, in seconds since the epoch."""
+    """The time at which the lease was taken, in seconds since the epoch."""
     expected: float = 0.0
-    """The expected duration in seconds, if its scheduler knows it."""
+    """The expected duration of the attempt in seconds; 0: unknown."""
     locker: int = 0
-    """The process that the kernel lists as the holder of the lock; 0: its number means nothing here."""
+    """The pid that the kernel shows as the holder of the file's lock; 0 if pids from there mean nothing here."""
     by_shim: bool = False
-    """True if its file was lost and created again: it then lives as long as its shim, locked or not."""
+    """True if the file was lost and created again. The lease then lives as long as its shim, whether the file is locked
+    or not."""
     shim_id: str = ""
-    """The mark that distinguishes its shim from a later process with that pid, or one in a container; empty: not
-    given."""
+    """The mark that distinguishes the shim from a later process with its pid, or from one in a container; empty: none
+    was given."""
     port: int = 0
-    """The network port that is kept for it; 0: none."""
+    """The network port that is kept for the attempt; 0: none."""
     offer: RoomOffer = NO_OFFER
     guest: int = 0
-    """The process outside of its shim's tree for which it holds devices, with its descendants; 0: none."""
+    """The process, with its descendants, for which the lease holds devices though the shim did not start it; 0:
+    none."""
     node: str = ""
-    """The node on which it is; empty: this machine. Its devices are named as on that node."""
+    """The node of the devices, which are named as on that node; empty: this machine."""
     used: Mapping[str, int] = field(default_factory=dict)
-    """Bytes that its process tree uses now; its file does not contain them. If the use cannot be measured it counts
-    as none: that wastes memory, but never overcommits it.
-    """
+    """Bytes that the attempt's process tree uses now, which the file does not contain. If the use cannot be measured it
+    counts as none: that wastes memory, but never overcommits it."""
 
     @property
     def number(self) -> str:
@@ -79,7 +81,7 @@ class Lease:
 
     @property
     def ends(self) -> float:
-        """The time at which it is expected to end; 0: unknown."""
+        """The time at which the attempt is expected to end; 0: unknown."""
         return self.since + self.expected if self.expected else 0.0
 
 
@@ -90,19 +92,19 @@ class HeldLease:
     path: str
     fd: int
     port: int = 0
-    """The network port that is kept for the attempt, and given to no other one; 0: none was free."""
+    """The network port that is kept for the attempt, and given to no other attempt; 0: none was free."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnnamedShim:
-    """The shim of a live lease that does not name it: the attempt has just begun, or its shim cannot be seen here.
+    """A shim that its lease does not name: the attempt has just begun, or the shim cannot be seen from here.
 
-    A process of this user that came to one of the devices since the lease was taken may belong to it.
+    A process of this user that has used one of the devices only since the lease was taken may belong to the lease.
     """
 
     uid: int
     since: float
-    """When the lease was taken, in seconds since the epoch."""
+    """The time at which the lease was taken, in seconds since the epoch."""
     devices: frozenset[str]
 
 
@@ -110,7 +112,7 @@ NO_UNNAMED: frozenset[UnnamedShim] = frozenset()
 
 
 Trees = Mapping[int, int]
-"""The process trees of leases: shims, each with the guest of its lease (0: none)."""
+"""The process trees of leases: the pid of each shim, with the pid of the lease's guest (0: none)."""
 
 
 def trees(leases: Iterable[Lease]) -> dict[int, int]:
@@ -119,6 +121,6 @@ def trees(leases: Iterable[Lease]) -> dict[int, int]:
 
 
 def unnamed_shims(leases: Iterable[Lease]) -> frozenset[UnnamedShim]:
-    """Return the unnamed shims of leases on other devices than the host."""
+    """Return the unnamed shims of leases, except for leases on the host only."""
     unnamed = [(lease, frozenset(lease.reserved) - {"host"}) for lease in leases if not lease.shim]
     return frozenset(UnnamedShim(lease.uid, lease.since, devices) for lease, devices in unnamed if devices)

@@ -36,7 +36,7 @@ MOVES: dict[State, frozenset[State]] = {
 
 @dataclass(slots=True)
 class TaskState:
-    """The Brain's details of a task that had an attempt or a request; any other task is just a number in the task
+    """What the Brain keeps of a task that had an attempt or a request; other tasks are only numbers in the task
     table.
     """
 
@@ -47,9 +47,9 @@ class TaskState:
     failures: int = 0
     ooms: int = 0
     edges: int = 0
-    """The number of out-of-memories for which nearly all of a device was reserved."""
+    """The number of times that the task ran out of memory with nearly all of a device reserved."""
     at_end_of_memory: bool = False
-    """True if the last attempt ran out of memory, and another one would have no more."""
+    """True if the last attempt ran out of memory, and another attempt would get no more."""
     faults: int = 0
     """The number of attempts in a row that were lost for reasons other than the task."""
     short_turns: int = 0
@@ -61,11 +61,12 @@ class TaskState:
     peak: dict[str, int] = field(default_factory=dict)
     """The living attempt's highest use so far, by device."""
     floors: dict[str, int] = field(default_factory=dict)
-    """The least reservation of the next attempt after an out-of-memory, by part."""
+    """The least reservation of the next attempt after an out-of-memory. The key is a part: `host`, or the position of a
+    GPU."""
     seen: dict[str, int] = field(default_factory=dict)
-    """Its highest use when it ran out of memory, by part."""
+    """The highest use of an attempt that ran out of memory, by part."""
     wanted: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """The reservation when it ran out of memory, and the sum of its use and its last request, by part."""
+    """For each part that ran out of memory: the reservation, and the sum of the use and the last request."""
     probed: Mapping[str, int] | None = None
     """The peak of the task's own probe, by part; None before a probe."""
     last_peak_at: float = 0.0
@@ -79,18 +80,18 @@ class TaskState:
     loaded: bool = False
     """True if the load of the living attempt on its GPUs was measured."""
     overdue: bool = False
-    """True if the living attempt has used so little for so long that its peak may come at any time."""
+    """True if other tasks no longer wait for the living attempt to settle, because it has used little for very long."""
     without: bool = False
     """True if the living attempt has shown that it computes without its GPUs."""
     without_at: float = 0.0
-    """When the living attempt left its GPUs; 0: it did not."""
+    """The time at which the living attempt left its GPUs; 0: it did not."""
     making_way_for: int = NO_TASK
-    """The more urgent task for which the living attempt was asked to save."""
+    """The more urgent task for which the living attempt was asked to save; NO_TASK: none."""
     preemptions: int = 0
     """The number of attempts in a row that made room for more urgent tasks."""
     apart: bool = False
-    """True if a GPU fault under MPS ended it. The fault cannot be attributed to one of the tasks on the GPU; outside
-    of MPS the next fault concerns only its cause."""
+    """True if a GPU fault under MPS ended an attempt, so that the next one runs outside of MPS. Which task on the GPU
+    caused the fault is unknown; outside of MPS a fault concerns only the task that caused it."""
     history: list[str] = field(default_factory=list)
 
     def move(self, to: State, why: str) -> None:
@@ -105,7 +106,7 @@ class TaskState:
 
 
 def count_exit(task: TaskState, event: Exited, rules: SchedulingConfig) -> None:
-    """Count what an attempt's end says against its task."""
+    """Update the task's counters of failures and of other ends after an attempt has ended."""
     if event.outcome is Outcome.UNSTARTED:
         return
     if event.outcome is not Outcome.LOST:

@@ -1,4 +1,4 @@
-"""Local time: the instants of times of day, also where the clock is put forward or back, and strings for users.
+"""Local times: the instants that they mean, even on days when the clock is put forward or back, and strings for users.
 
 A zone of None is the time zone of this process.
 """
@@ -10,11 +10,11 @@ from datetime import date, datetime, time, timedelta, tzinfo
 from scheduler.units import duration
 
 DAY = 24 * 60
-"""The minutes of a day."""
+"""The number of minutes in a day."""
 LATEST = 253_370_764_800.0
 """The beginning of the year 9999, in seconds since the epoch."""
 NEAR = 6
-"""A time within this many days is named by its day of the week."""
+"""The number of days ahead up to which a time is named by its day of the week."""
 
 
 def local(at: float, zone: tzinfo | None = None) -> datetime:

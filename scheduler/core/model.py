@@ -18,7 +18,7 @@ HOST = "host"
 NO_TASK = -1
 """The number that means no task; the first task has number 0."""
 SHARED_OUT = 0
-"""The thread percentage that means: all that the other tasks on the GPU leave."""
+"""The thread percentage that means an equal share for each task on the GPU."""
 NAMED = "name:"
 """The prefix of a slot's key."""
 
@@ -44,7 +44,7 @@ def gpus_in(keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def shown_in(keys: Iterable[str]) -> tuple[str, ...]:
-    """Return the devices to show for a task: its slot, else its GPUs, else the host."""
+    """Return the devices that users see for a task with these devices: its slot, else its GPUs, else the host."""
     said = tuple(keys)
     return tuple(key for key in said if key.startswith(NAMED)) or gpus_in(said) or (HOST,)
 
@@ -54,7 +54,7 @@ class State(StrEnum):
 
     WAITING = "waiting"
     BLOCKED = "blocked"
-    """It waits for other tasks to end, and is in no queue."""
+    """It waits for other tasks to end, or for a time, and is in no queue."""
     HELD = "held"
     PROBING = "probing"
     RUNNING = "running"
@@ -74,9 +74,10 @@ LIVING = frozenset({State.PROBING, State.RUNNING})
 RETRIABLE = frozenset({State.FAILED, State.OOM, State.TIMEOUT, State.CANCELLED, State.REFUSED})
 """States of tasks that ended without success; `retry` moves such tasks back to the queue."""
 GOOD_ENDS = frozenset({State.SUCCEEDED, State.SKIPPED, State.PRUNED})
-"""The states that tasks have at the end of a run that went well."""
+"""The states of tasks that ended as they should."""
 UNSUCCESSFUL = RETRIABLE | {State.PRUNED}
-"""States of tasks whose result others cannot use; `retry` moves a pruned task back only if the request names it."""
+"""States of tasks whose results other tasks cannot use. `retry` moves a pruned task back only if the request names
+it."""
 UNFINISHED = frozenset({State.WAITING, State.BLOCKED, State.HELD, State.PROBING, State.RUNNING, State.INTERRUPTED})
 
 
@@ -88,7 +89,7 @@ class Purpose(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How an attempt ended, before the lifecycle decides what that means for its task."""
+    """The way in which an attempt ended, before the lifecycle decides what that means for its task."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -107,23 +108,25 @@ class EstimateSource(StrEnum):
     """The source of an estimate of what a task needs."""
 
     DECLARED = "declared"
-    """Stated in its row."""
+    """The row of the task states the need."""
     PROFILE = "profile"
-    """Attempts of its task class showed it."""
+    """Attempts of the task class showed the need."""
     EARLIER = "earlier version"
-    """An earlier version of its script showed it, or the script on another driver or model of device."""
+    """An earlier version of the script showed the need, or the script on another driver or model of device."""
     SIMILAR = "similar"
-    """Task classes of the same script that differ only in arguments that do not matter showed it."""
+    """Task classes of this script showed the need, which differ only in arguments that do not matter."""
     INTERPOLATED = "interpolated"
-    """It is computed from the arguments, using task classes of the same script with other values."""
+    """The need is computed from the arguments, using task classes of this script with other values."""
     PROBE = "probe"
-    """A short attempt of its task class showed it."""
+    """A short attempt of the task class showed the need."""
     MEASURED = "measured"
-    """It is unknown, and measured while the task runs."""
+    """The need is unknown, and is measured while the task runs."""
 
     @property
     def is_watched(self) -> bool:
-        """True if an attempt is watched until its memory has settled, since it may need another amount."""
+        """True if an attempt is watched until its memory has settled, because it may need another amount than
+        estimated.
+        """
         return self is EstimateSource.MEASURED or self is EstimateSource.EARLIER
 
 
@@ -146,7 +149,7 @@ class UnmanagedPolicy(StrEnum):
 
 
 class RankOrder(StrEnum):
-    """The first key of the rank: the batch, or the priority across all batches."""
+    """What ranks waiting tasks first: their batch, or their priority across all batches."""
 
     BATCH = "batch"
     GLOBAL = "global"
@@ -173,91 +176,94 @@ class Terms:
     timeout: float | None = None
     grace: float = 30.0
     stop_signal: int | Warn = 15
-    """The signal that asks the task to end; or a warning before the time limit, followed by TERM."""
+    """The signal that asks the task to end. A Warn is a warning before the time limit; TERM follows at the limit."""
     device: str = ""
     node: str = ""
-    """The nodes on which it may run, separated by commas; empty: all."""
+    """The nodes on which the task may run, separated by commas; empty: all."""
     exclusive: bool = False
     prefer: str = ""
     retry_on: str = "failed"
-    """The outcomes to which `retries` apply: failed, timeout, or failed,timeout."""
+    """The outcomes after which `retries` allow another attempt: failed, timeout, or failed,timeout."""
     resumable: bool = False
     """True if the task waits for its next turn when it ends with code 75."""
     thread_percentage: int | None = None
-    """The share of its GPU's threads under MPS. SHARED_OUT: what the other tasks leave; None: all."""
+    """The share of the GPU's threads that the task gets under MPS. SHARED_OUT: an equal share; None: all."""
     hold: bool = False
-    """True if it is held from the start, until it is released."""
+    """True if the task is held from the start, until it is released."""
     begin: float | None = None
-    """The time of the wall clock before which it must not start; None: at once."""
+    """The wall-clock time before which the task must not start; None: it may start at once."""
     preempt: bool = False
-    """True if less urgent resumable tasks are asked to save and make room for it, once it has waited long enough."""
+    """True if less urgent resumable tasks are asked to save and make room for this task, once it has waited long
+    enough."""
     preempt_after: float | None = None
-    """Seconds that it waits before it asks; None: the time of the run."""
+    """Seconds that the task waits before it asks others to make room; None: as the run's settings say."""
     guest: str = ""
-    """The process outside of its tree for which it holds devices, as `core/tasks/guest` writes it; empty: none."""
+    """The process for which the task holds devices, as `core/tasks/guest` writes it; empty: none. It is not in the
+    task's process tree."""
     features: str = ""
-    """The features that its node must have, separated by commas; empty: none."""
+    """The features that the task's node must have, separated by commas; empty: none."""
 
     @property
     def is_bound(self) -> bool:
-        """True if it may run only on some devices of a run."""
+        """True if the task may run only on some devices of a run."""
         return bool(self.device or self.node or self.features)
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The text of one row: what to run, without when and where."""
+    """The text of one row that says what to run; it does not say when and where."""
 
     row: int
     directory: str
     executable: str
-    """The program before the words of its command, after which epochs and id are added; empty: the command names its
-    program, and nothing is added."""
+    """The program, to which the words of the command, the epochs and the id are added. Empty: the command itself names
+    the program, and nothing is added."""
     command: str
     name: str
     env: tuple[tuple[str, str], ...]
     own: tuple[tuple[str, str], ...]
     terms: Terms
     stdout: str = ""
-    """The file for its standard output in place of its log; its first attempt truncates it."""
+    """The file for standard output in place of the task's log; the first attempt truncates it."""
     stderr: str = ""
     after: str = ""
-    """The tasks that it depends on, as its row names them."""
+    """The tasks that this task depends on, as its row names them."""
 
     @property
     def is_whole(self) -> bool:
-        """True if its command names its program itself."""
+        """True if the command itself names its program."""
         return not self.executable
 
 
 @dataclass(frozen=True, slots=True)
 class TaskShell:
-    """The shell that a task was submitted from, if it is not the shell of the run."""
+    """The shell in which a task was submitted, if it is not the shell of the run."""
 
     environ: Mapping[str, str | None]
     """Changes to the run's environment; None removes a variable."""
     python: str
     """The interpreter that `-1` stands for."""
     bounds: Mapping[str, Any]
-    """Its umask and limits, as the shim reads them, if they differ from those of the scheduler's process."""
+    """The shell's umask and limits, as the shim reads them, if they differ from those of the scheduler's process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A task's text, fetched when it is placed: what to run and what to call it."""
+    """The text of a task, read when the task is placed: what to run, and its names."""
 
     spec: Spec
     name: str
     key: str
     append: str = "both"
     environ: tuple[tuple[str, str | None], ...] = ()
-    """Changes that the Python environment of its row makes to the run's variables; None removes a variable."""
+    """Changes that the Python environment of the row makes to the run's variables; None removes a variable."""
     shell: TaskShell | None = None
-    """The shell that it starts from; None: the run's."""
+    """The shell in which the task was submitted; None: that of the run."""
     results: Callable[[str], str | None] | None = None
-    """Returns the values of placeholders that the results of its parents fill, once these have ended."""
+    """The function that returns values for placeholders from the results of parents. Call it once the parents have
+    ended."""
     adapts: bool = True
-    """True if launchers in its command get the options that they lack."""
+    """True if launchers in the command get the options that they lack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,28 +276,28 @@ class Device:
     """The name for users: `GPU 0`, numbered as by nvidia-smi, or `host`."""
     total: int
     load_capacity: float
-    """The total with which its load is compared: the cores of the host, or 1.0 for a GPU."""
+    """The load that the device can carry: its number of cores for the host, 1.0 for a GPU."""
     index: int = -1
-    """The number of the GPU, or of the GPU of a MIG instance, in nvidia-smi; -1: not a GPU."""
+    """The number of the GPU in nvidia-smi, for a MIG instance that of its GPU; -1: not a GPU."""
     model: str = ""
     single: bool = False
-    """True if the driver admits one process at a time (compute mode EXCLUSIVE_PROCESS)."""
+    """True if the driver admits only one process at a time (compute mode EXCLUSIVE_PROCESS)."""
     part: int = -1
     """The number of the MIG instance on its GPU; -1: not an instance."""
     cards: tuple[str, ...] | None = None
-    """For a slot, the keys of its GPUs, empty if they are unknown; None: not a slot."""
+    """For a slot, the keys of its GPUs; empty if they are unknown. None: the device is not a slot."""
     node: str = ""
-    """The node that it belongs to; empty: this machine, the only one of its run.
-
-    All devices of a run have a node, or none has. The key of a node's host is `host_of(node)`; a GPU's UUID is its key
-    on every node. Labels are unique in a run, and begin with the node: `n1 GPU 0`, `n1 host`.
-    """
+    """The node to which the device belongs; empty: this machine, the only one of its run. All devices of a run have a
+    node, or none has. The key of a node's host is `host_of(node)`; a GPU's UUID is its key on every node. Labels are
+    unique in a run, and begin with the node: `n1 GPU 0`, `n1 host`."""
     features: tuple[str, ...] = ()
-    """The features of its node, which rows may ask for."""
+    """The features of the device's node, which rows may ask for."""
 
     @property
     def key_there(self) -> str:
-        """The key by which its own node knows it, and by which reservations, samples and leases there name it."""
+        """The key by which the device's own node knows it. Reservations, samples and leases on that node use this
+        key.
+        """
         return HOST if self.is_host else self.key
 
     @property
@@ -306,7 +312,7 @@ class Device:
 
     @property
     def is_instance(self) -> bool:
-        """True for a MIG instance: a process sees one of them only."""
+        """True for a MIG instance. A process sees only one instance, even if it is given several."""
         return self.part >= 0
 
     @property
@@ -327,29 +333,29 @@ class UnmanagedUse:
     bytes: int
     user: str = ""
     pid: int = 0
-    """The process; 0 if it cannot be seen."""
+    """The pid of the process; 0 if the process cannot be seen."""
     calm: float = inf
-    """Seconds since it started, or last grew."""
+    """Seconds since the process started, or last used more than before."""
 
     def to_dict(self) -> dict[str, int | str]:
-        """Return it as JSON values."""
+        """Return the use as JSON values."""
         return {"user": self.user, "pid": self.pid, "bytes": self.bytes}
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceBudget:
-    """The state of one device at this moment, seen from outside of this run's tasks."""
+    """The state of one device at this moment, as it is measured: it does not say what is reserved."""
 
     device: Device
     free: int
-    """Bytes that can be allocated now. The number lags behind, so it must not be used without the reservations."""
+    """Bytes that can be allocated now. This number lags behind, so use it only together with the reservations."""
     cap: int | None = None
     """Bytes that all live leases together may reserve here (`--devices host:4GiB`)."""
     unmanaged: tuple[UnmanagedUse, ...] = ()
     unreclaimed: int = 0
     """Bytes of ended attempts that the driver has not freed yet."""
     closed: str = ""
-    """Why nothing can start on it now: it is lost, hangs, or has not answered for too long."""
+    """Why nothing can start on the device: it is lost, hangs, or has not answered for too long."""
     least: int | None = None
     """The lowest free bytes within the last seconds; None if they were not recorded."""
     busy: float | None = None
@@ -359,40 +365,41 @@ class DeviceBudget:
     celsius: int | None = None
     """Its temperature in degrees Celsius, if known."""
     watts: float | None = None
-    """The power that it draws, if known."""
+    """The power that it draws in watts, if known."""
     strayed: tuple[tuple[int, int], ...] = ()
     """Tasks of this run that use this GPU although they were not given it, each with the bytes that it uses."""
     away: str = ""
-    """Why nothing starts on it for now: its node has not been heard of. What runs there may continue. So, unlike
-    `closed`, this does not explain how an attempt ended."""
+    """Why nothing starts on the device for now: its node is silent. Attempts there may continue. So, unlike `closed`,
+    this does not explain how an attempt ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitTicket:
-    """The request of the next task of a waiting scheduler, published so that the schedulers can take turns."""
+    """What the next task of a waiting scheduler requests, published so that schedulers can take turns."""
 
     task: int
     devices: tuple[str, ...]
-    """The devices on which it may run."""
+    """The devices on which the task may run."""
     gpus: tuple[int | None, ...]
-    """The bytes it requests on each of its GPUs; None: unknown."""
+    """The bytes that the task requests on each of its GPUs; None: unknown."""
     host: int | None
     cores: float = 0.0
     busy: float = 0.0
     alone: bool = False
     waited: float = 0.0
     closed: bool = False
-    """True if later tasks have started before it so often, or for so long, that its devices are kept for it."""
+    """True if later tasks have bypassed the task too often or for too long, so that its devices are kept for it."""
     bare: tuple[int, ...] = ()
-    """The bytes without margin with which it starts, on each of its GPUs, or on the host if it needs none; empty:
+    """The bytes without margin with which the task starts: on each of its GPUs, or on the host if it needs none. Empty:
     its request has no margin."""
     last: float = 0.0
-    """The time at which its run last started something, in seconds since the epoch; 0: not since its scheduler
+    """The time at which the task's run last started something, in seconds since the epoch; 0: never since its scheduler
     began."""
     urgent: bool = False
-    """True if less urgent tasks of its user make room for it, so that it comes before all other tasks of that user."""
+    """True if less urgent tasks of its user make room for the task, so that it precedes all other tasks of that
+    user."""
     call: RoomCall | None = None
-    """The request to other runs of its user to make room; None: there is none."""
+    """The request that asks other runs of the user to make room; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,15 +411,15 @@ class Waiter:
     run: str
     ticket: WaitTicket
     idle: float = 0.0
-    """Seconds since it last looked for capacity."""
+    """Seconds since that scheduler last looked for capacity."""
     passed_up: bool = False
-    """True if it has seen capacity that seems sufficient, and has not taken it."""
+    """True if that scheduler has seen capacity that seems sufficient, and has not used it."""
     lets_capacity_pass: bool = False
-    """True if capacity was kept, or devices were drained, for its user in vain, since that user last took any."""
+    """True if capacity was kept, or devices were drained, for its user, and the user has used none of it so far."""
     who: str = ""
-    """Its user and process, in the form used by messages."""
+    """The user and process of that scheduler, in the form used by messages."""
     node: str = ""
-    """The node on which it waits; its ticket names devices as that node does."""
+    """The node on which that scheduler waits; its ticket names devices as that node does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +430,7 @@ class Turn:
     waited: float = 0.0
     closed: bool = False
     last: float = 0.0
-    """The time at which this run last started something; 0: not since its scheduler began."""
+    """The time at which this run last started something; 0: never since its scheduler began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,9 +442,11 @@ class Machine:
     leases: tuple[Lease, ...] = ()
     """Live leases of other runs; this run's reservations are in the Brain."""
     used: Mapping[tuple[int, int], Mapping[str, int]] = field(default_factory=dict)
-    """The last measured use of this run's attempts, by (task, attempt), and by device as the node of each names it."""
+    """The last measured use of this run's attempts, by (task, attempt) and then by device. Devices have the names that
+    the attempt's node gives them."""
     ended: Mapping[str, float] = field(default_factory=dict)
-    """The time at which an attempt of this run last ended on a device: its memory may not be free again yet."""
+    """For each device, the time at which an attempt of this run last ended there: its memory may not be free again
+    yet."""
     uid: int = -1
     """The user id of this run."""
     caps: Caps = NO_CAPS
@@ -458,40 +467,41 @@ class Placement:
     attempt: int
     purpose: Purpose
     reservation: Mapping[str, int]
-    """Bytes by device, as its node names them: its RAM is under `host`. The GPUs are in the order in which the task
-    sees them. All events, samples and leases of the attempt name devices in this way."""
+    """Bytes by device, as the attempt's node names devices; RAM is under `host`. The GPUs are in the order in which the
+    task sees them. All events, samples and leases of the attempt name devices in this way."""
     cores: float
     source: EstimateSource
     alone: bool = False
     told: int = 0
-    """The id under which a probe runs; 0: the task's own."""
+    """The id that the command of a probe is given; 0: the task's own id."""
     busy: float = 0.0
-    """The share of time for which it is expected to keep each of its GPUs busy."""
+    """The share of time for which the attempt is expected to keep each of its GPUs busy."""
     expected: float = 0.0
-    """The expected duration in seconds, if known."""
+    """The expected duration of the attempt in seconds; 0: unknown."""
     percentage: int = 0
-    """The share of its GPU's threads under MPS; 0: it runs outside of MPS."""
+    """The percentage of the GPU's threads for the attempt under MPS; 0: it runs outside of MPS."""
     fence: int = 0
-    """The memory limit that MPS enforces while it lives, in bytes; 0: no limit."""
+    """The limit in bytes on the attempt's GPU memory, which MPS enforces; 0: no limit."""
     ram_expected: bool = False
-    """True if its RAM beside its GPUs is an expectation, to be corrected when its use has been measured."""
+    """True if the reservation of RAM for a task on GPUs is only an expectation, to be corrected once its use has been
+    measured."""
     visible: tuple[str, ...] = ()
-    """The GPUs that it sees while it runs on the host, in its order: it is known to use none, but may begin to."""
+    """The GPUs, in order, that an attempt on the host can see: it is known to use none, but may begin to."""
     port: int = 0
     """The network port that is kept for the attempt; 0: none."""
     node: str = ""
-    """The node on which all of it is; empty: this machine."""
+    """The node that has all devices of the attempt; empty: this machine."""
 
     @property
     def by_device(self) -> Mapping[str, int]:
-        """The reservation by the keys of the run's devices."""
+        """The reservation by the device keys of the run, which differ from those of a node for its host."""
         if not self.node or HOST not in self.reservation:
             return self.reservation
         return {on_node(key, self.node): bytes_ for key, bytes_ in self.reservation.items()}
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """Its GPUs, in the order in which it sees them; none while it runs on the host."""
+        """The GPUs of the attempt, in the order in which it sees them; none while it runs on the host."""
         reservation = self.reservation
         if self.visible or (len(reservation) == 1 and HOST in reservation):
             return ()
@@ -499,27 +509,27 @@ class Placement:
 
     @property
     def sees(self) -> tuple[str, ...]:
-        """The GPUs that its program sees, in its order."""
+        """The GPUs that the attempt's program sees, in order, even if it runs on the host."""
         return self.visible or self.gpus
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The devices that users see for it."""
+        """The devices of the attempt that users see in output."""
         return (HOST,) if self.visible else shown_in(self.reservation)
 
     @property
     def slot(self) -> str:
-        """The key of its slot; empty if the run has no slots."""
+        """The key of the attempt's slot; empty if the run has no slots."""
         return next((key for key in self.reservation if key.startswith(NAMED)), "")
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The devices on which it runs: its GPUs, or the host if it has none."""
+        """The devices on which the attempt runs: its GPUs, or the host if it has none."""
         return self.gpus or (HOST,)
 
     @property
     def load(self) -> dict[str, float]:
-        """Its load on each device: cores on the host, the busy share on a GPU."""
+        """The load of the attempt on each device: cores on the host, the busy share on a GPU."""
         load = {HOST: self.cores}
         for key in self.reservation:
             if key != HOST and not key.startswith(NAMED):
@@ -533,7 +543,7 @@ class Placement:
         return self.busy if device.key in self.reservation and not device.key.startswith(NAMED) else 0.0
 
     def by_part(self, by_device: Mapping[str, int]) -> dict[str, int]:
-        """Return bytes by part from bytes by device. A part is `host`, or the position of a GPU among those of the
+        """Return bytes by part, given bytes by device. A part is `host`, or the position of a GPU among those of the
         task.
         """
         parts = {key: str(position) for position, key in enumerate(self.sees)}
@@ -549,8 +559,9 @@ class Decision:
     refusals: tuple[Refusal, ...] = ()
     impossible: tuple[Refusal, ...] = ()
     wait: WaitTicket | None = None
-    """The ticket of the next task that found no capacity."""
+    """The ticket of the next task that found too little capacity; None: no task waits for capacity."""
     fitting: tuple[str, ...] = ()
-    """Waiters whose turn comes before this run's, and for which there is capacity."""
+    """The names of waiters whose turn comes before this run's, and for which there is enough capacity."""
     draining: tuple[str, ...] = ()
-    """Waiters with closed tickets: their devices start nothing new, although there is no capacity for them yet."""
+    """The names of waiters with closed tickets: nothing starts on their devices, although there is not enough capacity
+    for them yet."""

@@ -21,7 +21,7 @@ MOST_HOLDERS = 4
 
 
 def why(refusal: Refusal) -> str:
-    """Return a sentence, without its subject, about what keeps a task waiting."""
+    """Return the part of a sentence that says what keeps a task waiting; the task is its subject."""
     return refusal.reason.sentence.format(**_words(refusal))
 
 
@@ -86,7 +86,7 @@ def waits(found: WaitReason) -> str:
 
 
 def _head(refusal: Refusal) -> str:
-    """Return what a task waits for; for memory, numbers for each device follow."""
+    """Return what a task waits for. If it is memory, the numbers for each device follow elsewhere in the paragraph."""
     if refusal.reason is Reason.MEMORY:
         return "waits for host RAM" if is_host_label(refusal.device) else "waits for GPU memory"
     if refusal.reason is Reason.UNKNOWN:
@@ -113,7 +113,9 @@ def need(wants: RequestedResources) -> str:
 
 
 def _expectation(wants: RequestedResources, each: str) -> str:
-    """Return what is reserved for a task of unknown memory, on what evidence, and the risk of starting it with less."""
+    """Return what is reserved for a task of unknown memory, the evidence for that amount, and the risk of a start with
+    less.
+    """
     bytes_, enough = size(wants.bytes or 0), size(wants.starts_with)
     reserved = f"{bytes_}{each} are reserved for it until it has settled ("
     classes = f"{count(wants.classes, 'known task class')} {'shows' if wants.classes == 1 else 'show'}"
@@ -156,7 +158,7 @@ def _expected(found: WaitReason) -> str:
 
 
 def waiting(reasons: Mapping[str, int]) -> str:
-    """Return how many tasks of a run wait for what, the largest number first."""
+    """Return a sentence that counts the waiting tasks by what they wait for, the largest number first."""
     ranked = sorted(reasons.items(), key=lambda one: -one[1])
     words = dict[str, int]()
     for reason, number in ranked:
@@ -173,7 +175,7 @@ def _waits_for(reason: str) -> str:
 
 
 def skipped_sentences(events: Iterable[Depended], state: Callable[[int], State]) -> list[str]:
-    """Return one sentence for each task whose end skips others."""
+    """Return one sentence for each task whose end causes other tasks to be skipped."""
     numbers = Counter[int]()
     for event in events:
         if event.step is DependencyStep.SKIP:
@@ -186,13 +188,13 @@ def skipped_sentences(events: Iterable[Depended], state: Callable[[int], State])
 
 
 def makes_room(event: Preempted, since: float, now: float) -> str:
-    """Return the sentence for the moment when tasks are asked to make room."""
+    """Return the sentence that reports that tasks are asked to make room."""
     who = _asked_to_save(event.tasks)
     return f"task {event.by} has waited for {duration(now - since)}: {who} asked to save and make room for it"
 
 
 def makes_room_for_other(event: Preempted) -> str:
-    """Return the sentence for the moment when tasks are asked to make room for a task of another run."""
+    """Return the sentence that reports that tasks are asked to make room for a task of another run."""
     return f"{_asked_to_save(event.tasks)} asked to save and make room for the more urgent task {event.by}"
 
 

@@ -1,4 +1,6 @@
-"""The kinds of requests to a run, by their words. This module is light, since every client of a run loads it."""
+"""The kinds of requests to a run, and the words for them. This module is light, since every client of a run loads
+it.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,15 @@ from enum import StrEnum
 from scheduler.core.model import LIVING, UNSUCCESSFUL, State
 
 UNSTARTED = frozenset({State.WAITING, State.BLOCKED, State.HELD, State.INTERRUPTED})
-"""The states of tasks that have no attempt now and may still get one."""
+"""The states of tasks that have no attempt and may still get one."""
 
 
 NOW = "now"
-"""The word that makes a request to cancel kill running tasks at once, without stop signal and grace."""
+"""The word by which a request to cancel kills running tasks at once, without stop signal and grace."""
 
 
 class RunRequest(StrEnum):
-    """The requests to a run that change no single task, by signals and by commands."""
+    """The requests that concern a whole run; they come as signals or from commands."""
 
     DRAIN = "drain"
     """Start no more tasks; running ones end by themselves."""
@@ -44,14 +46,14 @@ class Verb(StrEnum):
     """The requests that change tasks."""
 
     fits: frozenset[State]
-    """The states in which a task can be changed by it."""
+    """The states in which this request can change a task."""
     done: str
-    """The answer for a task that had no attempt."""
+    """The answer for a changed task that has no living attempt."""
     nothing: str
-    """The answer if no task of the run is in such a state."""
+    """The answer if no task of the run is in one of these states."""
 
     def __new__(cls, word: str, fits: frozenset[State] = UNSTARTED, done: str = "", nothing: str = "") -> Verb:
-        """Create a member from its properties; a word alone finds the member."""
+        """Create a member with its properties; `Verb(word)` finds it."""
         verb = str.__new__(cls, word)
         verb._value_, verb.fits, verb.done = word, fits, done
         verb.nothing = nothing or "the run has no such task"
@@ -67,4 +69,4 @@ class Verb(StrEnum):
 
 
 CONTROLS = frozenset({*Verb, RunRequest.LIMIT})
-"""Requests that wait for the next scheduler where none lives."""
+"""Requests that are kept for the run's next scheduler if none lives."""

@@ -19,19 +19,18 @@ from scheduler.values import dataclass, replace
 
 JOBS, PER_DEVICE, DEVICES, DISABLE, ENABLE = "-j", "--max-per-device", "--devices", "disable", "enable"
 PAUSE, UNPAUSE, SAVE, WINDOW = "pause", "unpause", "save", "--window"
-"""The limits of a run that a request can change. `pause` has the time of its end, or 0; `save` asks the running
-resumable tasks to save and continue later."""
+"""The words for limits of a run that a request can change. The value of `pause` is the time of its end, or 0; `save`
+asks running resumable tasks to save and continue later."""
 
 WHILE_RUNNING = frozenset({"Priority", "Retries"})
-"""The fields that can be changed while a task runs, because they matter at its end or in comparison with other
-tasks."""
+"""The fields that can be changed while a task runs: they matter only at its end, or when tasks are compared."""
 MOST_SAID = 8
 """The largest number of answers to one request that are printed in the log of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class GrantedRequest:
-    """The result of a request: the events to record, and the answers for when they are recorded."""
+    """The result of a request: the events to record, and the answers to give once they are recorded."""
 
     events: tuple[Event, ...] = ()
     answers: tuple[Answer, ...] = ()
@@ -52,8 +51,8 @@ def grant(
 ) -> GrantedRequest:
     """Answer a request by the present state of the run; change nothing.
 
-    `number` returns the number of new terms; `wall` is the time of the wall clock. Without budgets the answer does not
-    say what the devices can hold.
+    `number` returns the number under which changed terms are kept; `wall` is the time of the wall clock. Without
+    `budgets` the answer does not say what the devices can hold.
     """
     if request.what == RunRequest.LIMIT:
         granted = _limited(brain, request.said, [b.device for b in budgets], wall)
@@ -75,7 +74,7 @@ def grant(
 
 
 def _meant(brain: Brain, verb: Verb, tasks: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the tasks that a request means, and the numbers that are not tasks of this run."""
+    """Return the tasks that a request concerns, and the requested numbers that are not tasks of this run."""
     if tasks:
         known = [task for task in tasks if task in brain.task_table]
         return known, [task for task in tasks if task not in brain.task_table]
@@ -157,7 +156,9 @@ def _new(
     budgets: Sequence[DeviceBudget],
     number: Callable[[Terms], int],
 ) -> tuple[int | None, str]:
-    """Return the number of the new terms and the differences; None and the reason if they are invalid."""
+    """Return the number of a task's changed terms and a sentence about the change; None and the reason if it is
+    invalid.
+    """
     try:
         new = changed(old, said)
     except BadCell as exc:
@@ -190,7 +191,9 @@ def shown(field: Field, value: object) -> str:
 
 
 def cannot(terms: Terms, budgets: Sequence[DeviceBudget]) -> str:
-    """Return why no device of this run can ever hold such a task, without the subject `it`; empty if one can."""
+    """Return why no device of this run can ever hold a task with these terms, without the subject `it`; empty if one
+    can.
+    """
     gpus = sum(b.device.is_gpu for b in budgets)
     if (terms.gpus or 0) > gpus:
         return f"needs {count(terms.gpus or 0, 'GPU')}; this run has {gpus}"
@@ -290,7 +293,7 @@ def _saved(brain: Brain) -> GrantedRequest:
 
 
 def _closed(before: Sequence[str], said: Mapping[str, str], devices: Sequence[Device]) -> tuple[str, ...]:
-    """Return the keys of devices that start nothing any more. `--devices` selects GPUs, and does not change the
+    """Return the keys of the devices on which nothing starts. `--devices` selects GPUs, and does not change the
     host.
     """
     closed = {*before}
@@ -351,7 +354,7 @@ def sentences(request: Request, answers: Sequence[Answer]) -> list[str]:
 
 
 def onward(what: str, run: str, living: int, waiting: int) -> str:
-    """Return the line that a run prints after a signal, or after a request for it."""
+    """Return the line that a run prints after a signal, or after the request that is equal to that signal."""
     if what == RunRequest.HANGUP:
         said = f"hung up: the run continues without its terminal (scheduler list r{run} shows it, "
         return said + "INT to this process lets running tasks end, QUIT leaves them running)"
@@ -379,7 +382,7 @@ def sentence(answer: Answer) -> str:
 
 
 def gathered(answers: Iterable[Answer]) -> tuple[Answer, ...]:
-    """Join equal answers for several tasks into one."""
+    """Join equal answers for several tasks into one answer."""
     same: dict[tuple[bool, str, bool], list[int]] = {}
     for answer in answers:
         same.setdefault((answer.done, answer.says, bool(answer.tasks)), []).extend(answer.tasks)

@@ -1,4 +1,6 @@
-"""The times at which a run may start tasks, by the wall clock: its pause, its window and its tasks' begin times."""
+"""The times at which a run may start tasks, by the wall clock: its pause, its window and the begin times of its
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ MOST_TIMES = 3
 
 
 class StartClock:
-    """The wall clock of a run: what it keeps from starting, and when that changes."""
+    """The limits that the wall clock sets to the starts of a run, and the times at which these limits change."""
 
     def __init__(self, brain: Brain, world: World, view: View, preemption: Preemption) -> None:
         self._brain, self._world, self._view, self._preemption = brain, world, view, preemption
@@ -48,7 +50,7 @@ class StartClock:
         return min(opens, urgent, self._brain.dependencies.next_time)
 
     def due(self) -> list[Depended]:
-        """Return the events for tasks that are blocked, freed or skipped because of the time or the ends of other
+        """Return the events for tasks that become blocked, free or skipped because of the time or the ends of other
         tasks.
         """
         return self._brain.dependencies.due(self._world.wall())

@@ -41,28 +41,30 @@ class RequestedResources:
     """The memory that a task requests on each of its devices, with the source of that estimate."""
 
     bytes: int | None
-    """None: unknown."""
+    """The bytes on each device, with the margin; None: unknown."""
     peak: int
     """The declared or measured part of the request; the rest is margin."""
     gpus: int
     source: EstimateSource
     share: float = 0.0
+    """The margin as a share of `peak`; 0 if the request was not computed as a peak with a margin."""
     margin: int = 0
-    """The margin as a share of `peak` and as bytes; both 0 if the request was computed otherwise."""
+    """The part of the margin that is a fixed number of bytes; 0 as for `share`."""
     ooms: int = 0
     """The number of earlier attempts that ran out of memory."""
     no_gpu: bool = False
-    """True if attempts of its class have shown that it needs no GPU, though it would see one."""
+    """True if attempts of the task's class have shown that it needs no GPU, though it would see one."""
     is_expected: bool = False
-    """True if its memory is unknown, and `bytes` follow from the needs of other task classes."""
+    """True if the task's memory is unknown, and `bytes` was derived from the needs of other task classes."""
     classes: int = 0
-    """The number of these task classes."""
+    """The number of task classes from which `bytes` was derived."""
     starts_with: int = 0
-    """The bytes with which a task of unknown memory starts where no other such task is at its beginning, and one of
-    known memory where others share its margin."""
+    """The bytes with which the task may start although it requests more. A task of unknown memory may if no other such
+    task is at its beginning there, a task of known memory if others share its margin."""
     expect: float = 0.0
+    """The share of tasks of unknown memory that need at most `bytes`."""
     enough: float = 0.0
-    """The shares of tasks of unknown memory that need at most `bytes`, and at most `starts_with`."""
+    """The share of tasks of unknown memory that need at most `starts_with`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the request as JSON values."""
@@ -83,11 +85,11 @@ class WaitReason:
     bypassed: int = 0
     """The number of later tasks that started while it waited."""
     at_most: int = 0
-    """The bypass limit."""
+    """The largest allowed number of such bypasses."""
     room_in: float | None = None
-    """Seconds until there may be capacity; None: unknown."""
+    """Seconds until the task may find enough capacity; None: unknown."""
     after: int = 0
-    """The task of this run whose end frees that capacity."""
+    """The task of this run whose end frees this capacity."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON values of `scheduler why --json`."""

@@ -27,14 +27,14 @@ MOST_GROUPS = 500
 OTHER_RUNS, UNMANAGED_PROCESSES = "other runs", "unmanaged processes"
 UNMANAGED_MEMORY, BUFFER = "unmanaged memory", "buffer"
 KEPT_FOR_GROWTH = "kept for the growth of unmanaged memory"
-"""Holders of memory that are not tasks of this run."""
+"""The last of these five names for memory that no task of this run holds."""
 NOT_GIVEN = "(not given this GPU)"
 
 
 def answers(
     brain: Brain, machine: Machine, tasks: Sequence[int], lasts: Mapping[Key, float], shut: Refusal | None = None
 ) -> list[Answer]:
-    """Return why these tasks wait, if they do; without tasks, the reasons for all waiting tasks of the run.
+    """Return why these tasks wait, if they do; without `tasks`, count the run's waiting tasks by their reasons.
 
     `shut` is the refusal of every task while none may start, because of a full disk, a pause or the window of the run.
     """
@@ -86,7 +86,9 @@ def of_run(brain: Brain, machine: Machine) -> Counter[str]:
 
 
 def _asker(brain: Brain, machine: Machine) -> SchedulingPass | SlotPass:
-    """Return a pass that has already decided, so that a task passed to `ask` comes after its decisions."""
+    """Return a scheduling pass that has decided already; its `ask` then answers for a task as the next one in the
+    queue.
+    """
     brain.capacity.look(machine)
     by_rank = BatchPass if brain.rules.policy == BATCHES else SchedulingPass
     made = SlotPass(brain, machine) if brain.capacity.has_slots else by_rank(brain, machine)
@@ -160,7 +162,7 @@ def _may_run_on(brain: Brain, task: int, need: ResourceRequest) -> list[DeviceCa
 
 
 def _stand(brain: Brain, machine: Machine, room: DeviceCapacity) -> DeviceState:
-    """Return the state of a device: its free bytes, and its holders from the largest."""
+    """Return the state of a device: its free bytes, and its holders, the largest first."""
     key, node, there = room.device.key, room.device.node, room.device.key_there
     held = [HolderUse(f"task {p.task}", p.by_device[key]) for p in brain.placements() if p.by_device.get(key)]
     held += [HolderUse(f"task {task} {NOT_GIVEN}", bytes_) for task, bytes_ in _strayed(machine, key)]
@@ -177,7 +179,7 @@ def _stand(brain: Brain, machine: Machine, room: DeviceCapacity) -> DeviceState:
 
 
 def _strayed(machine: Machine, key: str) -> Iterable[tuple[int, int]]:
-    """Return the tasks that use a device although they were not given it."""
+    """Return the tasks that use a device although they were not given it, each with the bytes it uses."""
     return next((budget.strayed for budget in machine.budgets if budget.device.key == key), ())
 
 

@@ -27,7 +27,7 @@ class Curve:
         self.readings = 0
         self.gap = 1
         self.points: list[Point] = []
-        """The finite values; values that are no numbers leave a gap."""
+        """The kept points, which have finite values only."""
 
     def add(self, value: float, step: float | None = None) -> None:
         """Add a value; if no step is given, the number of the reading takes its place."""
@@ -47,7 +47,7 @@ class Curve:
             self._thin()
 
     def see(self, value: float, step: float) -> None:
-        """Note a finite value as the lowest or the highest one."""
+        """Remember a finite value if it is the lowest or the highest one so far."""
         if self.lowest is None or value < self.lowest[0]:
             self.lowest = value, step
         if self.highest is None or value > self.highest[0]:
@@ -61,14 +61,17 @@ class Curve:
         self.points = [point for group in groups.values() for point in _extremes(group)]
 
     def values(self, most: int) -> list[float]:
-        """Return at most `most` values that show the shape: the last value of each of `most` equal parts."""
+        """Return at most `most` values that show the shape of the curve: the last value of each of `most` equal
+        parts.
+        """
         found = [value for _, _, value in self.points]
         if len(found) <= most:
             return found
         return [found[(place + 1) * len(found) // most - 1] for place in range(most)]
 
     def steps(self) -> list[tuple[float, float]]:
-        """Return steps and values if the steps rise from point to point; otherwise numbers of readings and values.
+        """Return the steps and values of the points. If the steps do not rise from point to point, return the numbers
+        of the readings in their place.
 
         A script that counts the steps of each epoch from 1 has steps that do not rise.
         """
@@ -76,7 +79,7 @@ class Curve:
         return [(step if rising else float(number), value) for number, step, value in self.points]
 
     def few_steps(self, most: int) -> list[tuple[float, float]]:
-        """Return at most about this many steps and values: the lowest and the highest of equal parts."""
+        """Return about `most` steps and values at most: the lowest and the highest value of each of equal parts."""
         found = self.steps()
         if len(found) <= most:
             return found
@@ -109,7 +112,7 @@ class Curve:
 
 
 def _extremes(points: Sequence[Point]) -> list[Point]:
-    """Return the lowest and the highest of some points, in their order; one point if they are equal."""
+    """Return the lowest and the highest of some points, in the order of the points; one point if they are equal."""
     low, high = min(points, key=lambda point: point[2]), max(points, key=lambda point: point[2])
     return [low] if low == high else sorted([low, high])
 

@@ -11,13 +11,13 @@ _LOW = frozenset({
     "nll", "bpb", "bpc", "bpd", "kl", "rmsle", "logloss", "regret", "distance", "cost", "time", "seconds", "latency",
     "chamfer", "epe", "lpips", "kid", "ece", "brier",
 })  # fmt: skip
-"""Words in the names of metrics of which the lowest value is the best."""
+"""Words in the names of metrics for which a low value is better."""
 _CHECKED = frozenset({"val", "valid", "validation", "test", "eval", "dev"})
 _INPUTS = frozenset({
     "lr", "rate", "epoch", "epochs", "step", "steps", "iter", "iteration", "iterations", "norm", "time", "seconds",
     "momentum", "decay", "batch", "size", "id",
 })  # fmt: skip
-"""Words in the names of numbers that are set or counted rather than reached."""
+"""Words in the names of numbers that are set or counted, and not a result of training."""
 _PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
@@ -34,25 +34,25 @@ def goal_of(name: str) -> Goal:
 
 
 def is_reached(name: str) -> bool:
-    """Tell whether a metric is reached by training, rather than set or counted as the learning rate and epochs are."""
+    """Tell whether a metric is a result of training, rather than set or counted as the learning rate and epochs are."""
     return not words_of(name) & _INPUTS
 
 
 def words_of(name: str) -> frozenset[str]:
-    """Return the words of a name, in lower case: `val_loss`, `val/loss` and `valLoss` have the same ones."""
+    """Return the words of a name, in lower case: they are equal for `val_loss`, `val/loss` and `valLoss`."""
     return frozenset(part.lower() for part in _PARTS.findall(name))
 
 
 def loose(name: str) -> str:
-    """Return a name in a form in which all its spellings are equal."""
+    """Return the form of a name that is equal for all its spellings."""
     return re.sub(r"[\W_]+", "_", name).strip("_").lower()
 
 
 def ranked(names: Iterable[str], first: Sequence[str] = ()) -> list[str]:
     """Return the names of metrics, the most important ones first.
 
-    `first` are those that the user named. Then come metrics of validation, then those of training, and at the end
-    numbers that are only set or counted, such as the learning rate.
+    The order is: those that the user named (`first`), metrics of validation, metrics of training, and numbers that are
+    only set or counted, such as the learning rate.
     """
     wanted = {loose(name): place for place, name in enumerate(first)}
 

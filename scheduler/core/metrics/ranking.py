@@ -32,7 +32,7 @@ class Ranking:
 def metrics_of(rows: Iterable[Mapping[str, Any]], first: Sequence[str] = ()) -> list[str]:
     """Return the metrics that rows have as numbers, the most important ones first."""
     metrics: dict[tuple[str, ...], list[str]] = {}
-    """The columns of metrics by all columns of a row: the rows of a list are mostly alike."""
+    """The metric columns for each set of a row's columns; most rows of a list share one set."""
     names: dict[str, None] = {}
     for row in rows:
         columns = tuple(row)
@@ -122,9 +122,8 @@ def _median(values: Sequence[float]) -> float:
 
 
 def known_column(word: str, rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return the column that a word means: the column's name, or the name of a metric without `result.`.
-
-    Raise UsageError for an unknown one.
+    """Return the column that a user's word means: its name, or the name of a metric without `result.`. Raise UsageError
+    for an unknown one.
     """
     names = dict.fromkeys(name for row in rows for name in row if name not in ("best", "best_step"))
     name = word if word in names or f"{PREFIX}{word}" not in names else f"{PREFIX}{word}"
@@ -144,7 +143,7 @@ def sorted_by(rows: Iterable[Mapping[str, Any]], column: str, *, down: bool = Fa
 
 
 def sort_key(value: Any) -> tuple[bool, float, str] | None:
-    """Return the key of a cell, by which numbers come before strings; None for an empty one and for NaN."""
+    """Return the sort key of a cell: numbers come before strings. None for an empty cell and for NaN."""
     if value is None or value == "":
         return None
     try:

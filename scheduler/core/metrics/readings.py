@@ -13,7 +13,7 @@ Reading = tuple[str, float, float | None]
 """The name of a metric, a value, and its step if one is known."""
 LONGEST_NAME = 64
 LONGEST_LINE = 2000
-"""Characters of a line that are searched."""
+"""The number of characters of a line that are searched."""
 OFF = "off"
 """The word that turns the search of output off."""
 _WORDS = frozenset({
@@ -24,9 +24,9 @@ _WORDS = frozenset({
 _WITH_OTHERS = frozenset({"err", "error", "score", "return", "rate"})
 """Words that mean a metric only in a longer name, as in `val_error` and `learning_rate`."""
 _USUAL = tuple(sorted({*_WORDS, *_WITH_OTHERS} - {"accuracy", "sacrebleu", "miou", "rmse", "mape"}))
-"""The words above without those that contain another one: a name with any of the words contains one of these."""
+"""The shortest of the words above: a name with any of those words contains one of these."""
 _PLAIN = frozenset({"map", "precision", "recall", "dice", "reward"})
-"""Words of prose as well, so they are no metric if only a blank separates them from a number."""
+"""Words that are also prose: with only a blank before a number, they do not name a metric."""
 _SETS = r"train(?:ing)?|val(?:id|idation)?|test(?:ing)?|eval(?:uation)?|dev"
 _NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|inf(?:inity)?)\b)"
 # Patterns are compiled when they are first used: views of tasks whose output was read need none of them.
@@ -41,10 +41,10 @@ _RAISED = rf"(?:\w+\.)*(?!(?i:{_SETS})Error$)[A-Z]\w*(?:Error|Exception|Warning)
 """The name of a Python exception, which a number may follow: `RuntimeError: 1 device wanted`."""
 _COLOURS = r"\x1b\[[0-9;?]*[A-Za-z]"
 _STEPS = ("step", "_step", "global_step", "iteration", "epoch")
-"""The names that may hold the step of a reported object; the first one that is there counts."""
+"""The names under which a reported object may give its step; the first one in this order counts."""
 
 Progress = tuple[float, float | None]
-"""The number of completed epochs, and of all epochs if that is known."""
+"""The number of completed epochs, and the number of all epochs if that is known."""
 
 
 class LineReader:
@@ -103,7 +103,7 @@ def _spelled(names: str) -> frozenset[str]:
 
 
 def _hints(names: str) -> tuple[str, ...]:
-    """Return words of which every line with a metric contains one."""
+    """Return words such that every line with a metric contains at least one of them."""
     given = [word.lower() for name in names.split(",") for word in re.split(r"[\W_]+", name) if word]
     return tuple(given or _USUAL)
 
@@ -135,7 +135,7 @@ def reported(text: str) -> list[Reading] | None:
 
 
 def left(result: Mapping[str, object]) -> list[Reading]:
-    """Return the numbers in the JSON object that a task left as its result."""
+    """Return the numbers in the JSON object that a task wrote as its result."""
     numbers = {
         name: float(value)
         for name, value in result.items()

@@ -17,13 +17,13 @@ from scheduler.core.metrics.readings import Progress, Reading, left
 
 FORMAT = 1
 MOST_METRICS = 32
-"""The number of metrics of one attempt that are kept: the first ones."""
+"""The number of metrics that are kept of one attempt: those that were read first."""
 MOST_SHOWN, SHOWN_VALUES = 4, 24
 """The number of metrics that live views get, and the number of values of each."""
 MOST_NEWS = 500
-"""The number of new values of watched metrics that are kept until they are passed on: the newest ones."""
+"""The number of new values of watched metrics that are kept until they are passed on; older ones are dropped."""
 LARGEST = 4 << 20
-"""The bytes of the largest record that is read: a larger one is damaged."""
+"""The size in bytes above which a record is not read: it must be damaged."""
 
 
 class MetricRecord:
@@ -37,7 +37,7 @@ class MetricRecord:
         """New values of watched metrics, each with its step."""
         self.curves: dict[str, Curve] = {}
         self.reported: set[str] = set()
-        """The metrics that come from the result file. Numbers of the same name in the output do not count."""
+        """The metrics that come from the result file. Numbers with such a name in the output do not count."""
         self.progress: Progress | None = None
         self.log_at = 0
         """The position up to which the output was read."""
@@ -46,7 +46,7 @@ class MetricRecord:
         self.result_state: list[int] = []
         """The inode, size and time of change of the result file when it was last read."""
         self.final = False
-        """True if everything that the attempt left was read."""
+        """True if everything that the attempt wrote was read."""
 
     def take(self, readings: Iterable[Reading], *, reported: bool = False) -> None:
         """Add readings, either from the output or from the result file."""
@@ -69,7 +69,7 @@ class MetricRecord:
         del self.news[:-MOST_NEWS]
 
     def complete(self, result: Mapping[str, Any]) -> None:
-        """Add the numbers that the task left as its result, if its sampler did not see them before the end.
+        """Add the numbers that the task wrote as its result, if its sampler did not read them before the end.
 
         A curve from the output stays as it is, because the result may be a summary of it.
         """
@@ -81,7 +81,7 @@ class MetricRecord:
         self.take(missed, reported=True)
 
     def watch(self, names: Iterable[str]) -> None:
-        """Pass on the values of these metrics from now on, and the values that are known already."""
+        """Pass on all values of these metrics from now on, and once the values that are known already."""
         self.watched = frozenset(map(loose, names)) - {""}
         for name, curve in self.curves.items():
             if loose(name) in self.watched:

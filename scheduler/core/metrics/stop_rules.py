@@ -31,10 +31,10 @@ class StopRule:
 
     metric: str
     sign: str
-    """`>`, `>=`, `<`, `<=`, or `is nan`, which infinite values meet too."""
+    """The comparison: `>`, `>=`, `<`, `<=`, or `is nan`, which infinite values meet too."""
     bound: float = 0.0
     after: float = 0.0
-    """The step from which on the rule counts."""
+    """The step from which the rule applies."""
 
     def is_met(self, value: float, step: float) -> bool:
         """Tell whether a value at a step meets the condition; a value that is no number meets only `is nan`."""
@@ -99,19 +99,19 @@ def _rule(part: str, text: str, begin: int) -> StopRule:
 
 
 class _Words:
-    """The words of a rule, taken one by one."""
+    """The words of a rule, which are taken from its text one by one."""
 
     def __init__(self, part: str, text: str, begin: int) -> None:
         self._part, self._text, self._begin, self._at = part, text, begin, 0
 
     def left(self) -> str:
-        """Return the rest of the part, and skip the blanks before it."""
+        """Skip blanks, and return the part of the rule that has not been taken yet."""
         rest = self._part[self._at :]
         self._at += len(rest) - len(rest.lstrip())
         return self._part[self._at :]
 
     def take(self, form: str, what: str) -> str:
-        """Return the next word, which must have this form."""
+        """Take the next word, which must match the pattern `form`, and return it; raise ValueError otherwise."""
         found = re.compile(f"(?i:{form})").match(self.left())
         ends = found is not None and (not re.match(r"[\w.]", self.left()[found.end() :]) or found[0] in _COMPARE)
         if found is None or not ends:
@@ -120,7 +120,7 @@ class _Words:
         return found[0]
 
     def error(self, what: str) -> ValueError:
-        """Return the error that `what` is expected at this place."""
+        """Return the error which says that `what` is expected at this place."""
         rest = self.left().split()
         seen = f"{rest[0][:40]!r} instead of {what}" if rest else f"{what} is missing"
         return ValueError(f"{self._text[:200]!r}: column {self._begin + self._at + 1}: {seen}: {_FORM}")
@@ -130,9 +130,9 @@ _KEEP_FORM = "write --keep-best 1/3 --by val_acc --at 3,9,27"
 
 
 def keep_best(text: str) -> KeepBest | None:
-    """Return the rule in a text such as `1/3 by val_acc at 3,9,27`, None for an empty one; raise ValueError otherwise.
+    """Return the rule in a text such as `1/3 by val_acc at 3,9,27`, None for an empty text; raise ValueError otherwise.
 
-    The metric may have `min:` or `max:` before it, where its name does not tell which values are better.
+    `min:` or `max:` may precede the metric, where its name does not tell which values are better.
     """
     if not text.strip():
         return None
@@ -176,7 +176,7 @@ def _steps(text: str) -> tuple[float, ...]:
 
 
 def wanted(stop_when: str, keep: str) -> str:
-    """Return the metrics that rules need, separated by commas; empty for rules that cannot be read."""
+    """Return the metrics that these rules compare, separated by commas; empty for rules that cannot be read."""
     try:
         rules, halving = stop_rules(stop_when), keep_best(keep)
     except ValueError:
