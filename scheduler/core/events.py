@@ -67,7 +67,9 @@ class Peaked:
 
 
 class Edge(StrEnum):
-    """What follows if an attempt ran out of memory although nearly all of a device was reserved for it."""
+    """The consequence for a task that ran out of memory although nearly all of a device was reserved for its
+    attempt.
+    """
 
     NO = ""
     """Nothing follows: less than that was reserved, or the attempt did not run out of memory."""

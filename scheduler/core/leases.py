@@ -9,8 +9,8 @@ from scheduler.values import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class RoomOffer:
-    """What a lease tells the user's other runs: whether its attempt may be asked to save and make room for an urgent
-    task.
+    """The part of a lease for the user's other runs: whether its attempt may be asked to save and make room for an
+    urgent task.
     """
 
     priority: int | None = None

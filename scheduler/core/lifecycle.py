@@ -36,7 +36,7 @@ MOVES: dict[State, frozenset[State]] = {
 
 @dataclass(slots=True)
 class TaskState:
-    """What the Brain keeps of a task that had an attempt or a request; other tasks are only numbers in the task
+    """The Brain's details of a task that had an attempt or a request; all other tasks are only numbers in the task
     table.
     """
 

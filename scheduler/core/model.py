@@ -149,7 +149,7 @@ class UnmanagedPolicy(StrEnum):
 
 
 class RankOrder(StrEnum):
-    """What ranks waiting tasks first: their batch, or their priority across all batches."""
+    """The first criterion by which waiting tasks are ranked: their batch, or their priority across all batches."""
 
     BATCH = "batch"
     GLOBAL = "global"
@@ -375,7 +375,7 @@ class DeviceBudget:
 
 @dataclass(frozen=True, slots=True)
 class WaitTicket:
-    """What the next task of a waiting scheduler requests, published so that schedulers can take turns."""
+    """The request of the next task of a waiting scheduler, published so that schedulers can take turns."""
 
     task: int
     devices: tuple[str, ...]
