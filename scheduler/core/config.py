@@ -223,8 +223,8 @@ class SchedulingConfig:
     fence: bool = True
     """True if MPS limits the GPU memory of a task to its reservation at the start."""
     fenced_by: str = ""
-    """What limits the GPU memory of a task outside of MPS to its reservation at the start: torch, or dmem of the
-    kernel; empty: nothing."""
+    """The means that limits the GPU memory of a task outside of MPS to its reservation at the start: torch, or dmem of
+    the kernel; empty: none."""
     mps_alone: bool = False
     """True if the GPUs accept MPS clients only, so that a task outside of MPS gets no GPU."""
     max_clients: int = 48
