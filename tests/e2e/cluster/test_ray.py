@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support import killing
-from tests.support.standin import nodes, ray_nodes
+from tests.support.standin import calls, nodes, ray_nodes
+from tests.support.standin.box import build
 from tests.support.standin.nodes import Lab
 from tests.support.standin.ray_nodes import RayNodes
 from tests.support.waiting import wait_until
@@ -84,6 +86,13 @@ def test_a_killed_head_is_resumed_on_the_cluster(lab: Lab, ray: RayNodes) -> Non
         killing.kill(lab.scheduler())
     lab.call("resume", "--plain", code=0)
     lab.check_once(12)
+
+
+def test_calls_of_an_executor_are_made_on_the_cluster(lab: Lab, ray: RayNodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    build()
+    monkeypatch.setattr(lab, "command", [sys.executable])
+    (lab.root / "program.py").write_text(calls.PROGRAM)
+    assert lab.call("program.py", f"ray://{ray.address}", code=0).stdout == calls.SAID
 
 
 def test_a_cluster_that_cannot_be_used_is_refused_with_the_reason(lab: Lab, ray: RayNodes) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support import killing
-from tests.support.standin import nodes, slurm
+from tests.support.standin import calls, nodes, slurm
+from tests.support.standin.box import build
 from tests.support.standin.nodes import Lab
 from tests.support.standin.slurm import Slurm
 from tests.support.waiting import wait_until
@@ -81,3 +83,11 @@ def test_on_slurm_is_refused_outside_an_allocation(lab: Lab) -> None:
     lab.env = {**lab.env, "SLURM_JOB_ID": ""}
     told = lab.call("run", "jobs.csv", "--on", "slurm", "--plain", code=2)
     assert "this is no Slurm allocation: start it with salloc or in a batch script of sbatch" in told.stderr
+
+
+@pytest.mark.long
+def test_calls_of_an_executor_are_made_in_an_allocation(lab: Lab) -> None:
+    build()
+    lab.command = [sys.executable]
+    (lab.root / "program.py").write_text(calls.PROGRAM)
+    assert lab.call("program.py", "slurm", code=0).stdout == calls.SAID
