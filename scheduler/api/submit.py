@@ -1,6 +1,4 @@
-"""`submit` adds tasks of a program or a notebook to a standing queue. The object that it returns can wait for the tasks
-and cancel them.
-"""
+"""`submit` adds tasks to a standing queue. The object that it returns can wait for the tasks and cancel them."""
 
 from __future__ import annotations
 
