@@ -119,8 +119,8 @@ class SubmittedTasks:
             return
         if self._reader().brain.draining:
             raise StateError(
-                f"the queue was stopped while {left} of {len(self.ids)} tasks were left: scheduler resume r{self.run} "
-                "continues it"
+                f"the queue was stopped while {left} of {len(self.ids)} tasks were unfinished: scheduler resume "
+                f"r{self.run} continues it"
             )
         start_apart(places(settings), self.queue, settings)
 

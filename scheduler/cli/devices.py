@@ -44,10 +44,11 @@ def main(argv: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "devices",
-        "List this machine's devices, or change who may use them. disable and enable act on new starts of your\n"
-        "unfinished runs, with --all-users on those of all users. reserve keeps a device for one user for a time:\n"
-        "tasks of others no longer start there, running ones finish. give-up counts the tasks of a node (run --on)\n"
-        "that is away as lost: they start again elsewhere. init prepares a machine for several users.",
+        "List this machine's devices, or change who may use them. disable and enable set whether your unfinished\n"
+        "runs may start tasks on a device; with --all-users, the runs of all users. reserve keeps a device for one\n"
+        "user for a time: tasks of others no longer start there, running ones finish. give-up gives up a node\n"
+        "(run --on) that is away: its tasks count as lost and start again elsewhere. init prepares a machine for\n"
+        "several users.",
         "scheduler devices reserve 0-1 --for 4h --why 'a deadline'",
     ).common()
     parser.add_argument("what", nargs="?", choices=VERBS, default="list", help="what to do (default list)")

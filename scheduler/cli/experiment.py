@@ -81,7 +81,7 @@ def _add_kinds(made: Parser) -> None:
 
 def _add_simulation(group: argparse._ArgumentGroup) -> None:
     """Add the flags of a simulated machine."""
-    group.add_argument("--simulate", metavar="4x24GiB", help="simulate such a machine; run nothing")
+    group.add_argument("--simulate", metavar="4x24GiB", help="simulate a machine with these devices; run nothing")
     group.add_argument(
         "--mps-speed",
         metavar="FACTOR",

@@ -44,7 +44,7 @@ SETTINGS = {
         "(default headroom)",
     ),
     "unmanaged_calm": SettingFlag(
-        "TIME", "how long unmanaged memory must be stable before tasks start beside it (default 2m)"
+        "TIME", "how long unmanaged memory must be stable before tasks start on that device (default 2m)"
     ),
     "profile": SettingFlag(
         "auto|probe|live|sequential|off",
@@ -64,7 +64,7 @@ SETTINGS = {
         "loss and val_acc); off reads none",
     ),
     "stop_when": SettingFlag(
-        "RULE", "stop a task early by its metrics: 'val_loss > 2 after 3', 'val_loss is nan'; several: once for each"
+        "RULE", "stop a task early by its metrics: 'val_loss > 2 after 3', 'val_loss is nan'; may be repeated"
     ),
     "keep_best": SettingFlag(
         "SHARE", "let only the best tasks go on: 1/3, with --by and --at (successive halving that waits for no task)"
@@ -76,7 +76,7 @@ SETTINGS = {
     "on": SettingFlag(
         "NODES",
         "run on other machines: ssh:HOST,HOST,... over ssh, slurm for the nodes of this allocation, ray or "
-        "ray://HOST:PORT for those of a Ray cluster, local for this one; several: once for each (default: this one "
+        "ray://HOST:PORT for those of a Ray cluster, local for this one; may be repeated (default: this one "
         "alone)",
     ),
     "node_fence": SettingFlag(

@@ -34,9 +34,10 @@ def parser() -> Parser:
         "--wait",
         default="yes",
         metavar="TIME",
-        help="how long it may wait: yes (default), no, or a time such as 10m; exit 75 if it does not come in time",
+        help="how long to wait for the lease: yes (default: as long as it takes), no, or a time such as 10m; exit code "
+        "75 if it is not granted in time",
     )
-    made.add_argument("--json", action="store_true", help="say what was granted as a line of JSON, on standard error")
+    made.add_argument("--json", action="store_true", help="print the granted lease as a line of JSON on standard error")
     made.add_argument("--queue", default=USUAL, metavar="NAME", help=f"name of the queue (default {USUAL})")
     flags.add_launcher_args(made)
     fields = made.add_argument_group("task fields")

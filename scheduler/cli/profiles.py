@@ -107,7 +107,7 @@ def _read(path: str) -> list[StoredProfile]:
     except OSError as exc:
         raise InputError(path, f"cannot be read: {exc.strerror}") from exc
     if len(content) > LARGEST_FILE:
-        raise InputError(path, f"it is larger than {size(LARGEST_FILE)}: no file of profiles is")
+        raise InputError(path, f"it is larger than {size(LARGEST_FILE)}, so it is not a file of profiles")
     return from_file(content.decode("utf-8", "replace"), path)
 
 

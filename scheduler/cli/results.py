@@ -72,7 +72,7 @@ def _parser() -> Parser:
     parser.add_argument("--limit", metavar="N", help="at most N tasks")
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
-        "--csv", action="store_true", help="all columns, comma-separated; of several runs with their number"
+        "--csv", action="store_true", help="all columns, separated by commas; of several runs also the run"
     )
     how.add_argument("--json", action="store_true", help="all columns and the run, as JSON")
     how.add_argument("--md", action="store_true", help="all columns, as a Markdown table")
@@ -135,7 +135,7 @@ def _write_several(infos: Iterable[RunInfo], since: float, args: argparse.Namesp
             _write_table(reader, rows, left_out)
             written += 1
         if not written:
-            sys.stdout.write(f"no task ended in the last {args.since}: scheduler list shows what is left\n")
+            sys.stdout.write(f"no task ended in the last {args.since}: scheduler list shows unfinished tasks\n")
 
 
 def _read(

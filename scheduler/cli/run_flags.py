@@ -70,7 +70,9 @@ def add_run_flags(made: Parser) -> None:
     """Add the flags of a run that do not depend on the source of its tasks."""
     flags.add_settings(made, "num", "order", "python", "log_max", "metrics", "my_columns", "window")
     flags.add_early_stop(made.add_argument_group("early stop of tasks by their metrics"))
-    made.add_argument("-j", "--jobs", metavar="TASKS", help="maximum number of tasks of this run at once; 0: none yet")
+    made.add_argument(
+        "-j", "--jobs", metavar="TASKS", help="maximum number of tasks of this run at once; 0: start none yet"
+    )
     made.add_argument("--name", default="", help="a name for the run")
     made.add_argument("--plain", action="store_true", help="print lines, not the live view")
     made.add_argument(

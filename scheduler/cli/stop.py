@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
         action="store_const",
         dest="how",
         const=ABANDON,
-        help="give the run up for good, also where its scheduler died: stop its tasks, cancel all that waits",
+        help="give the run up for good, also where its scheduler died: stop its running tasks, cancel all others",
     )
     parser.json()
     args = parser.parse_args(argv)
@@ -78,7 +78,7 @@ def _abandon(info: RunInfo, settings: Settings, *, as_json: bool) -> int:
     stopped, cancelled = abandon(info, settings)
     what = [f"{count(stopped, 'running task')} being stopped"] if stopped else []
     what += [f"{count(cancelled, 'task')} cancelled"] if cancelled else []
-    sentence = "abandoned: " + (", ".join(what) or "no task of it was left")
+    sentence = "abandoned: " + (", ".join(what) or "it had no unfinished task")
     facts = {"run": info.number, "asked": ABANDON, "says": sentence}
     show([f"run {info.number}  {info.what}: {sentence}"], facts, as_json=as_json)
     return 0

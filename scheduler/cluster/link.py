@@ -164,7 +164,7 @@ class NodeLink:
         try:
             return self._channel.receive()
         except BadFrame as exc:
-            self._noise = f"it wrote {str(exc)!r} where an agent answers: does its shell print something at each login?"
+            self._noise = f"it wrote {str(exc)!r} instead of an answer: does its shell print something at each login?"
             self._channel.ended = True
             return []
 

@@ -78,7 +78,7 @@ class Node:
         """Why nothing can start there now; empty if something can."""
         if not self.is_there:
             return self.why_away
-        return "" if self.view or not self.joined else "its agent has just begun"
+        return "" if self.view or not self.joined else "its agent has just started"
 
     def order(self, message: Message, *, lasting: bool = False) -> None:
         """Send an order; if the node is away, a `lasting` one waits until it answers."""

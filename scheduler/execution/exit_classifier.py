@@ -112,7 +112,7 @@ class OutputReader:
         except TimeoutError:
             if folder not in self._silent:
                 self._silent.add(folder)
-                effect = "a task whose stderr file is there may count as failed though it ran out of memory"
+                effect = "a task whose stderr file is in this folder may count as failed though it ran out of memory"
                 self._news.append(f"{folder} does not answer: {effect}")
             return said
         self._silent.discard(folder)

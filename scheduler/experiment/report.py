@@ -30,8 +30,8 @@ _FACTS = {
 }  # fmt: skip
 """The names of facts about a machine on the page."""
 EXPLAINED = (
-    "Bars show the mean of the repeats, whiskers the range from the least to the most. Tasks and epochs per hour count "
-    "tasks that succeeded, divided by the makespan: the time from the first start to the last end."
+    "Bars show the mean of the repeats, whiskers the range from the lowest to the highest. Tasks and epochs per hour "
+    "count tasks that succeeded, divided by the makespan: the time from the first start to the last end."
 )
 
 

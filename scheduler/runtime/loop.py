@@ -367,7 +367,8 @@ class Loop:
             try:
                 self.ports.run_store.record(events, now, later=later)
             except StateError as exc:
-                self._notices.say_trouble(StateError(f"{exc}: nothing starts until it can be; running tasks continue"))
+                why = f"{exc}: nothing starts until the journal can be written; running tasks continue"
+                self._notices.say_trouble(StateError(why))
                 news = self.ports.world.wait(TICK)
                 self._late += news
                 self._behind = self._behind or bool(news)

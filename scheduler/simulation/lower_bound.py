@@ -159,7 +159,7 @@ def _of_gpus(
         found += _mixed(counted, plain, model, f"memory of {which}")
     share = _best_share(counted, largest)
     if share > 0:
-        why = f"memory of {which}, of which a task above {size(largest * (1 - share))} takes a whole one"
+        why = f"memory of {which}; a task above {size(largest * (1 - share))} takes a whole one"
         whole = MemoryModel(lambda work: _weight(work.bytes / largest, share), (1.0,) * len(gpus))
         found.append((lambda w: counts(w) * whole.takes(w), len(gpus), why))
         found += _mixed(counted, whole, model, why)

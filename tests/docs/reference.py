@@ -56,7 +56,11 @@ SETTINGS = {
         "headroom",
         "On a GPU with unmanaged processes: keep memory free for their growth, start nothing, or ignore them.",
     ),
-    "unmanaged_calm": ("time", "2m", "Time for which unmanaged memory must not grow before a task starts beside it."),
+    "unmanaged_calm": (
+        "time",
+        "2m",
+        "Time for which unmanaged memory must not grow before a task starts on that device.",
+    ),
     "max_gpu_load": (
         "sum of utilisation",
         "2.0",

@@ -26,7 +26,7 @@ INSTRUCTIONS = (
 Text = Annotated[str, Field(max_length=40_000)]
 Word = Annotated[str, Field(max_length=200)]
 Run = Annotated[str, Field(description="a run: r3, its name, or last; empty: the latest", max_length=200)]
-Cursor = Annotated[str | None, Field(description="next_cursor of the answer before", max_length=20)]
+Cursor = Annotated[str | None, Field(description="next_cursor of the previous answer", max_length=20)]
 Limit = Annotated[int, Field(description="rows in the answer", ge=1, le=MOST_ROWS)]
 Parameters = Annotated[
     dict[str, list[str | int | float]] | None,
@@ -112,13 +112,13 @@ class OfferedTools:
         parameters: Parameters = None,
         samples: Samples = None,
         seed: Annotated[int, Field(description="seed of the sample")] = 0,
-        directory: Annotated[Word, Field(description="where the tasks run; empty: where this server runs")] = "",
+        directory: Annotated[Word, Field(description="directory of the tasks; empty: that of this server")] = "",
         gpus: Annotated[int | None, Field(description="GPUs of each task; 0: host only; default 1", ge=0)] = None,
         memory: Annotated[Word, Field(description="GPU memory of each task, as 8GiB; empty: it is learned")] = "",
         host_memory: Annotated[Word, Field(description="RAM of each task, as 4GiB; empty: it is learned")] = "",
         cpus: Annotated[float | None, Field(description="cores of each task; default: learned", gt=0)] = None,
-        priority: Annotated[int, Field(description="smaller starts first")] = 0,
-        timeout: Annotated[Word, Field(description="as 2h; the task is stopped then")] = "",
+        priority: Annotated[int, Field(description="a task with a smaller number starts first")] = 0,
+        timeout: Annotated[Word, Field(description="time limit of each task, as 2h")] = "",
         after: Annotated[Word, Field(description="start after these tasks have succeeded, as 17-20,25")] = "",
     ) -> Answer:
         """Submit a command as a task, or one for each combination of parameters, and return the ids at once."""

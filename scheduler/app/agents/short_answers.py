@@ -70,7 +70,7 @@ def page(ids: Sequence[int], cursor: str | None, most: int) -> tuple[Sequence[in
     rest = ids
     if cursor is not None:
         if not cursor.isascii() or not cursor.isdecimal() or len(cursor) > 19:
-            raise UsageError("cursor: give next_cursor of the answer before, or leave it out")
+            raise UsageError("cursor: give next_cursor of the previous answer, or leave it out")
         last, down = int(cursor), len(ids) > 1 and ids[0] > ids[-1]
         rest = [one for one in ids if (one < last if down else one > last)]
     shown = rest[:most]

@@ -97,7 +97,7 @@ def _serve(channel: Channel) -> None:
     if hello is None:
         return
     if hello["code"] != code_digest():
-        raise StateError("it has another version of scheduler: install there what is installed here")
+        raise StateError("it has another version of scheduler: install the version of this machine there")
     settings, environ = _settings(hello["settings"]), _environment(hello["environ"])
     python = hello["python"]
     if python and not os.access(python, os.X_OK):

@@ -231,7 +231,7 @@ def _unknown_ids(settings: Settings, missing: Sequence[Span]) -> str:
         return f"there {none} {named}, and no run yet in {runs}: scheduler run FILE starts one"
     if first == last and first in numbers:
         return f"there is no task {first} in {runs}; run {first} is written r{first}"
-    return f"there {none} {named} in {runs}: scheduler list shows all that are not over or ended lately"
+    return f"there {none} {named} in {runs}: scheduler list shows unfinished and recently ended tasks"
 
 
 def _owner(settings: Settings, task: int) -> str:

@@ -38,12 +38,12 @@ class RequestSender:
         try:
             self._pending.put_nowait(_Pending(what, tasks, said))
         except queue.Full:
-            self._answers.append("the run has not answered yet: nothing more was asked")
+            self._answers.append("the run has not answered earlier requests yet: this one was not sent")
             return
         if not self._started:
             self._started = start_thread(self._send_all) is not None
             if not self._started:
-                self._answers.append("no thread can be started now: nothing was asked")
+                self._answers.append("no thread can be started now: the request was not sent")
 
     def _send_all(self) -> None:
         while True:

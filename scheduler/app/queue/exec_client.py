@@ -191,7 +191,9 @@ class ExecClient:
             return False
         task = self._task
         if word == RunRequest.LEAVE:
-            self._view.tell(f"left: task {task} stays in the queue (scheduler logs {task} -f, scheduler cancel {task})")
+            self._view.tell(
+                f"detached: task {task} stays in the queue (scheduler logs {task} -f, scheduler cancel {task})"
+            )
             return True
         self._look()  # it may have started since
         self._goes_on = False

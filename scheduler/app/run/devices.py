@@ -98,7 +98,7 @@ def check_slots(choices: RunOptions) -> None:
     if choices.devices.startswith(SLOTS) and (choices.slots or choices.max_per_device):
         flag = "--slots" if choices.slots else "--max-per-device"
         raise UsageError(
-            f"--devices {choices.devices}: a slot takes one task; leave {flag} out, and list it twice for two"
+            f"--devices {choices.devices}: a slot takes one task; leave {flag} out, and list a slot twice for two tasks"
         )
 
 

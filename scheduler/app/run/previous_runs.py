@@ -131,7 +131,7 @@ class PreviousRuns:
     def _not_over(self, info: RunInfo) -> str:
         """Return why no other run of the list may start; empty if one may."""
         run, shown = info.number, f"scheduler list r{info.number} shows it"
-        anew = "--new starts the whole list again beside it"
+        anew = "--new starts the whole list again as another run"
         if info.alive:
             ends = f"scheduler resume r{run} continues it if its scheduler ends"
             return f"run {run} of {info.what} is alive, so nothing is started: {shown}, {ends}, {anew}"

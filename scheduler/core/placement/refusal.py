@@ -71,7 +71,7 @@ class Reason(StrEnum):
         "for a GPU that is free enough to learn on", ends_free_it=True, is_for_memory=True, depends_on_need=False)
     SPENT = _Properties(
         "spent", "needs an unknown amount of host RAM and starts with at least {need} free; {where_has}",
-        "for host RAM beside their GPUs", ends_free_it=True, is_for_memory=True)
+        "for host RAM in addition to their GPUs", ends_free_it=True, is_for_memory=True)
     KEPT = _Properties(
         "kept", "waits behind {other}, which was bypassed too often: {where} is kept for it",
         "behind a task that was bypassed too often", is_for_memory=True)

@@ -61,7 +61,7 @@ def find_crash(child: SamplerChild) -> tuple[Fault | None, str]:
     if call is None or not crashed:
         return None, how
     if call.where == INIT:
-        return Fault("", f"the NVIDIA library crashes as it comes up ({how} in {call.name})"), how
+        return Fault("", f"the NVIDIA library crashes while it is initialised ({how} in {call.name})"), how
     return Fault(call.where, f"crashes the NVIDIA library ({how} in {call.name})"), how
 
 

@@ -93,8 +93,8 @@ def of_another_user(directory: Path) -> str:
     if not who:
         return ""
     return (
-        f"another user controls the lease directory {directory}{who}: this run makes its own again within a second; "
-        "as root, while nothing runs: scheduler devices init makes one of root's"
+        f"another user controls the lease directory {directory}{who}: this run makes its lost leases again "
+        "within a second; as root, while nothing runs: scheduler devices init makes a lease directory of root's"
     )
 
 

@@ -277,7 +277,7 @@ def size(said: Any) -> int:
     """Return a number of bytes, at least 0. Raise ValueError for a number that exceeds the memory of any machine."""
     number = int(said)
     if number > MOST_BYTES:
-        raise ValueError("no machine has so many bytes")
+        raise ValueError("no machine has that much memory")
     return max(0, number)
 
 

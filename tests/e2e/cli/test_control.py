@@ -456,7 +456,7 @@ class TestWrongIds:
     @pytest.mark.parametrize("words", CONTROLS, ids=lambda words: words[0])
     def test_an_unknown_task_id_is_refused_by_every_verb(self, over: Lists, words: tuple[str, ...]) -> None:
         said = over.call(*(word.format(77) for word in words), code=2).stderr
-        shows = "scheduler list shows all that are not over or ended lately"
+        shows = "scheduler list shows unfinished and recently ended tasks"
         assert said == f"scheduler: there is no task 77 in {over.state}/runs: {shows}\n"
         said = over.call(*(word.format("9-7") for word in words), code=2).stderr
         assert said == "scheduler: 9-7 ends before it begins: write 7-9\n"

@@ -141,7 +141,8 @@ class TestAbandon:
         assert said == "run 1  b.csv: abandoned: 1 running task being stopped, 1 task cancelled\n"
         self.gone(home)
         assert (
-            home.call("stop", "r1", "--abandon", code=0).stdout == "run 1  b.csv: abandoned: no task of it was left\n"
+            home.call("stop", "r1", "--abandon", code=0).stdout
+            == "run 1  b.csv: abandoned: it had no unfinished task\n"
         )
 
     def test_abandon_gives_up_a_queue_and_the_next_submit_begins_a_new_one(self, home: Home) -> None:

@@ -53,7 +53,7 @@ class TestResults:
         said = json.loads(home.call("results", "--since", "1h", "--json", code=0).stdout)["runs"]
         assert [(part["run"]["number"], len(part["tasks"])) for part in said] == [(2, 1), (1, 3)]
         assert home.call("results", "--since", "1ms", code=0).stdout == (
-            "no task ended in the last 1ms: scheduler list shows what is left\n"
+            "no task ended in the last 1ms: scheduler list shows unfinished tasks\n"
         )
 
     def test_a_limit_of_results_names_the_number_of_the_others(self, home: Home) -> None:

@@ -107,7 +107,9 @@ def test_wait_names_the_command_that_continues_a_stopped_queue(home: Home) -> No
     tasks = submit([sleeping(), sleeping(begin="+2h")])
     wait_until(lambda: tasks.states()[0] == "running", PATIENCE)
     home.call("stop", "queue", "--now", code=0)
-    with pytest.raises(StateError, match="the queue was stopped while 2 of 2 tasks were left: scheduler resume r1"):
+    with pytest.raises(
+        StateError, match="the queue was stopped while 2 of 2 tasks were unfinished: scheduler resume r1"
+    ):
         tasks.wait(PATIENCE)
 
 

@@ -151,5 +151,8 @@ def test_a_run_names_the_other_user_who_could_remove_its_leases(home: Home) -> N
     home.leases.chmod(0o1777)
     os.chown(home.leases, UNMANAGED_UID, -1)
     said = home.call("run", home.commands("true"), code=0).stdout
-    assert f"(user {UNMANAGED_UID}), who can remove the leases of others there: this run makes its own again" in said
+    assert (
+        f"(user {UNMANAGED_UID}), who can remove the leases of others there: this run makes its lost leases again"
+        in said
+    )
     assert "as root, while nothing runs: scheduler devices init" in said
