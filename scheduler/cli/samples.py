@@ -1,4 +1,4 @@
-"""The sample tasks: found beside the package or inside it, and copied to the current directory."""
+"""The sample tasks: found next to the package or inside it, and copied to the current directory."""
 
 from __future__ import annotations
 

@@ -57,10 +57,10 @@ class StatePaths:
     """A sentence about why the usual place could not be used; empty if it is used."""
 
     shared: bool = False
-    """True if the states of other machines may be beside this one, each under its host's name."""
+    """True if the states of other machines may be next to this one, each under its host's name."""
 
     def of_other_machines(self) -> list[StatePaths]:
-        """Return the states of other machines beside this one, if several machines share a home."""
+        """Return the states of other machines next to this one, if several machines share a home."""
         if not self.shared:
             return []
         try:

@@ -236,7 +236,7 @@ def log_path(folder: str, attempt: int) -> str:
 
 
 def errors_path(folder: str, attempt: int) -> str:
-    """Return the path of an attempt's standard error, if that is kept apart from the log and beside it."""
+    """Return the path of an attempt's standard error, if that is kept in a file of its own next to the log."""
     return f"{folder}/{attempt}.err"
 
 

@@ -385,7 +385,7 @@ def digest(content: bytes) -> str:
 def module_path(archive: str, path: list[str]) -> list[str]:
     """Return the path of a call's modules: those in the archive that was sent come first, unless all are here too.
 
-    The first call on a machine finds that out, and notes it beside the archive.
+    The first call on a machine finds that out, and notes it in a file next to the archive.
     """
     noted = f"{archive}.here"
     if not os.path.exists(noted):
@@ -413,7 +413,7 @@ def _digest_of(path: str) -> str:
 
 
 def value_path() -> str:
-    """Return the file for what a function returns: it lies beside the attempt's result, which the run has named."""
+    """Return the file for what a function returns: it lies next to the attempt's result, which the run has named."""
     return f"{os.environ['SCHEDULER_RESULT']}.value"
 
 

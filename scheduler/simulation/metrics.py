@@ -47,7 +47,7 @@ class RunMetrics:
     bypassed: int
     """The largest number of times that a task was bypassed."""
     stretched: int
-    """The number of tasks whose epochs took more than half as long again beside others as alone."""
+    """The number of tasks whose epochs took at least 1.5 times as long on a shared device as alone."""
     energy: float
     """The energy of all GPUs until the last end, in watt hours, by a linear model of their power; 0 without GPUs."""
     bound: LowerBound

@@ -1,4 +1,4 @@
-"""The digests of scripts and of the modules beside them, which are part of the keys of profiles."""
+"""The digests of scripts and of the modules next to them, which are part of the keys of profiles."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Source:
 
 @dataclass(slots=True)
 class Scan:
-    """The modules beside a script, as they were at one moment."""
+    """The modules next to a script, as they were at one moment."""
 
     at: float
     stamp: tuple[int, int]

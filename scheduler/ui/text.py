@@ -13,8 +13,8 @@ from scheduler.patterns import lazy_pattern
 MOST_RECORDED = 5
 """The largest number of recorded requests that one sentence names."""
 SHORTEST_WORD, LONG_WORD = 8, 12
-"""The least width of a word that is cut in its middle, and the width above which it is cut before the names of
-parameters are."""
+"""The least width of a word that is cut in its middle, and the width above which a word is cut before names of
+parameters."""
 SHORTEST_KEY = 2
 """The width down to which the name of a parameter is cut."""
 _CSI = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"

@@ -28,7 +28,7 @@ FIRST_ROWS = 5
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options of one run besides the Settings; the journal keeps them, and `resume` uses them again."""
+    """The options of one run in addition to its Settings; the journal keeps them, and `resume` uses them again."""
 
     devices: str = HOST
     """`auto`, or the value of `--devices`."""

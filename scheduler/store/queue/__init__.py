@@ -1,4 +1,5 @@
-"""The files of a standing queue beside its run: the link to that run, the lock for its start, its tasks' shells.
+"""The files of a standing queue outside of its run: the link to the run, the lock for its start, the shells of its
+tasks.
 
 The files of the run itself are in `store/run`. Start at `queue_link`.
 """

@@ -56,7 +56,7 @@ def final_facts(journal: JournalReader) -> Mapping[str, str]:
 
 
 def keep_facts(places: RunPaths, meta: Mapping[str, str]) -> None:
-    """Keep the facts of a run beside its journal, which is closed, so that readers need not open it.
+    """Save the facts of a run next to its journal, which is closed, so that readers need not open it.
 
     They hold for this state of the journal only. Without them readers open it, so a failure is ignored.
     """

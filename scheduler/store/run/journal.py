@@ -61,7 +61,7 @@ class Journal(JournalReader):
         return journal
 
     def close(self) -> None:
-        """Close the database and the file beside it, once: later its descriptor may be that of another file."""
+        """Close the database and the file next to it, once: later its descriptor may be that of another file."""
         if self._reach_file is not None:
             self._reach_file.close()
             self._reach_file = None
@@ -205,7 +205,7 @@ class Journal(JournalReader):
         self.lost, self._reached = "", Reach()
 
     def write_again(self) -> Path:
-        """Write the whole journal to a new file in its place, or beside it if another file took the place.
+        """Write the whole journal to a new file in its place, or next to it if another file took the place.
 
         This is for a journal that was removed: the open file can be read, but cannot be given a name again. Return the
         path of the new file; raise StateError or OSError.

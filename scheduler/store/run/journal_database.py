@@ -57,7 +57,7 @@ def translated(path: Path, exc: Exception) -> StateError:
 def acting_as(owner: Owner) -> Iterator[None]:
     """Take on the identity of a user for the block.
 
-    SQLite removes files whose names are stored beside a database: as root it would remove files of others.
+    SQLite removes files whose names are stored next to a database: as root it would remove files of others.
     """
     if owner is None:
         yield
@@ -102,7 +102,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 def _copy(path: Path) -> sqlite3.Connection:
     """Copy a journal into memory in its present state.
 
-    To read a journal SQLite creates a file beside it, which fails on a full disk. If a write-ahead log exists, the
+    To read a journal SQLite creates a file next to it, which fails on a full disk. If a write-ahead log exists, the
     journal can be read without that file only with an exclusive lock, so the copy is made quickly. A living writer has
     created the file, so its journal is never copied.
     """

@@ -1,4 +1,4 @@
-"""The small file beside a journal that shows how far the journal was durable.
+"""The small file next to a journal that shows how far the journal was durable.
 
 It is written after each durable transaction and never synced, so after a power failure it may be behind the journal. If
 the journal is behind it, the journal has lost its end.

@@ -66,7 +66,7 @@ class Browser:
         self._rows = rows
         self.mode = Mode.LIST
         self._under = Mode.LIST
-        """The mode below a question or the help."""
+        """The mode to return to after a question or the help."""
         self.ids: Sequence[int] = ()
         """The tasks of the list as they were drawn last."""
         self.selected: int | None = None
@@ -136,7 +136,7 @@ class Browser:
     # ---- keys ----
 
     def press(self, press: Press, now: float) -> KeyRequest | None:
-        """Take a key; return the request that it stands for, if there is one."""
+        """Handle a pressed key; return the request that it stands for, if there is one."""
         match self.mode:
             case Mode.FILTER:
                 self._type_filter(press)

@@ -93,7 +93,7 @@ class MachineScreen:
         return self._pane is None or self._pane.screen.mouse
 
     def type(self, data: bytes) -> bool:
-        """Take what was typed, and return whether that changes the screen."""
+        """Handle typed bytes; return whether they change the screen."""
         presses = self._decoder.feed(data, time.monotonic())
         for press in presses:
             if self._pane is None:

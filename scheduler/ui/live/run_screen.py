@@ -20,7 +20,7 @@ from scheduler.units import count, duration
 SHORT = 30
 """The height below which no blank lines separate the parts."""
 BEST = "best    "
-"""The word before the best task so far."""
+"""The label of the line about the best task so far."""
 LEAST_NEWS, RULE = 50, "  │ "
 """The least width of the last lines to the right of the table, and the text between them and the table."""
 MOST_NEWS = 12
@@ -51,7 +51,7 @@ class RunScreen:
     # ---- keys ----
 
     def type(self, data: bytes) -> bool:
-        """Take what was typed, and return whether that changes the screen; without bytes, see whether an escape
+        """Handle typed bytes; return whether they change the screen. Without bytes, check whether an earlier escape
         character was the key Esc.
         """
         presses = self._decoder.feed(data, time.monotonic())
@@ -60,7 +60,7 @@ class RunScreen:
         return bool(presses)
 
     def press(self, press: Press) -> None:
-        """Take a key."""
+        """Handle a pressed key."""
         request = self.browser.press(press, time.monotonic())
         if request is not None:
             self._requests.ask(request.what, request.tasks, request.said or {})

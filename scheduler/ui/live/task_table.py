@@ -33,7 +33,7 @@ class Column:
     """One column of the table."""
 
     name: str
-    """The name by which the list is sorted by it."""
+    """The name that selects the column for sorting."""
     title: str
     cell: Callable[[TaskRow], Piece]
     rank: int
@@ -170,7 +170,7 @@ def _chosen(found: Sequence[Column], wide: dict[str, int], width: int, least: in
 
 
 def _grow(shown: Sequence[Column], wide: dict[str, int], up_to: dict[str, int], width: int) -> None:
-    """Give the width that is left to columns that can use it."""
+    """Give the remaining width to columns that can use it."""
     left = width - sum(wide[column.name] + GAP for column in shown) + GAP
     for column in shown:
         more = max(0, min(left, up_to[column.name] - wide[column.name]))

@@ -20,9 +20,10 @@ MOST_ROWS = 40
 MOST_FAILURES = 20
 TAIL_LINES = 5
 _FASTER = 1.01
-"""The least speedup and the least number of tasks at once that are shown; below, tasks ran one after the other."""
+"""The least speedup, and the least mean number of tasks at once, that are shown. With less, tasks ran one after the
+other."""
 _SHOWN = 0.01
-"""The least share that is shown."""
+"""The least shares of used memory and of time in probes that are shown."""
 _FAILED = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
 _COLUMNS = (
     "id", "name", "priority", "state", "exit_code", "waited_s", "ran_s", "peak_bytes", "reserved_bytes", "source",
@@ -139,7 +140,7 @@ def total_lines(totals: RunTotals, run: int) -> list[str]:
 
 
 def _work(totals: RunTotals) -> list[str]:
-    """Return how long the run took and what it used; what rounds to nothing is left out."""
+    """Return how long the run took and what it used; shares that round to 0 are left out."""
     words = [f"took {duration(totals.makespan)}"]
     words += _compared(totals)
     if totals.memory_use >= _SHOWN:

@@ -145,7 +145,9 @@ class LiveView(View):
         return self._screen.fileno()
 
     def collect(self) -> Sequence[Happening]:
-        """Take the keys that were pressed; what they ask of the run comes back as a request in its directory."""
+        """Handle the pressed keys and return nothing: requests to the run are sent through its directory, as verbs
+        do.
+        """
         self._guarded(self._read)
         return ()
 

@@ -195,7 +195,7 @@ def _unmanaged(budget: DeviceBudget, brain: Brain) -> str:
 
 
 def priority_hints(brain: Brain) -> list[str]:
-    """Return a hint if, because of the order by batches, tasks with a better priority wait."""
+    """Return a hint if tasks with a better priority wait because tasks are ordered by batches."""
     found = out_of_turn(brain.task_table, brain.terms) if brain.rules.order is RankOrder.BATCH else {}
     if not found:
         return []

@@ -16,7 +16,7 @@ KEY_PERIOD = 0.06
 
 
 class Frame(Protocol):
-    """The screen that is drawn; it takes the keys."""
+    """The screen that is drawn, which also handles the keys."""
 
     @property
     def leaves(self) -> bool:
@@ -31,7 +31,7 @@ class Frame(Protocol):
         """True while clicks are to be reported."""
 
     def type(self, data: bytes) -> bool:
-        """Take what was typed; return whether that changes the screen."""
+        """Handle typed bytes; return whether they change the screen."""
 
 
 def show(screen: Screen, frame: Frame, make: Callable[[int, int], Sequence[Line]], over: Callable[[], bool]) -> None:

@@ -31,7 +31,7 @@ class Finding:
     says: str
     cure: str = ""
     note: str = ""
-    """An addition, on a line of its own if it does not fit beside the text."""
+    """An addition, on a line of its own if it does not fit on the line of the text."""
     broken: bool = False
     """True if it must be repaired, False if it only needs attention."""
     stops: bool = False

@@ -123,8 +123,8 @@ class Connections:
         self._lock = threading.Lock()
 
     def add(self, connection: socket.socket) -> bool:
-        """Add a connection; if full, in place of the oldest one without the token. Return False if all have shown
-        it.
+        """Add a connection; if MOST are open, replace the oldest one without the token. Return False if all have shown
+        the token.
         """
         with self._lock:
             if len(self._known) >= MOST:
