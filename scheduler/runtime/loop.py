@@ -367,8 +367,7 @@ class Loop:
             try:
                 self.ports.run_store.record(events, now, later=later)
             except StateError as exc:
-                why = f"{exc}: nothing starts until the journal can be written; running tasks continue"
-                self._notices.say_trouble(StateError(why))
+                self._notices.say_trouble(StateError(f"{exc}: nothing starts until that ends; running tasks continue"))
                 news = self.ports.world.wait(TICK)
                 self._late += news
                 self._behind = self._behind or bool(news)

@@ -180,7 +180,7 @@ device = Path(call("findmnt", "-no", "SOURCE", root)).name
 Path(f"/sys/fs/ext4/{device}/trigger_fs_error").write_text("1")
 check_that_nothing_can_be_written()
 finish_the_task()
-wait_until(lambda: "nothing starts until the journal can be written; running tasks continue" in said.read_text(), 60)
+wait_until(lambda: "nothing starts until that ends; running tasks continue" in said.read_text(), 60)
 assert scheduler.poll() is None and "exit 4" not in said.read_text(), said.read_text()
 home.end()
 scheduler.wait()

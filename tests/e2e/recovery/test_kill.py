@@ -97,7 +97,7 @@ class FullDisk:
         wait_until(lambda: home.states() == ["running", "waiting"])
         resource.prlimit(self.scheduler.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
         (home.root / "go").touch()
-        wait_until(lambda: "nothing starts until the journal can be written" in self.read(), 30)
+        wait_until(lambda: "nothing starts until that ends" in self.read(), 30)
 
     def read(self) -> str:
         with contextlib.suppress(BlockingIOError):
