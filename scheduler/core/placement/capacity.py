@@ -26,14 +26,14 @@ from scheduler.values import dataclass, field
 PIECE = 64
 """The number of devices whose states are compared at once."""
 Place = tuple[float, int]
-"""An amount that is left, and the number of its GPU."""
+"""The bytes or the load that a GPU has left, and the number of the GPU."""
 Rank = tuple[bool, float, int, int]
-"""The place of a GPU among others; the smallest is preferred."""
+"""The sort key of a GPU; a GPU with a smaller key is preferred."""
 
 
 @dataclass(slots=True)
 class FreeIndex:
-    """GPUs on which a task could still start, sorted by the bytes and by the load that are left.
+    """The GPUs on which a task could still start, in two lists: by the bytes and by the load that are left.
 
     An empty GPU comes last in both lists, because other rules apply to what fits there.
     """
@@ -73,12 +73,14 @@ class FreeIndex:
         return self.load[-1][0] if self.load else -inf
 
     def number_with(self, bytes_: float, load: float) -> int:
-        """Return the number of GPUs that `with_both` would return."""
+        """Return how many GPUs `with_both` would return."""
         by_bytes = len(self.bytes) - bisect_left(self.bytes, (bytes_, -1))
         return min(by_bytes, len(self.load) - bisect_left(self.load, (load - ENOUGH, -1)))
 
     def with_both(self, bytes_: float, load: float) -> list[int]:
-        """Return the GPUs that have enough bytes, or those that have enough load, whichever are fewer."""
+        """Return the GPUs that have enough bytes left, or those that have enough load left: the shorter one of these
+        two lists.
+        """
         by_bytes = bisect_left(self.bytes, (bytes_, -1))
         by_load = bisect_left(self.load, (load - ENOUGH, -1))
         if len(self.bytes) - by_bytes <= len(self.load) - by_load:
@@ -102,13 +104,13 @@ def is_open(room: DeviceCapacity, rules: SchedulingConfig) -> bool:
 
 
 class ReleaseFloor:
-    """The bytes that each of some devices would have at least without leases, as far as that is known."""
+    """The least of the bytes that each of some devices would have without leases, as far as that is known."""
 
     def __init__(self) -> None:
         self._least = self._version = -1
 
     def lower(self, room: DeviceCapacity) -> None:
-        """Note the changed capacity of one of the devices."""
+        """Lower the least value if one of the devices has less now."""
         self._least = min(self._least, _releases(room))
 
     def has(self, bytes_: int, rooms: Mapping[str, DeviceCapacity], keys: Iterable[str], version: int) -> bool:
@@ -120,7 +122,7 @@ class ReleaseFloor:
 
 
 class HostIndex:
-    """The hosts of all nodes, sorted by the bytes and the cores that they had left when the pass began."""
+    """The hosts of all nodes, sorted by the bytes and by the cores that they had left when the pass began."""
 
     def __init__(self) -> None:
         self._bytes: list[tuple[float, str]] = []
@@ -143,11 +145,13 @@ class HostIndex:
         self._shut -= _takes_nothing(room)
 
     def all_have(self, bytes_: int, cores: float) -> bool:
-        """Tell whether each host has this many bytes and cores left."""
+        """Tell whether each host had at least this many bytes and cores left."""
         return not self._shut and bool(self._bytes) and bytes_ <= self._bytes[0][0] and cores <= self._load[0][0]
 
     def some_may_have(self, bytes_: int) -> bool:
-        """Tell whether a host has this many bytes left, or is empty: other rules apply to what fits there."""
+        """Tell whether some host had this many bytes left, or was empty: other rules apply to what fits on an empty
+        host.
+        """
         return not self._most or bytes_ <= self._most[-1][0]
 
 
@@ -156,45 +160,45 @@ def _takes_nothing(room: DeviceCapacity) -> bool:
 
 
 class NodeTable:
-    """The nodes of a run and what each has; one machine is a node without a name."""
+    """The nodes of a run, each with its devices; a single machine is a node without a name."""
 
     def __init__(self, budgets: Sequence[DeviceBudget]) -> None:
         devices = [budget.device for budget in budgets]
         self.names = tuple(dict.fromkeys(device.node for device in devices))
         self.hosts = {device.node: device.key for device in devices if device.is_host}
-        """The key of the host of each node whose host is a device of the run."""
+        """For each node whose host is a device of the run, the key of that host."""
         self.host_labels = frozenset(device.label for device in devices if device.is_host)
         self.keys_on: dict[str, list[str]] = {}
         self.gpus_on: dict[str, list[str]] = {}
-        """The keys of the GPUs of each node that has some; `keys_on` has those of all devices."""
+        """For each node with GPUs, the keys of these GPUs; `keys_on` has the keys of all devices."""
         for device in devices:
             self.keys_on.setdefault(device.node, []).append(device.key)
             if device.is_gpu:
                 self.gpus_on.setdefault(device.node, []).append(device.key)
         hosts = [largest(budget.device, budget.cap) for budget in budgets if budget.device.is_host]
         self.smallest_host = min(hosts, default=0)
-        """The smallest capacity (or budget) of a host."""
+        """The bytes of the host that has the least, or of its budget (`--devices`) if that is smaller."""
         self.gpus = tuple([device.key for device in devices if device.is_gpu])
         self.fewest_gpus = min(map(len, self.gpus_on.values()), default=0)
-        """The number of GPUs of the node that has the fewest, apart from nodes without any."""
+        """The smallest number of GPUs on a node; nodes without GPUs do not count."""
 
 
 class CapacityView:
-    """All devices of a run, as its decisions see them."""
+    """All devices of a run, with the capacity that decisions count on."""
 
     def __init__(self, rules: SchedulingConfig) -> None:
         self._rules = rules
         self._here: dict[str, dict[int, Placement]] = {}
-        """Live reservations by device; what is left is computed from them and never counted up and down."""
+        """Live reservations by device. The capacity that is left is computed from them, never counted up and down."""
         self._peaks: dict[str, dict[int, int]] = {}
         """The known peaks of tasks that share their margins, by device and task."""
         self._sums: dict[str, LeaseSums] = {}
-        """The sums over the leases on each device that is not stale."""
+        """For each device, the sums over its leases; without an entry they must be computed again."""
         self._since: dict[str, int] = {}
-        """Bytes reserved on each device since it was last measured, minus the bytes given back."""
+        """For each device, the bytes reserved since its last measurement, minus the bytes given back."""
         self._stale: set[str] = set()
         self._coming: set[str] = set()
-        """Devices that are still getting memory back, which may change with time alone."""
+        """Devices on which ended attempts are still giving memory back: their capacity may change by time alone."""
         self._machine: Machine | None = None
         self._budgets: tuple[DeviceBudget, ...] = ()
         self._leases: tuple[Lease, ...] = ()
@@ -210,8 +214,8 @@ class CapacityView:
         self.free = FreeIndex([], [])
         self.has_slots = False
         self.smallest = self.largest = 0
-        """The smallest and the largest capacity (or budget) of a GPU. A task that requests less than the smallest fits
-        on every empty GPU."""
+        """The bytes (or the budget) of the smallest GPU, and `largest` those of the largest. A task that requests less
+        than the smallest fits on every empty GPU."""
         self.version = 0
         """A counter that grows when the capacity of any device changes."""
 
@@ -220,7 +224,9 @@ class CapacityView:
         self._rules, self._machine, self._budgets = rules, None, ()
 
     def come(self, placement: Placement, peaks: Mapping[str, int] | None = None) -> None:
-        """Add a live reservation, or replace it; `peaks` are its known peaks by device, if it shares its margins."""
+        """Add a live reservation, or replace it. `peaks` are the known peaks of its task by device, if the task shares
+        its margins.
+        """
         for key, bytes_ in placement.by_device.items():
             self._here.setdefault(key, {})[placement.task] = placement
             if peaks and (peak := peaks.get(key)):
@@ -229,7 +235,7 @@ class CapacityView:
             self._stale.add(key)
 
     def go(self, placement: Placement) -> None:
-        """Remove a reservation."""
+        """Remove the reservation of an ended or changed attempt."""
         for key, bytes_ in placement.by_device.items():
             del self._here[key][placement.task]
             self._peaks.get(key, {}).pop(placement.task, None)
@@ -238,11 +244,11 @@ class CapacityView:
 
     @property
     def has_host(self) -> bool:
-        """True if tasks may run on a host; assumed until the machine was first measured."""
+        """True if tasks may run on a host; also true before the devices are first measured."""
         return bool(self.nodes.hosts) or not self.rooms
 
     def left(self, key: str) -> int | None:
-        """Return the bytes that may still be reserved on a device; None: not known here."""
+        """Return the bytes that may still be reserved on a device; None if the device is unknown."""
         room = self.rooms.get(key)
         return None if room is None else max(0, room.bytes - self._since.get(key, 0))
 
@@ -251,8 +257,8 @@ class CapacityView:
         return sum(one.reservation[key] for one in self.here(key) if key in one.visible)
 
     def margins_beside(self, placement: Placement) -> dict[str, tuple[int, float]]:
-        """Return what the other tasks of known memory on its GPUs have reserved above their peaks, and the sum of the
-        squares of these peaks, by GPU.
+        """Return two sums for each GPU of a placement, over the other tasks of known memory there: the bytes reserved
+        above their peaks, and the squares of these peaks.
         """
         found = {}
         for key in placement.gpus:
@@ -270,7 +276,7 @@ class CapacityView:
         return self._here.get(key, {}).values()
 
     def stir(self, placement: Placement) -> None:
-        """Compute the devices of an attempt again, because its use was measured."""
+        """Mark the devices of an attempt as changed, because the attempt was measured."""
         self._stale.update(placement.by_device)
 
     def look(self, machine: Machine) -> CapacityView:
@@ -299,7 +305,7 @@ class CapacityView:
         return self
 
     def _differing(self, budgets: Sequence[DeviceBudget]) -> set[str] | None:
-        """Return the devices that have changed; None if devices were added or removed."""
+        """Return the devices whose measurements have changed; None if devices were added or removed."""
         if budgets is self._budgets:
             return set()
         if len(budgets) != len(self._budgets):
@@ -316,7 +322,7 @@ class CapacityView:
         return found
 
     def _beside_changed(self, leases: tuple[Lease, ...]) -> set[str]:
-        """Return the devices of the nodes on which leases of other runs have come, gone or changed."""
+        """Return the devices of each node on which leases of other runs have come, gone or changed."""
         if leases == self._leases:
             return set()
         before, after = ({lease.name: lease for lease in some} for some in (self._leases, leases))
@@ -374,11 +380,11 @@ class CapacityView:
         return room
 
     def releases(self, bytes_: int) -> bool:
-        """Tell whether a task with this request would fit on each GPU if all its leases ended now."""
+        """Tell whether a request of this size would fit on each GPU if all leases there ended now."""
         return self._floor.has(bytes_, self.rooms, self.gpus, self.version)
 
     def hosts_release(self, bytes_: int) -> bool:
-        """Tell whether a task with this request would fit on each host if all its leases ended now."""
+        """Tell whether a request of this size would fit on each host if all leases there ended now."""
         return self._host_floor.has(bytes_, self.rooms, self.nodes.hosts.values(), self.version)
 
     def open_to(self, terms: Terms) -> tuple[str, ...]:

@@ -22,8 +22,8 @@ from scheduler.values import dataclass, replace
 
 ENOUGH = 1e-9
 NEARLY = 0.9
-"""The share of a whole device on which a task is tried again after it ran out of memory there. It failed when it used
-slightly more than is free there now, and would wait for ever for the rest."""
+"""The share of a whole device with which a task counts as having had all of it. After an out-of-memory such a task is
+tried again with this share, because the last few bytes of a device may never become free."""
 MOST_OWNERS = 5
 """The largest number of owners of unmanaged memory that are named."""
 MOST_LISTED = 16
@@ -32,44 +32,47 @@ MOST_LISTED = 16
 
 @dataclass(slots=True)
 class DeviceCapacity:
-    """The working copy of one device during a pass; it shrinks as placements are made."""
+    """The working copy of one device during a pass; its capacity shrinks as placements are made."""
 
     device: Device
     most: int
-    """The most bytes that one task can ever use here."""
+    """The most bytes that one task can ever use on the device."""
     bytes: int
     load: float
     residents: int
     """The number of live leases of all schedulers."""
     ours: int
-    """The number of attempts of this run."""
+    """The number of these leases that belong to attempts of this run."""
     closed: bool = False
     taken_alone: bool = False
     unmanaged_bytes: int = 0
-    """Bytes of unmanaged processes here."""
+    """Bytes that unmanaged processes use on the device."""
     coming: bool = False
-    """True if memory is still being given back here, so that the free bytes will grow."""
+    """True if ended attempts are still giving memory back, so that the free bytes will grow."""
     shut: Refusal | None = None
-    """Why nothing starts here, whatever it needs; None: tasks may start."""
+    """The reason for which no task at all may start on the device; None: tasks may start."""
     released: int = 0
-    """Bytes that one task could have if every lease here ended now; unmanaged memory stays."""
+    """Bytes that one task could have if every lease on the device ended now; unmanaged memory stays."""
     released_surely: int = 0
     """The part of `released` that does not depend on leases whose use has not been measured yet."""
     unsettled: int = 0
-    """The number of this run's tasks here that started with unknown memory and have not settled."""
+    """The number of this run's tasks on the device that started with unknown memory and have not settled."""
     beginning: int = 0
-    """The first of them that has used no more than a context; 0: none."""
+    """The first of these tasks that has used no more than a context; 0: none."""
     arriving: bool = False
-    """True if one of this run's tasks of known memory here has used no more than a context, though it needs more."""
+    """True if one of this run's tasks of known memory on the device has used no more than a context, though it needs
+    more."""
     spare: int = 0
-    """Bytes reserved here above the known peaks of this run's tasks: the headroom that they share."""
+    """Bytes reserved on the device above the known peaks of this run's tasks: the headroom that these tasks share."""
     squares: float = 0.0
     """The sum of the squares of these peaks."""
     kept_for: str = ""
     """The task and user for which the device, or capacity on it, is kept in this pass."""
 
     def copy(self) -> DeviceCapacity:
-        """Return a copy to change; dataclasses.replace takes four times as long, and a pass makes many."""
+        """Return a copy that may be changed. dataclasses.replace takes four times as long, and a pass makes many
+        copies.
+        """
         return DeviceCapacity(
             self.device,
             self.most,
@@ -109,8 +112,8 @@ class DeviceCapacity:
 
 
 def _left(budget: DeviceBudget, used: int, untaken: int, kept: int) -> int:
-    """Return the bytes that may be reserved beside the used bytes, the reserved but unused bytes, and the kept
-    bytes.
+    """Return the bytes of a device that may still be reserved, beside what is used, what is reserved but unused, and
+    what is kept free.
     """
     room = budget.free - untaken - kept
     return room if budget.cap is None else min(room, budget.cap - used - untaken - kept)
@@ -118,24 +121,24 @@ def _left(budget: DeviceBudget, used: int, untaken: int, kept: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LeaseSums:
-    """The sums over all leases on one device: they hold until a lease comes, goes or is measured."""
+    """The sums over all leases on one device; they are valid until a lease comes, goes or is measured."""
 
     ours: int = 0
-    """Attempts of this run."""
+    """The number of leases of this run."""
     residents: int = 0
-    """Live leases of all schedulers."""
+    """The number of live leases of all schedulers."""
     in_use: int = 0
     untaken: int = 0
-    """Bytes reserved and not used yet."""
+    """Bytes that are reserved but not used yet."""
     unseen: int = 0
-    """The reservations of leases whose use is not measured yet."""
+    """Bytes reserved by the leases whose use is not measured yet."""
     load: float = 0.0
     spare: int = 0
-    """Bytes reserved above the known peaks of this run's tasks."""
+    """Bytes reserved above the known peaks of those tasks of this run that share their margins."""
     squares: float = 0.0
     """The sum of the squares of these peaks."""
     alone: bool = False
-    """True if a lease has the device alone."""
+    """True if an attempt has the device alone."""
     unreadable: str = ""
     """The owner of a lease that cannot be read; empty if all can be read."""
 
@@ -192,9 +195,9 @@ def capacities(
     rules: SchedulingConfig,
     peaks_of: Callable[[Placement], Mapping[str, int]] = lambda _: {},
 ) -> dict[str, DeviceCapacity]:
-    """Return the capacity of every device, before this pass places anything.
+    """Return the capacity of every device before a pass has placed anything.
 
-    `peaks_of` returns the known peaks of an attempt that shares its margins, by GPU.
+    `peaks_of` returns the known peaks, by GPU, of an attempt that shares its margins.
     """
     mine = list(own)
     peaks = {placement.task: peaks_of(placement) for placement in mine}
@@ -207,7 +210,7 @@ def capacities(
 
 
 def capacity_of(budget: DeviceBudget, leases: LeaseSums, machine: Machine, rules: SchedulingConfig) -> DeviceCapacity:
-    """Return the capacity of one device beside the leases on it."""
+    """Return the capacity that the leases on a device leave there."""
     device, shut = budget.device, _shut(budget, rules)
     if leases.unreadable and shut is None:
         shut = Refusal(0, Reason.UNREADABLE, device.label, text=leases.unreadable)
@@ -237,7 +240,9 @@ def capacity_of(budget: DeviceBudget, leases: LeaseSums, machine: Machine, rules
 
 
 def _most_released(budget: DeviceBudget, unmanaged_bytes: int) -> int:
-    """Return the most bytes that are free after all leases have ended; unmanaged processes keep their memory."""
+    """Return the bytes that would be free if all leases on a device had ended: unmanaged processes keep their
+    memory.
+    """
     most = budget.device.total - unmanaged_bytes
     return most if budget.cap is None else min(most, budget.cap)
 
@@ -289,9 +294,10 @@ def _shut(budget: DeviceBudget, rules: SchedulingConfig) -> Refusal | None:
 
 
 def blocked_by_unmanaged(never: Refusal, budgets: Iterable[DeviceBudget]) -> Refusal | None:
-    """Return the refusal of a task that would not fit even if all leases ended, with the owners of unmanaged memory.
+    """Return the refusal of a task that would not fit even if all leases ended; it names the owners of unmanaged
+    memory.
 
-    Return None if the task would then lack something other than memory.
+    Return None if something other than memory would then be missing.
     """
     if not never.reason.is_for_memory:
         return None
@@ -312,19 +318,19 @@ def largest(device: Device, cap: int | None) -> int:
 
 
 def may_use(device: Device, terms: Terms) -> bool:
-    """Tell whether a task may run on a device, by the device, the nodes and the features that its row names."""
+    """Tell whether a task may run on a device, given the device, the nodes and the features that its row names."""
     return is_on(device, terms) and (not terms.device or is_called(device, terms.device))
 
 
 def listed(names: Sequence[str], noun: str) -> str:
-    """Return names as one string; if there are very many, the first ones and the number of all."""
+    """Return names as one string; if there are many, only the first ones, and the number of all."""
     if len(names) <= MOST_LISTED:
         return ", ".join(names)
     return f"{', '.join(names[:MOST_LISTED])}, … ({count(len(names), noun)} in all)"
 
 
 def usable(rooms: Iterable[DeviceCapacity], terms: Terms) -> list[DeviceCapacity]:
-    """Return the devices on which a task may run."""
+    """Return the capacities of the devices on which a task may run."""
     return [room for room in rooms if may_use(room.device, terms)]
 
 
@@ -341,8 +347,8 @@ def is_named(node: str, terms: Terms) -> bool:
 
 
 def is_called(device: Device, words: str) -> bool:
-    """Tell whether one of these words, separated by commas, names a device. A name is a GPU's number in nvidia-smi, its
-    UUID or the beginning of that, `host`, or the name of a slot, which may contain commas.
+    """Tell whether one of the names in `words`, separated by commas, is that of a device. A name is a GPU's number in
+    nvidia-smi, its UUID or the beginning of it, `host`, or the name of a slot, which may contain commas.
     """
     if "," not in words or device.is_slot:
         return _is_called(device, words)
@@ -350,7 +356,7 @@ def is_called(device: Device, words: str) -> bool:
 
 
 def unknown_name(words: str, devices: Sequence[Device]) -> str:
-    """Return the first of these words that names none of the devices; empty if each names one."""
+    """Return the first of the names in `words` that is the name of no device; empty if there is none."""
     alone = [words] if any(device.is_slot for device in devices) else words.split(",")
     return next((word.strip() for word in alone if not any(is_called(one, word.strip()) for one in devices)), "")
 

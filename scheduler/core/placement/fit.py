@@ -15,7 +15,7 @@ from scheduler.values import replace
 
 
 def never_fits(terms: Terms, budgets: Iterable[DeviceBudget]) -> Refusal | None:
-    """Return a refusal with its numbers if the row declares more than any device has."""
+    """Return a refusal if the row of a task declares more memory than any device has."""
     all_ = [budget for budget in budgets if is_on(budget.device, terms)]
     gpus = gpus_of(terms, any(b.device.is_gpu for b in all_))
     host = terms.host_memory if gpus else declared(terms, 0)
@@ -57,7 +57,7 @@ def room_for(
     host: DeviceCapacity | None,
     rules: SchedulingConfig,
 ) -> dict[str, int] | Refusal:
-    """Return the bytes to reserve on each device, or a refusal."""
+    """Return the bytes to reserve for a task on each device, or a refusal."""
     reservation: dict[str, int] = {}
     if need.gpus:
         chosen = _choose(task, need, gpus, rules)
@@ -82,7 +82,7 @@ def placed(
     expected: float,
     node: str = "",
 ) -> Placement:
-    """Return the placement of a task with this reservation."""
+    """Return the placement of a task, given what is reserved for it."""
     cores = need.cores if host is None else min(need.cores, host.device.load_capacity)
     return Placement(
         task,
@@ -106,7 +106,8 @@ def never_now(
     host: DeviceCapacity | None,
     rules: SchedulingConfig,
 ) -> tuple[list[DeviceCapacity], Refusal | None]:
-    """Return the GPUs on which a task would fit if all leases of the machine ended now, and why it would not fit.
+    """Return the GPUs on which a task would fit if all leases of the machine ended now, and the refusal if it would not
+    fit.
 
     Memory outside of leases stays: devices that it fills are not kept for the task.
     """
@@ -126,7 +127,9 @@ def never_now(
 def _choose(
     task: int, need: ResourceRequest, gpus: Sequence[DeviceCapacity], rules: SchedulingConfig
 ) -> Refusal | list[tuple[str, int]]:
-    """Choose a GPU for each request, the largest request first; return the reservations in the task's order."""
+    """Choose a GPU for each memory request of a task, the largest request first. Return the reservations in the order
+    of the task's GPUs.
+    """
     if len(need.gpus) > 1:
         gpus = [room for room in gpus if not room.device.is_instance]
     if len(need.gpus) > len(gpus):
@@ -158,7 +161,7 @@ def _choose(
 def _too_small_together(
     task: int, need: ResourceRequest, gpus: Sequence[DeviceCapacity], rules: SchedulingConfig
 ) -> Refusal | None:
-    """Return a refusal if the GPUs can never hold all requests of a task, one on each."""
+    """Return a refusal if these GPUs, even when empty, cannot hold the requests of a task, one on each GPU."""
     asks = sorted(need.gpus, key=lambda ask: -max(ask.bare, ask.wanted))
     rooms = sorted(gpus, key=lambda room: -room.most)
     never = (too_small(task, ask, room, rules) for ask, room in zip(asks, rooms, strict=False))
@@ -179,8 +182,8 @@ def _choose_one(
 
 
 def better(known: Refusal | None, new: Refusal) -> Refusal:
-    """Return the more informative refusal: that of a device on which the task may fit some day, with the most
-    capacity.
+    """Return the more informative one of two refusals: for a device on which the task may fit some day, and then for
+    the one with more capacity.
     """
     if known is None or new.reason.hope > known.reason.hope:
         return new
@@ -192,7 +195,9 @@ def better(known: Refusal | None, new: Refusal) -> Refusal:
 def _on(
     task: int, need: ResourceRequest, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig
 ) -> int | Refusal:
-    """Return the bytes to reserve on a device that the task runs on, or a refusal; what can never fit comes first."""
+    """Return the bytes to reserve on a device on which the task runs, or a refusal. That the task can never fit there
+    is told first.
+    """
     slots = rules.slots
     if slots is None and (ask.bare > room.most or ask.wanted > room.most):
         never = too_small(task, ask, room, rules)
@@ -207,7 +212,7 @@ def _on(
 
 
 def too_small(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> Refusal | None:
-    """Return a refusal if the task needs more than it can ever use on this device, whatever is there now."""
+    """Return a refusal if the task needs more than it can ever use on this device, even if the device is empty."""
     most, needed = room.most, ask.bare
     if ask.wanted > needed and ask.had >= (most - rules.buffer) * NEARLY:  # it had nearly all of such a device
         needed = ask.wanted
@@ -215,9 +220,9 @@ def too_small(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: Schedu
 
 
 def regardless(ask: MemoryRequest, room: DeviceCapacity, share: int) -> int:
-    """Return the bytes to reserve on a device for a task that starts there whatever is free: what it requests.
+    """Return the bytes to reserve for a task that starts on a device however little is free: all that it requests.
 
-    An unknown need counts as `share` bytes, or as the least that is expected of it if that is more, as far as they are
+    An unknown need counts as `share` bytes, or as the least expected need if that is more, but never as more than is
     free. It cannot count as nothing, because other schedulers see only what is reserved.
     """
     return ask.bytes if ask.bytes is not None else max(0, min(room.bytes, max(share, ask.least)))
@@ -228,7 +233,7 @@ def beside(
 ) -> int | Refusal:
     """Return the RAM to reserve for a task that runs on GPUs, or a refusal.
 
-    For an unknown need, reserve the share of an unknown task on the host, but at least enough to load its libraries.
+    For unknown RAM, reserve `unknown_share` of the free RAM, but at least enough to load libraries.
     """
     if host.closed or host.taken_alone:
         reason, text = (Reason.KEPT, host.kept_for) if host.closed else (Reason.ALONE, "")
@@ -246,7 +251,9 @@ def beside(
 
 
 def _crowded(task: int, need: ResourceRequest, room: DeviceCapacity, rules: SchedulingConfig) -> Refusal | None:
-    """Return a refusal for a reason other than bytes: unmanaged processes, slots, exclusive neighbours, load."""
+    """Return a refusal if a device cannot take a task for a reason other than bytes, such as unmanaged processes or
+    load.
+    """
     if room.closed:
         return Refusal(task, Reason.KEPT, room.device.label, text=room.kept_for)
     if room.shut is not None:
@@ -263,7 +270,7 @@ def _crowded(task: int, need: ResourceRequest, room: DeviceCapacity, rules: Sche
 
 
 def _too_busy(task: int, need: ResourceRequest, room: DeviceCapacity, rules: SchedulingConfig) -> Refusal | None:
-    """Return a refusal if less load is left than the task requests."""
+    """Return a refusal if a device has less load left than the task needs to start."""
     on_gpu = room.device.index >= 0
     if (load_asked(need.busy, rules) if on_gpu else need.cores) <= room.load + ENOUGH:
         return None
@@ -272,7 +279,7 @@ def _too_busy(task: int, need: ResourceRequest, room: DeviceCapacity, rules: Sch
 
 
 def _too_many(task: int, room: DeviceCapacity, rules: SchedulingConfig) -> Refusal | None:
-    """Return a refusal if the number of tasks there has reached the limit of the user or of MPS."""
+    """Return a refusal if the number of tasks on a device has reached the limit that the user or MPS sets."""
     per_device = rules.max_per_device if rules.slots is None else rules.slots
     if per_device is not None and room.ours >= per_device:
         return Refusal(task, Reason.SLOTS, room.device.label, wanted=1, room=0, total=per_device)
@@ -282,13 +289,13 @@ def _too_many(task: int, room: DeviceCapacity, rules: SchedulingConfig) -> Refus
 
 
 def load_asked(busy: float, rules: SchedulingConfig) -> float:
-    """Return the load that must be left on a GPU for a task of this load to start there."""
+    """Return the load that a GPU must have left for a task with the load `busy` to start there."""
     return busy * rules.gpu_load_share
 
 
 def _fit_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> int | Refusal:
-    """Return the bytes to reserve, at most what the device has; a task that does not fit beside the buffer runs alone
-    without it.
+    """Return the bytes to reserve for a known need, or a refusal. A task that fits only without the buffer gets the
+    device alone.
     """
     most = room.most
     if room.residents and ask.is_plain and ask.bare <= most - rules.buffer:
@@ -305,7 +312,9 @@ def _too_little(task: int, reservation: int, room: DeviceCapacity) -> Refusal:
 
 
 def _fit_odd_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> int | Refusal:
-    """Return the bytes to reserve on an empty device, or for a request with further conditions."""
+    """Return the bytes to reserve in the less usual cases: on an empty device, or for a request with further
+    conditions.
+    """
     label, most = room.device.label, room.most
     if ask.bytes is None:
         return _fit_unknown(task, ask, room, rules)
@@ -330,7 +339,7 @@ def _fit_odd_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: S
 
 
 def _fit_unknown(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> int | Refusal:
-    """Return the bytes to reserve for an unknown need.
+    """Return the bytes to reserve for an unknown need, or a refusal.
 
     On a GPU reserve all free memory, if it is at least half of the GPU, so that no other task starts there. On the host
     reserve half of the free memory.
@@ -362,7 +371,7 @@ def least_unknown(least: int, room: DeviceCapacity, rules: SchedulingConfig) -> 
 def take(rooms_: Mapping[str, DeviceCapacity], placement: Placement, peaks: Mapping[str, int] | None = None) -> None:
     """Subtract a placement from the working copy, so that later placements of this pass take it into account.
 
-    `peaks` are its known peaks by device, if it shares its margins.
+    `peaks` are the known peaks of its task by device, if the task shares its margins.
     """
     for key, bytes_ in placement.reservation.items():
         room = rooms_[on_node(key, placement.node)]

@@ -10,34 +10,36 @@ from scheduler.core.run_state import RunState
 
 
 class LearningHold:
-    """The task classes that are being learned, each with the task that shows its need."""
+    """The task classes that are being learned. Tasks of such a class are held back while one of them shows the need."""
 
     def __init__(self, brain: RunState, *, watches: bool) -> None:
-        """Note what living tasks will show; `watches`: tasks wait while a similar one of unknown need is measured."""
+        """Note what the living tasks will show. With `watches`, tasks also wait while a similar task of unknown need is
+        measured.
+        """
         self._brain, self._watches = brain, watches
         self._probed: dict[int, int] = {}
-        """Task classes that are being probed."""
+        """For each task class that is being probed, the task of the probe."""
         self._checked: dict[int, int] = {}
-        """Task classes whose need one attempt has shown and another one is to confirm."""
+        """For each task class whose need one attempt has shown, the task that is to confirm the need."""
         self._unproved: dict[int, int] = {}
-        """The number of living attempts that are to confirm the need of such a class and have shown nothing yet, by
-        class."""
+        """For each such class, the number of living attempts that are to confirm the need and have shown nothing
+        yet."""
         self._watched: dict[int, int] = {}
-        """Task classes that are being learned from a real run on GPUs."""
+        """For each task class that is learned from a real run on GPUs, the task of that run."""
         self._sizes_differ = brain.capacity.largest > brain.capacity.smallest
-        """True if one GPU has more capacity than another: then a class's need decides on which GPUs its tasks fit."""
+        """True if the GPUs differ in capacity: then the need of a class decides on which GPUs its tasks fit."""
         self.held: list[WaitingTask] = []
-        """Tasks that were held back because another one of their class is being measured; they may start on GPUs that
-        would stay empty."""
+        """Tasks that are held back because another task of their class is being measured. They may still start on GPUs
+        that would stay empty."""
         self.living = brain.learning()
-        """The living tasks that can show something."""
+        """The living tasks that can still show something about their class."""
         for task in self.living:
             if task.placement is not None:
                 proved = task.settled if task.placement.gpus else task.without
                 self.note(task.placement, brain.kind_of(task.id), settled=proved)
 
     def note(self, placement: Placement, kind: int, *, settled: bool = False) -> None:
-        """Note what a placed attempt will show until it has settled, or has shown that it needs no GPU."""
+        """Note that a placed attempt will show the need of its class. `settled` is True if it has done so already."""
         task = placement.task
         if placement.purpose is Purpose.PROBE:
             self._probed[kind] = task
@@ -49,8 +51,8 @@ class LearningHold:
             self._check(kind, placement)
 
     def _check(self, kind: int, placement: Placement) -> None:
-        """Note an attempt that is to confirm what its class needs. If the class seems to need no GPU, a second attempt
-        may run beside it.
+        """Note an attempt that is to confirm the need of its class. If the class seems to need no GPU, two attempts may
+        do so at once.
         """
         self._unproved[kind] = self._unproved.get(kind, 0) + 1
         if placement.gpus or self._unproved[kind] > 1:
@@ -59,7 +61,7 @@ class LearningHold:
     def refuses(self, task: WaitingTask) -> Refusal | None:
         """Return why a task is not even tried: its class is being learned, or nothing is left to learn.
 
-        A task that was bypassed too often waits for no other one.
+        None: the task may be tried. A task that was bypassed too often is not held back.
         """
         rules, number, kind = self._brain.rules, task.number, task.kind
         if kind == 0 and rules.profile is not Profiling.OFF:
@@ -76,8 +78,8 @@ class LearningHold:
         return Refusal(number, Reason.WATCHED, wanted=by)
 
     def _taught_by(self, task: WaitingTask) -> int | None:
-        """Return the living task that shows what this one needs. Beside it, this one would show nothing new, and occupy
-        a GPU.
+        """Return the living task that will show the need of this one. If both ran, this one would show nothing new and
+        occupy a GPU.
         """
         by = self._checked.get(task.kind)
         if by is None and self._watched and (task.need.unknown or self._may_be_too_large(task)):
@@ -85,7 +87,7 @@ class LearningHold:
         return by
 
     def _may_be_too_large(self, task: WaitingTask) -> bool:
-        """Tell whether the class of a task has shown nothing yet, and may not fit on every GPU."""
+        """Tell whether nothing is known yet of a task's need, and the task may not fit on every GPU."""
         is_measured = task.need.source is EstimateSource.MEASURED
         return self._sizes_differ and is_measured and not any(ask.shown for ask in task.need.gpus)
 

@@ -1,4 +1,4 @@
-"""The choice of a node: all devices of a task are on one, so its GPUs and the host beside them are tried together."""
+"""The choice of a node. All devices of a task are on one node, so its GPUs and its host are tried together."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NodeShare:
 
 @dataclass(frozen=True, slots=True)
 class NodeFault:
-    """A fault of the nodes that a row names, or of its number of GPUs, in words without the subject."""
+    """A fault in the nodes, the features or the number of GPUs that a row requests, in words without the subject."""
 
     column: str
     text: str
@@ -39,7 +39,9 @@ class NodeFault:
 def fault_of_nodes(
     terms: Terms, devices: Sequence[Device], otherwise: str = "name nodes with --on"
 ) -> NodeFault | None:
-    """Return what is wrong with a task on these devices, whatever is free there; `otherwise` says how to have nodes."""
+    """Return why a task can never run on these devices because of its nodes; None if it can. `otherwise` tells the user
+    how to name nodes.
+    """
     there = list(dict.fromkeys(device.node for device in devices if device.node))
     missing = [node for node in terms.node.split(",") if terms.node and node not in there]
     if missing:
@@ -60,7 +62,7 @@ def fault_of_nodes(
 
 
 def _fault_of_features(terms: Terms, devices: Sequence[Device]) -> NodeFault | None:
-    """Return what is wrong with the features that a task asks for."""
+    """Return why no node has the features that a task asks for; None if one has them."""
     if not terms.features or any(is_on(device, terms) for device in devices):
         return None
     there = list(dict.fromkeys(name for device in devices for name in device.features))
@@ -72,7 +74,7 @@ def _fault_of_features(terms: Terms, devices: Sequence[Device]) -> NodeFault | N
 
 
 def hosts_of(rooms: Iterable[DeviceCapacity]) -> Hosts:
-    """Return the host of each node to which at least one of the devices belongs."""
+    """Return the host of each node to which one of the devices belongs."""
     found: dict[str, DeviceCapacity | None] = {}
     for room in rooms:
         found[room.device.node] = room if room.device.is_host else found.get(room.device.node)
@@ -106,10 +108,10 @@ def fitted(
 def room_on_a_node(
     task: int, need: ResourceRequest, gpus: Sequence[DeviceCapacity], hosts: Hosts, rules: SchedulingConfig
 ) -> NodeShare | Refusal:
-    """Return what to reserve for a task on the first node where all of it fits, or the most informative refusal.
+    """Return what to reserve for a task on a node where all of it fits, or the most informative refusal.
 
-    `gpus` are those that the task may use, best first. Of several nodes, take the one on which the worst GPU for the
-    task ranks best.
+    `gpus` are those that the task may use, best first. If it fits on several nodes, compare the worst GPU that it would
+    use on each, and take the node where this GPU ranks best.
     """
     refusal: Refusal | None = None
     best: NodeShare | None = None
@@ -140,22 +142,24 @@ def _room_on(
     host: DeviceCapacity | None,
     rules: SchedulingConfig,
 ) -> dict[str, int] | Refusal:
-    """Return the bytes to reserve on one of several nodes, or a refusal. If its host can never hold the task, the
-    refusal says that first.
+    """Return the bytes to reserve on one of several nodes, or a refusal. A host that can never hold the task is named
+    first.
     """
     never = None if host is None or rules.slots is not None else fit.too_small(task, need.host, host, rules)
     return never or fit.room_for(task, need, gpus, host, rules)
 
 
 def _last_of(reservation: Mapping[str, int], gpus: Sequence[DeviceCapacity]) -> int:
-    """Return the place, among these GPUs, of the worst one that a reservation uses."""
+    """Return the position in `gpus` of the worst GPU that a reservation uses."""
     return max(place for place, room in enumerate(gpus) if room.device.key in reservation)
 
 
 def never_now(
     task: int, need: ResourceRequest, gpus: Sequence[DeviceCapacity], hosts: Hosts, rules: SchedulingConfig
 ) -> tuple[list[DeviceCapacity], Refusal | None]:
-    """Return the GPUs of all nodes on which a task would fit if all leases ended now, and why it would fit on none."""
+    """Return the GPUs of all nodes on which a task would fit if all leases ended now. If it would fit on no node,
+    return why.
+    """
     found: list[DeviceCapacity] = []
     refusal: Refusal | None = None
     fits = False
@@ -173,7 +177,7 @@ def never_now(
 def _places(
     number: int, gpus: Sequence[DeviceCapacity], hosts: Hosts
 ) -> Iterator[tuple[int, str, Sequence[DeviceCapacity]]]:
-    """Yield the nodes, each with its GPUs that are tried together, after the best place of the worst of these."""
+    """Yield each node with the GPUs to try there, after the best position that the worst of these GPUs can have."""
     if len(hosts) == 1:
         yield from ((0, node, gpus) for node in hosts)
     elif not number:
@@ -189,7 +193,7 @@ def _most_left(host: DeviceCapacity) -> tuple[float, int]:
 
 
 def _with_enough(number: int, gpus: Sequence[DeviceCapacity]) -> Iterator[tuple[int, str, Sequence[DeviceCapacity]]]:
-    """Yield the nodes with at least `number` of the GPUs, ordered by the place where each reaches that number."""
+    """Yield the nodes that have at least `number` of the GPUs, in the order in which they reach that number."""
     count: dict[str, int] = {}
     by_node = _by_node(gpus)
     for place, room in enumerate(gpus):
@@ -207,5 +211,5 @@ def _by_node(gpus: Sequence[DeviceCapacity]) -> dict[str, list[DeviceCapacity]]:
 
 
 def _most_gpus(gpus: Sequence[DeviceCapacity]) -> int:
-    """Return how many of these GPUs are on the node that has the most of them."""
+    """Return the largest number of these GPUs that are on one node."""
     return max(map(len, _by_node(gpus).values()), default=0)

@@ -1,8 +1,8 @@
-"""Making room for what is urgent: which resumable tasks are asked to save, so that a more urgent one can start.
+"""Preemption: which resumable tasks are asked to save and make room, so that a more urgent task can start.
 
 Only tasks of the same user are asked: they hold room that the urgent task would get, are less urgent, and can continue
-later. The latest started goes first, since it loses least. Tasks of the user's other runs are asked through the wait
-ticket of the urgent task; their own schedulers read it and stop them.
+later. The task that started last is asked first, since it loses least. Tasks of the user's other runs are asked through
+the wait ticket of the urgent task; their own schedulers read it and stop them.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ from scheduler.core.queue.quota import QuotaUse
 from scheduler.values import dataclass, replace
 
 EVERY = 1.0
-"""Seconds between two looks while urgent tasks wait for room, and between two looks at the calls of other runs."""
+"""Seconds between two searches for tasks that could make room, and between two looks at the calls of other runs."""
 PATIENCE = 10.0
-"""Seconds for which another run may leave a call unanswered; then its attempts are not asked again."""
+"""Seconds after which a call to another run counts as unanswered; its attempts are then not asked again."""
 MOST_CALLED = 16
-"""The largest number of attempts of other runs that one call names; more are asked once these have saved."""
+"""The largest number of attempts of other runs that one call names. More are asked once these have saved."""
 MOST_GROUPS = 5000
 """The largest number of groups of waiting tasks that are searched for urgent ones."""
 MOST_URGENT = 8
-"""The largest number of urgent tasks for which room is sought in one look."""
+"""The largest number of urgent tasks for which one search seeks room."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoomHolder:
-    """A living attempt that may be asked to save: of this run, or known by its lease only."""
+    """A living attempt that may be asked to save. It belongs to this run, or is known only by its lease."""
 
     task: int
     priority: int
     since: float
-    """The time at which it began."""
+    """The time at which the attempt began."""
     own: TaskState | None = None
     lease: Lease | None = None
 
 
 class Preemption:
-    """The search for tasks that make room, with the time of the next look."""
+    """The search for tasks that could make room, repeated every `EVERY` seconds while urgent tasks wait."""
 
     def __init__(self, brain: Brain) -> None:
         self._brain = brain
         self._again = self._listened_at = -inf
         self._call: RoomCall | None = None
-        """The call to other runs that is published; it lasts until they have answered it."""
+        """The published call to other runs; it stays until they have answered it."""
         self._called_at = 0.0
         self._deaf: set[tuple[str, int, int]] = set()
-        """The attempts of other runs that did not answer."""
+        """The attempts of other runs that did not answer a call."""
         self.due = inf
-        """The time at which the next task will have waited for long enough; inf if none waits."""
+        """The time at which the next task will have waited long enough to ask; inf if no task waits."""
 
     def wanted(self, machine: Machine) -> Preempted | None:
-        """Return which tasks should save for which other one now; None if there are none."""
+        """Return which tasks should save now, and for which urgent task; None if there is nothing to ask."""
         brain = self._brain
         self.due = inf
         if not brain.some_preempt or brain.rules.policy == BATCHES:
@@ -88,13 +88,13 @@ class Preemption:
         return None
 
     def ticket(self, ticket: WaitTicket | None) -> WaitTicket | None:
-        """Return the run's wait ticket with what it asks of the user's other runs."""
+        """Return the run's wait ticket, completed by the call to the user's other runs."""
         if ticket is None or ticket.task not in self._brain.wait_queue.lifted:
             return ticket
         return replace(ticket, urgent=True, call=self._call)
 
     def is_to_listen(self, now: float) -> bool:
-        """Tell whether it is time to read what urgent tasks of other runs ask of this run."""
+        """Tell whether it is time to read the calls of other runs."""
         brain = self._brain
         if brain.draining or not brain.some_resumable or 0.0 <= now - self._listened_at < EVERY:
             return False
@@ -102,7 +102,9 @@ class Preemption:
         return any(map(brain.may_save, brain.living()))
 
     def answered(self, calls: Sequence[RoomCall], run: str) -> list[Preempted]:
-        """Return which tasks of this run, whose name is `run`, save and make room for urgent ones of other runs."""
+        """Return which tasks of this run save and make room because of calls of other runs; `run` is the name of this
+        run.
+        """
         brain, found, taken = self._brain, [], set[int]()
         for call in calls:
             if call.by in brain.task_table:
@@ -123,7 +125,7 @@ class Preemption:
     # ---- which may be asked ----
 
     def _holders(self, machine: Machine) -> list[RoomHolder]:
-        """Return the attempts that may be asked, the latest started first."""
+        """Return the attempts that may be asked to save, those that started last first."""
         brain = self._brain
         found = [
             RoomHolder(task.id, self._priority(task), task.started_at, own=task)
@@ -138,8 +140,8 @@ class Preemption:
         return sorted(found, key=lambda holder: (-holder.since, -holder.task))
 
     def _is_known(self, lease: Lease) -> bool:
-        """Tell whether a call may name a lease's task: its number belongs to no task of this run, and its run
-        answers.
+        """Tell whether a call may name the attempt of a lease: no task of this run has its number, and its run answers
+        calls.
         """
         return lease.task not in self._brain.task_table and _key(lease) not in self._deaf
 
@@ -150,7 +152,9 @@ class Preemption:
             self._call, self._called_at = RoomCall(number, priority, tuple(map(_key, leases))), now
 
     def _is_on_its_way(self, machine: Machine) -> bool:
-        """Tell whether tasks are making room for an urgent one, or are still to answer its call."""
+        """Tell whether room for an urgent task is still to come: tasks are making room, or have yet to answer its
+        call.
+        """
         lifted = self._brain.wait_queue.lifted
         if any(task.making_way_for in lifted for task in self._brain.living()):
             return True
@@ -164,7 +168,7 @@ class Preemption:
         return any(lease.offer.asked_by in lifted for lease in mine)
 
     def _urgent(self, now: float, holders: Sequence[RoomHolder]) -> Iterator[int]:
-        """Yield the tasks that have waited for too long and are more urgent than a running one, best-ranked first."""
+        """Yield the tasks that have waited too long and are more urgent than a running task, best-ranked first."""
         brain, worst = self._brain, max((holder.priority for holder in holders), default=-inf)
         found = []
         for (terms, _, _), group in islice(brain.wait_queue.grouped(), MOST_GROUPS):
@@ -184,8 +188,8 @@ class Preemption:
     # ---- which are enough ----
 
     def _enough(self, number: int, holders: Sequence[RoomHolder], machine: Machine) -> list[RoomHolder]:
-        """Return as few attempts as possible whose end would let a task start; none if that would not help, or if the
-        task starts anyway.
+        """Return as few attempts as possible whose end would let a task start. Return none if even all would not help,
+        or if the task starts anyway.
         """
         priority = self._brain.terms_of(number).priority
         less_urgent = [holder for holder in holders if holder.priority > priority]
@@ -203,7 +207,7 @@ class Preemption:
         return asked
 
     def _starts(self, number: int, gone: Sequence[RoomHolder], machine: Machine) -> bool:
-        """Tell whether a task would start if these attempts were gone, and no other task of this user waited."""
+        """Tell whether a task would start if these attempts had ended and no other task of this user waited."""
         own = [holder.own for holder in gone if holder.own is not None]
         leases = [holder.lease for holder in gone if holder.lease is not None]
         there, after = self._brain.without(own), _without(machine, own, leases)
@@ -224,7 +228,7 @@ def _key(lease: Lease) -> tuple[str, int, int]:
 
 
 def _without(machine: Machine, own: Sequence[TaskState], leases: Sequence[Lease]) -> Machine:
-    """Return the machine after some attempts have given back what they use."""
+    """Return the machine as it would be after these attempts have ended and given back what they use."""
     keys, names = {(task.id, task.attempts) for task in own}, {lease.name for lease in leases}
     used = {key: by_device for key, by_device in machine.used.items() if key not in keys}
     back: Counter[str] = Counter()
@@ -238,7 +242,7 @@ def _without(machine: Machine, own: Sequence[TaskState], leases: Sequence[Lease]
 
 
 def _give_back(back: Counter[str], used: Mapping[str, int], node: str) -> None:
-    """Add what an attempt on a node uses, by the keys of the run's devices."""
+    """Add to `back` what an attempt on a node uses, by the keys of the run's devices."""
     for key, bytes_ in used.items():
         back[on_node(key, node)] += bytes_
 

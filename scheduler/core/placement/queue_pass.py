@@ -1,4 +1,4 @@
-"""One pass over the wait queue: what packing GPUs and filling slots have in common."""
+"""One pass over the wait queue: the parts that are common to packing GPUs and to filling slots."""
 
 from __future__ import annotations
 
@@ -14,60 +14,61 @@ from scheduler.core.queue.task_group import TOGETHER, Rank
 from scheduler.core.run_state import RunState
 
 MOST_REFUSALS = 5
-"""The largest number of waiting tasks that a pass names; the others wait for similar reasons."""
+"""The largest number of waiting tasks whose refusals a pass returns; other tasks wait for similar reasons."""
 
 
 class QueuePass(ABC):
     """One pass over the wait queue with a working copy of the machine."""
 
     def __init__(self, brain: RunState, machine: Machine, *, slots: bool = False) -> None:
-        """Begin a pass; `slots`: the run fills slots, for which memory does not count."""
+        """Begin a pass. `slots` is True if the run fills slots, for which memory does not count."""
         self.brain, self.rules, self.turn = brain, brain.rules, machine.turn
         self.walk = brain.wait_queue.walk()
         self.allowed = QuotaUse(machine, brain.placements()) if machine.caps.some else None
-        """The rest of the user's quota; None: unlimited."""
+        """The unused part of the user's quota; None: unlimited."""
         own = NO_END if self.rules.jobs is None else self.rules.jobs - brain.task_table.living
         self.left = own if self.allowed is None else min(own, self.allowed.tasks_left)
-        """The number of tasks that may still start."""
+        """The number of tasks that this pass may still start."""
         self.starts = brain.backoff.starts(machine.now, brain.rules)
-        """The limit on starts after failed starts; None: no limit."""
+        """The limits on starts because of failed starts; None: no limit."""
         self.queue = Contenders(machine, brain.placements(), brain.rules, slots=slots) if machine.waiters else None
-        """The other waiting schedulers; None: there are none."""
+        """The other waiting schedulers; None if none waits."""
         if self.queue is not None:
             self.queue.urgent = brain.wait_queue.lifted
         self.learning = LearningHold(brain, watches=not slots and self.rules.slots is None)
         self.ranks: list[Rank] = []
         """The ranks of the tasks that this pass has placed."""
         self.patience: dict[int, list[tuple[WaitingTask, Refusal]]] = {}
-        """The tasks that will have been bypassed too often after a number of placements, with their refusals."""
+        """Tasks that will have been bypassed too often, each with its refusal. The key is the number of placements of
+        this pass after which that is so."""
         self.placements: list[Placement] = []
         self.refusals: list[Refusal] = []
         self.impossible: list[Refusal] = []
         self.met: dict[int, Refusal] = {}
-        """The refusals of the named tasks and of those that were bypassed too often. They are noted before devices are
-        kept for a task, because afterwards the task would seem to wait for itself."""
+        """The refusals of tasks that are named or were bypassed too often. They are noted before devices are kept for a
+        task; later the task would seem to wait for itself."""
 
     # ---- what each kind of pass decides ----
 
     @abstractmethod
     def _is_full(self) -> bool:
-        """Tell whether no waiting task could start anywhere, however small it is."""
+        """Tell whether no waiting task could start anywhere, however little it requests."""
 
     @abstractmethod
     def _count(self, terms: Terms) -> int:
-        """Return the number of GPUs of a task with these terms."""
+        """Return the number of GPUs that a task with these terms requests."""
 
     @abstractmethod
     def _give_way(self, queue: Contenders, task: int) -> None:
-        """Keep capacity for other schedulers whose turn comes before this task's."""
+        """Keep capacity for other schedulers whose turn comes before that of a task."""
 
     @abstractmethod
     def _fit_now(self, task: WaitingTask) -> Placement | Refusal:
-        """Return the placement or refusal of a task on what is left now."""
+        """Return the placement of a task on the capacity that is left, or its refusal."""
 
     @abstractmethod
     def _use(self, placement: Placement) -> None:
-        """Subtract a placement from what is left."""
+        """Subtract a placement from the capacity that is left."""
 
     @abstractmethod
     def _keep_devices(self, task: WaitingTask, refusal: Refusal) -> None:
@@ -76,7 +77,7 @@ class QueuePass(ABC):
     # ---- the pass ----
 
     def decide(self) -> Decision:
-        """Go through the queue by rank until it or the machine is exhausted."""
+        """Go through the queue by rank until the queue ends or the machine is full."""
         while (number := self._front()) is not None:
             rank, (terms, kind, _) = self.walk.first
             task = self._look_up(number, rank, terms, kind)
@@ -93,16 +94,16 @@ class QueuePass(ABC):
         return found if self.queue is None else self.queue.named(found)
 
     def ask(self, number: int) -> Placement | Refusal:
-        """Return the placement or refusal that a task would get after all decisions of this pass."""
+        """Return the placement or refusal that a task would get if it came after all decisions of this pass."""
         return self._try_last(self._find(number))
 
     def give_way(self, task: int) -> None:
-        """Keep capacity for other schedulers whose turn comes before this task's."""
+        """Keep capacity for other schedulers whose turn comes before that of a task."""
         if self.queue is not None:
             self._give_way(self.queue, task)
 
     def one_too_many(self, task: int) -> Refusal:
-        """Return the refusal of a task because the run has reached its maximum number of attempts."""
+        """Return the refusal of a task because the run or the user may have no more attempts."""
         if self.allowed is not None and self.allowed.tasks_left <= 0:
             return self.allowed.too_many(task)
         return too_many_jobs(task, self.rules.jobs)
@@ -112,7 +113,7 @@ class QueuePass(ABC):
         return self.walk.front()
 
     def _find(self, number: int) -> WaitingTask:
-        """Return a task that is not in front, with all that a pass needs to know about it."""
+        """Return any waiting task with all that a pass needs to know about it."""
         table = self.brain.task_table
         return self._look_up(number, self.brain.wait_queue.rank(number), table.terms(number), table.kind(number))
 
@@ -134,16 +135,16 @@ class QueuePass(ABC):
         return self.starts.refuses(task) if self.starts is not None else None
 
     def _try_last(self, task: WaitingTask) -> Placement | Refusal:
-        """Return the placement or refusal of a task that is not in front."""
+        """Return the placement or refusal of a task outside of the order of the queue."""
         return self._held_back(task) or self._fit_now(task)
 
     def _start(self, task: WaitingTask) -> Placement | Refusal:
-        """Place the task in front; otherwise return its refusal."""
+        """Return the placement of the task in front, or its refusal."""
         return self._fit_now(task)
 
     def _refuse_full(self, task: WaitingTask) -> bool:
-        """Name what the best-ranked remaining task lacks, because nothing more fits anywhere; tell whether it can never
-        start, so that the next one is to be named.
+        """Note what the best-ranked remaining task lacks when nothing more fits anywhere. Return True if it can never
+        start, so that the next task is to be noted as well.
         """
         tried = self._try_full(task)
         if isinstance(tried, Refusal) and tried.reason.is_final:
@@ -155,7 +156,7 @@ class QueuePass(ABC):
         return False
 
     def _try_full(self, task: WaitingTask) -> Placement | Refusal:
-        """Return the refusal of the task in front where nothing more fits anywhere."""
+        """Return the refusal of the task in front when nothing more fits anywhere."""
         return self._try_last(task)
 
     def _try(self, task: WaitingTask) -> None:
@@ -181,7 +182,7 @@ class QueuePass(ABC):
             self._be_patient(task, tried, len(self.placements))
 
     def _finish(self) -> None:
-        """Try the tasks whose starts failed repeatedly, after all others."""
+        """Try the tasks that were postponed after repeated failed starts, after all others."""
         for number in self.starts.in_order(self.starts.postponed) if self.starts is not None else ():
             if self.left <= 0:
                 return
@@ -206,8 +207,8 @@ class QueuePass(ABC):
     # ---- tasks that were bypassed too often ----
 
     def _be_patient(self, task: WaitingTask, refusal: Refusal, started: int) -> None:
-        """Note a task that found no capacity after this pass had started `started` tasks; keep its devices once it
-        will have been bypassed too often.
+        """Note that a task found no capacity after `started` placements of this pass. Its devices are kept once it will
+        have been bypassed too often.
         """
         left = self.rules.bypass_limit - self.brain.wait_queue.bypassed(task.number, task.rank)
         if self.turn.closed and task.number == self.turn.task:
@@ -220,18 +221,18 @@ class QueuePass(ABC):
             self._keep_devices(task, refusal)
 
     def _lose_patience(self) -> None:
-        """Keep devices for tasks that have been bypassed too often by now."""
+        """Keep devices for the tasks that have been bypassed too often after the newest placement."""
         for task, refusal in self.patience.pop(len(self.placements), ()):
             self._keep_devices(task, refusal)
 
     # ---- what is named ----
 
     def _refuse(self, refusal: Refusal, task: WaitingTask) -> None:
-        """Name a task that waits, unless enough tasks are named."""
+        """Return the refusal of a task with the decision, unless enough refusals are returned already."""
         if len(self.refusals) < MOST_REFUSALS:
             self.refusals.append(refusal)
             self.met[refusal.task] = refusal
 
     def _ticket_shown(self) -> WaitTicket | None:
-        """Return the ticket by which other schedulers see this run; None if it waits for nothing that they hold."""
+        """Return the wait ticket of this run; None if it waits for nothing that other schedulers hold."""
         return None

@@ -31,13 +31,13 @@ class Reason(StrEnum):
     """The reasons for which a task does not start now."""
 
     sentence: str
-    """The sentence about one task, without its subject; `control/messages` fills in the numbers."""
+    """The sentence for one task, without its subject; `control/messages` fills in the numbers."""
     waits: str
-    """The words for what a task waits for, as they follow the number of tasks: `12 for GPU memory`."""
+    """The words that follow a number of tasks to say what these wait for, as in `12 for GPU memory`."""
     waits_on_host: str
-    """The words for what a task waits for if the device is the host."""
+    """The same words for the case that the device is the host."""
     ends_free_it: bool
-    """True if the end of a running task frees the missing capacity."""
+    """True if the missing capacity becomes free when a running task ends."""
     is_for_memory: bool
     """True if bytes are missing, whether they are in use or kept for another task."""
     is_count: bool
@@ -45,16 +45,17 @@ class Reason(StrEnum):
     is_device_closed: bool
     """True if the device accepts no task at all."""
     keeps_devices: bool
-    """True if devices are kept for the task after too many bypasses."""
+    """True if devices are kept for a task that was bypassed too often and is refused for this reason."""
     depends_on_need: bool
-    """True if a smaller request could change the reason."""
+    """True if the task could start with a smaller request."""
     is_final: bool
     """True if the task can never start."""
     hope: int
-    """How likely the task is to fit on the device some day; of several refusals the one with the most hope is shown."""
+    """How likely a task with this refusal is to fit on the device some day; the refusal with the highest value is
+    shown."""
 
     def __new__(cls, properties: _Properties | str) -> Reason:
-        """Create a member from its properties; a string finds the member with that value."""
+        """Create a member with its properties; `Reason(word)` finds it."""
         assert isinstance(properties, _Properties)
         reason = str.__new__(cls, properties.word)
         reason._value_ = properties.word
@@ -176,7 +177,7 @@ class Reason(StrEnum):
 
     @property
     def is_for_time(self) -> bool:
-        """True if the run starts no task at all for now, whatever is free."""
+        """True if the run starts no task at all for now, however much capacity is free."""
         return self in (Reason.PAUSED, Reason.ON_PAUSE, Reason.OUTSIDE)
 
     @property
@@ -185,12 +186,14 @@ class Reason(StrEnum):
         return self.ends_free_it or self is Reason.KEPT
 
     def is_of_one_task(self, *, together: bool) -> bool:
-        """Tell whether equal tasks may start nevertheless; `together`: they may be in other directories."""
+        """Tell whether equal tasks may start although this one may not. `together` is True if these may be in other
+        directories.
+        """
         return self is Reason.SUSPENDED or (self is Reason.AWAY and together)
 
     @property
     def takes_turns(self) -> bool:
-        """True if schedulers of the machine take turns for the missing capacity."""
+        """True if the schedulers of the machine take turns in getting the missing capacity."""
         return self.is_for_capacity and not self.is_count
 
 
@@ -206,7 +209,7 @@ class Refusal:
     room: int = 0
     total: int = 0
     text: str = ""
-    """Details about the device, for reasons that have some."""
+    """Details for the sentence, for reasons that have some."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the refusal as JSON values."""
@@ -217,7 +220,7 @@ class Refusal:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Refusal:
-        """Return what `to_dict` wrote; raise KeyError, TypeError or ValueError for anything else."""
+        """Return the refusal that `to_dict` described; raise KeyError, TypeError or ValueError for anything else."""
         return cls(**{**data, "reason": Reason(data["reason"])})
 
 

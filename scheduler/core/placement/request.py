@@ -11,29 +11,30 @@ class MemoryRequest:
     """The bytes that a task requests on one of its devices; None means unknown."""
 
     bytes: int | None
+    """The bytes with the margin; None: unknown."""
     bare: int = 0
-    """The declared or measured part; the rest is margin, of which a part may be left out where the device is too
+    """The declared or measured part of `bytes`. The rest is margin, and less of it is reserved where the device is too
     small."""
     retried: bool = False
-    """True if the task ran out of memory before; the number of its attempts is limited."""
+    """True if the task has run out of memory before: only a few such attempts are made."""
     had: int = 0
-    """The reservation when it ran out of memory."""
+    """The reservation of the attempt that ran out of memory; 0: none did."""
     wanted: int = 0
-    """The sum of its use and its last request when it ran out of memory."""
+    """The use of that attempt plus its last request when memory ran out; 0: unknown."""
     least: int = 0
-    """The bytes that it is expected to need at least, though it never used them. A similar task needed this much, or
-    ran out of memory or failed with this much."""
+    """The bytes that the task is expected to need at least, though it never used them. A similar task needed this much,
+    or ran out of memory or failed with this much."""
     shown: int = 0
-    """The part of `least` that the task, its class or similar tasks have shown. A GPU that cannot hold this part is
-    left out while a larger one may take the task."""
+    """The part of `least` that was measured in attempts of the task, its class or similar tasks. A GPU that cannot hold
+    this part is not used while a larger one may take the task."""
     enough: int = 0
-    """The bytes with which a task of unknown memory starts if no other such task has still to settle; 0: all of
+    """The bytes with which a task of unknown memory may start if all others on the GPU have settled; 0: all of
     `bytes`."""
     shared: int = 0
-    """The fewest bytes with which a task of known memory starts beside others that share its margin; 0: all of
+    """The fewest bytes with which a task of known memory may start where other tasks share its margin; 0: all of
     `bytes`."""
     is_plain: bool = field(init=False, repr=False, compare=False)
-    """True if it is a number of bytes without further conditions."""
+    """True if the request is a number of bytes without further conditions."""
 
     def __post_init__(self) -> None:
         plain = self.bytes is not None and not (self.retried or self.had or self.least or self.enough)
@@ -41,7 +42,7 @@ class MemoryRequest:
 
     @property
     def is_expected(self) -> bool:
-        """True if nothing of it was declared or measured: it is unknown, or estimated from other classes."""
+        """True if no part of the request was declared or measured: it is unknown, or estimated from other classes."""
         return self.bytes is None or (self.least > 0 and not self.bare and not self.retried)
 
     @property
@@ -52,7 +53,7 @@ class MemoryRequest:
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
-    """The request of a task: bytes of RAM, bytes on each of its GPUs in its own order, cores, load."""
+    """The request of a task: bytes of RAM, bytes on each of its GPUs in order, cores and load."""
 
     host: MemoryRequest
     cores: float
@@ -62,16 +63,16 @@ class ResourceRequest:
     alone: bool = False
     purpose: Purpose = Purpose.RUN
     visible: int = 0
-    """The number of GPUs that it may see though it is known to use none; `gpus` is then empty."""
+    """The number of GPUs that the task may see though it is known to use none; `gpus` is then empty."""
 
     @property
     def unknown(self) -> bool:
-        """True if its need on the devices where it runs is unknown."""
+        """True if the memory that the task needs on its GPUs, or on the host if it has none, is unknown."""
         return any(ask.bytes is None for ask in self.gpus or (self.host,))
 
 
 def gpus_of(terms: Terms, some: bool) -> int:
-    """Return a task's number of GPUs: as its row says, else one if the machine has any."""
+    """Return the number of GPUs of a task: what its row says, else one if `some` GPU exists."""
     if terms.gpus is not None:
         return terms.gpus
     return 1 if some else 0
@@ -85,31 +86,33 @@ def declared(terms: Terms, gpus: int = 0) -> int | None:
 
 
 class RequestCache:
-    """The requests of equal tasks by terms, task class and number of GPUs; dropped when more is learned about them."""
+    """A cache of requests; equal tasks (terms, class, number of GPUs) share one. Entries are dropped when more is
+    learned.
+    """
 
     def __init__(self) -> None:
         self._firm: dict[int, dict[tuple[int, int], ResourceRequest]] = {}
-        """Requests that follow from observations of their own class only, by class."""
+        """By class, requests that follow only from observations of that class."""
         self._loose: dict[tuple[int, int, int], ResourceRequest] = {}
-        """Requests that may depend on observations of other classes."""
+        """Requests that may also depend on observations of other classes."""
 
     def find(self, terms: int, kind: int, gpus: int) -> ResourceRequest | None:
-        """Return a cached request if it is still valid."""
+        """Return the cached request of equal tasks; None if there is none."""
         firm = self._firm.get(kind)
         return (firm.get((terms, gpus)) if firm else None) or self._loose.get((terms, kind, gpus))
 
     def keep(self, terms: int, kind: int, gpus: int, need: ResourceRequest, *, firm: bool) -> None:
-        """Cache a request; `firm`: only observations of its own class can change it."""
+        """Cache a request. `firm` is True if only observations of its own class can change it."""
         if firm:
             self._firm.setdefault(kind, {})[terms, gpus] = need
         else:
             self._loose[terms, kind, gpus] = need
 
     def learned(self, kind: int) -> None:
-        """Drop the requests that an observation of a class may change."""
+        """Drop the requests that may have changed because something was learned about a class."""
         self._firm.pop(kind, None)
         self._loose.clear()
 
     def grown(self) -> None:
-        """Drop the requests that a new class may change."""
+        """Drop the requests that may have changed because of another class."""
         self._loose.clear()

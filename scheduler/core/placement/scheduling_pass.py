@@ -22,14 +22,14 @@ from scheduler.core.run_state import RunState
 from scheduler.values import replace
 
 MANY = 32
-"""If there are more GPUs than this, a pass finds out for a single waiting task only what it lacks."""
+"""With more GPUs than this, a pass computes what is missing for one waiting task only."""
 
 
 class SchedulingPass(QueuePass):
     """One pass over the wait queue with a working copy of the machine.
 
-    A task that cannot fit anywhere is passed over without a closer look: its least known request exceeds what is left
-    on any device. A task that could start is never passed over, so the result equals that of examining every task.
+    A task is passed over without a closer look if its least known request exceeds what any device has left, so that it
+    cannot fit. A task that could start is never passed over, so the result equals that of examining every task.
     """
 
     def __init__(self, brain: RunState, machine: Machine) -> None:
@@ -40,7 +40,8 @@ class SchedulingPass(QueuePass):
         self._head_requests = brain.wait_queue.requests
         self.lightest = self._head_requests.lightest
         self._most_named = 1 if len(self.scratch.gpus) > MANY else MOST_REFUSALS
-        """The number of waiting tasks that this pass names at most, besides those that wait for unmanaged memory."""
+        """The largest number of waiting tasks whose refusals this pass returns, besides those that wait for unmanaged
+        memory."""
         self.stagger = Stagger(self.scratch.rooms, self.rules)
         for placement in brain.arriving():
             self.stagger.arrive(placement)
@@ -48,19 +49,20 @@ class SchedulingPass(QueuePass):
             if task.placement is not None and is_at_its_beginning(task, self.rules):
                 self.stagger.count(task.placement)
         self.wait: WaitTicket | None = None
-        """The ticket of the first task that waits for capacity that other schedulers hold."""
+        """The ticket of the first task that waits for capacity which other schedulers hold."""
         self._parked: WaitTicket | None = None
-        """The ticket of the first task that only unmanaged memory prevents from starting; shown if no other task
+        """The ticket of the first task that cannot start only because of unmanaged memory; published if no other task
         waits."""
         self._unmanaged = 0
-        """The number of named tasks that wait because of unmanaged memory."""
+        """The number of refusals so far that are because of unmanaged memory."""
         self._overdue: int | None = None
-        """The number of heads that may have been bypassed too often; None: not computed yet."""
+        """The number of groups at the front of the queue whose first task may have been bypassed too often; None: not
+        computed."""
         self._kept_least = inf
-        """The smallest request for which devices are kept already: a task on one GPU that requests more keeps no
-        further ones."""
+        """The smallest request for which devices are kept already. For a task on one GPU with a larger request, nothing
+        more has to be kept."""
         self._unknown_least: float | None = None
-        """The result of `_least_unknown`; None before it was computed."""
+        """The cached result of `_least_unknown`; None: not computed yet."""
 
     def _scratch(self, brain: RunState, machine: Machine) -> ScratchMachine:
         return ScratchMachine(self.capacity, brain.rules)
@@ -75,8 +77,8 @@ class SchedulingPass(QueuePass):
         return self.scratch.candidates(task.terms, task.gpus)
 
     def _front(self) -> int | None:
-        """Return the best-ranked task that may fit. While more waiting tasks are to be named, return the next task,
-        even if it cannot fit.
+        """Return the best-ranked task that may fit. While more refusals are to be returned, return the next task even
+        if it cannot fit.
 
         If other schedulers wait, every task is examined, because capacity is kept for those whose turn comes first.
         """
@@ -90,13 +92,13 @@ class SchedulingPass(QueuePass):
         return self.walk.front(known, smallest, self._overdue, unknown_fits=unknown_fits)
 
     def _names_more(self) -> bool:
-        """Tell whether more waiting tasks are to be named, because none named so far waits for other schedulers'
-        leases.
+        """Tell whether more refusals are to be returned, because no task so far waits for leases of other
+        schedulers.
         """
         return self.wait is None and len(self.refusals) < self._most_named + min(self._unmanaged, MOST_REFUSALS)
 
     def _least_unknown(self) -> float:
-        """Return the bytes that a GPU with running tasks must have left for another task of unknown memory."""
+        """Return the bytes that a GPU with running tasks must have left for one more task of unknown memory."""
         if self._unknown_least is None:
             usual = self.brain.profiles.usual(self.rules.usual_share, self.rules.usual_kinds)
             expected, rooms = self.brain.enough_to_start, [self.capacity.rooms[key] for key in self.scratch.gpus]
@@ -120,7 +122,7 @@ class SchedulingPass(QueuePass):
         return self._fit(task, self._candidates(task))
 
     def _fit(self, task: WaitingTask, gpus: Sequence[DeviceCapacity]) -> Placement | Refusal:
-        """Place a task on the first of these GPUs on which it fits."""
+        """Return the placement of a task on the first of these GPUs on which it fits, or a refusal."""
         scratch, need, terms, number = self.scratch, task.need, task.terms, task.number
         if task.tried is not None and task.tried.apart and self._only_mps():
             need = replace(need, alone=True)
@@ -142,14 +144,14 @@ class SchedulingPass(QueuePass):
         return self._under_mps(fitted, task) if self.rules.mps else fitted
 
     def _too_small(self, task: WaitingTask) -> Refusal:
-        """Return the refusal of a task if every free GPU is smaller than what the task was shown to need."""
+        """Return the refusal of a task if no free GPU is as large as the need that the task has shown."""
         large = self.scratch.large_enough(task.terms, task.need, self._candidates(task))
         room = max(large, key=lambda room: room.bytes)
         wanted = max(ask.shown for ask in task.need.gpus)
         return Refusal(task.number, Reason.MEMORY, room.device.label, wanted, max(room.bytes, 0), room.most)
 
     def _visible(self, task: WaitingTask) -> tuple[str, ...]:
-        """Return the GPUs that are shown to a task which is known to use none: those with the most bytes left."""
+        """Return the GPUs that a task may see though it is known to use none: those with the most bytes left."""
         rooms = sorted(self._candidates(task), key=lambda room: (room.shut is not None, -room.bytes))
         return tuple([room.device.key for room in rooms[: task.need.visible]])
 
@@ -170,7 +172,7 @@ class SchedulingPass(QueuePass):
         return allowed.too_many_gpus(number, len(need.gpus)) if elsewhere else fitted
 
     def _reserve(self, task: WaitingTask, need: ResourceRequest, gpus: Sequence[DeviceCapacity]) -> Placement | Refusal:
-        """Return the placement of a task on some of these GPUs and the host, or a refusal."""
+        """Return the placement of a task on some of these GPUs and on the host, or a refusal."""
         hosts = self.scratch.hosts_for(task.terms, len(need.gpus))
         found = node_choice.room_on_a_node(task.number, need, gpus, hosts, self.rules)
         if isinstance(found, Refusal):
@@ -182,7 +184,7 @@ class SchedulingPass(QueuePass):
     def _may_fit_elsewhere(
         self, task: WaitingTask, refusal: Refusal, some: Sequence[DeviceCapacity], all_: Sequence[DeviceCapacity]
     ) -> bool:
-        """Tell whether a task that can never fit on `some` of its GPUs may fit if all of them are tried."""
+        """Tell whether a task that can never fit on `some` of its GPUs may fit on others among all of them."""
         if not refusal.reason.is_final or len(some) >= len(all_):
             return False
         hosts = self.scratch.hosts_for(task.terms, len(task.need.gpus))
@@ -195,8 +197,8 @@ class SchedulingPass(QueuePass):
         return self.rules.mps and (self.rules.mps_alone or single)
 
     def _under_mps(self, placement: Placement, task: WaitingTask) -> Placement:
-        """Add the share of threads to a placement. A task on several GPUs stays outside of MPS, where its faults
-        affect no other.
+        """Return a placement with its share of threads under MPS. A task on several GPUs stays outside of MPS, where
+        its faults end no other task.
         """
         apart = task.tried is not None and task.tried.apart and not placement.alone
         if len(placement.sees) != 1 or apart:
@@ -205,14 +207,18 @@ class SchedulingPass(QueuePass):
         return mps_policy.client(placement, task.terms, beside, self.rules)
 
     def _start(self, task: WaitingTask) -> Placement | Refusal:
-        """Place a task on GPUs that may have enough capacity; otherwise return a refusal that names what it lacks."""
+        """Return the placement of a task on GPUs that may have enough capacity, or a refusal that says what is
+        missing.
+        """
         if self.scratch.kept_for or not task.need.gpus:
             return self._fit(task, ())
         self._remember(task)
         return self._on_best(task) or self._on_any(task)
 
     def _on_best(self, task: WaitingTask) -> Placement | None:
-        """Place a task on the first of many GPUs if it fits there: a search among all would choose these as well."""
+        """Return the placement of a task on the best-ranked of many GPUs; None if it does not fit there. A search among
+        all GPUs would give an equal result.
+        """
         best = self.scratch.best(task.terms, task.need) if self.allowed is None else []
         best = self.stagger.open_to(best, task.rank)
         if not best or len(best) < len(task.need.gpus):
@@ -221,7 +227,7 @@ class SchedulingPass(QueuePass):
         return tried if isinstance(tried, Placement) else None
 
     def _on_any(self, task: WaitingTask) -> Placement | Refusal:
-        """Place a task on any GPUs that may have enough capacity; otherwise return a refusal."""
+        """Return the placement of a task on any GPUs that may have enough capacity, or a refusal."""
         need, terms, scratch, rank = task.need, task.terms, self.scratch, task.rank
         few = self.stagger.open_to(scratch.hopeful(terms, need), rank)
         if len(few) >= len(need.gpus):
@@ -241,11 +247,13 @@ class SchedulingPass(QueuePass):
         return tried
 
     def _is_for_host(self, refusal: Refusal) -> bool:
-        """Tell whether no other GPU can help a task, because it lacks RAM or cores of the only node."""
+        """Tell whether a task was refused because the only node lacks RAM or cores, so that other GPUs cannot help."""
         return len(self.scratch.hosts) == 1 and refusal.device in self.scratch.host_labels
 
     def _is_told(self, need: ResourceRequest) -> bool:
-        """Tell whether the missing amount must be known: it will be shown, or the task may never fit."""
+        """Tell whether the missing amount must be computed, because it will be shown, or because the task may never
+        fit.
+        """
         few = len(self.scratch.gpus) <= MANY or not self.refusals or len(need.gpus) > 1
         return few or self.scratch.may_never_fit(need)
 
@@ -254,7 +262,7 @@ class SchedulingPass(QueuePass):
         return self._fit(task, few)
 
     def _remember(self, task: WaitingTask) -> None:
-        """Cache the least request of the task in front, so that it can be passed over without a closer look."""
+        """Cache the least request of the task in front, so that later passes can pass it over without a closer look."""
         if self.walk.is_known or self.rules.slots is not None or (task.tried is not None and task.tried.floors):
             return
         need = task.need
@@ -275,7 +283,7 @@ class SchedulingPass(QueuePass):
             self.stagger.count(placement)
 
     def _finish(self) -> None:
-        """Start more tasks of groups that are being learned, on GPUs that would otherwise stay empty."""
+        """Start more tasks of classes that are being learned, on GPUs that would otherwise stay empty."""
         super()._finish()
         for task in self.learning.held:
             idle = self.scratch.idle_gpus() if self.left > 0 else ()
@@ -288,7 +296,7 @@ class SchedulingPass(QueuePass):
     # ---- tasks that were bypassed too often ----
 
     def _lose_patience(self) -> None:
-        """Keep devices for tasks that have been bypassed too often, including tasks that were passed over."""
+        """Keep devices for the tasks that have been bypassed too often, also for tasks that were passed over."""
         self._overdue = self.brain.wait_queue.before(self.rules.bypass_limit - len(self.placements))
         for number in self.walk.passed_before(self._overdue):
             task = self._find(number)
@@ -298,8 +306,8 @@ class SchedulingPass(QueuePass):
         super()._lose_patience()
 
     def _keep_devices(self, task: WaitingTask, refusal: Refusal) -> None:
-        """Keep for a task every device on which leases could free capacity; the RAM of hosts only if the task lacks
-        it.
+        """Keep for a task every device on which ending leases could free capacity. The RAM of a host is kept only if
+        the task lacks it.
         """
         self.met.setdefault(task.number, refusal)
         if self._keeps_nothing_more(task):
@@ -320,7 +328,9 @@ class SchedulingPass(QueuePass):
             self.scratch.close_host(node, who)
 
     def _hosts_that_lack(self, task: WaitingTask, refusal: Refusal) -> Iterable[str]:
-        """Return the nodes whose hosts lack what a task needs; on one machine the task's refusal shows that."""
+        """Return the nodes on whose hosts a task lacks RAM or cores. On a single machine the refusal of the task shows
+        that.
+        """
         if len(self.scratch.hosts) == 1 and task.need.gpus and not self._is_for_host(refusal):
             return ()
         every = not task.need.gpus or self._is_for_host(refusal)
@@ -332,7 +342,7 @@ class SchedulingPass(QueuePass):
         return [node for node, host in there.items() if host and (every or self._lacks_ram(task, host))]
 
     def _all_have_ram(self, task: WaitingTask) -> bool:
-        """Tell whether each host had what a task needs beside its GPUs before this pass placed anything."""
+        """Tell whether each host, before this pass placed anything, had what a task on GPUs needs there."""
         host = task.need.host
         if host.bytes is None or not host.is_plain or task.terms.node:
             return False
@@ -342,8 +352,8 @@ class SchedulingPass(QueuePass):
         return isinstance(fit.beside(task.number, task.need, task.need.host, host, self.rules), Refusal)
 
     def _keeps_nothing_more(self, task: WaitingTask) -> bool:
-        """Tell whether everything that could be kept for a task on one GPU is already kept for another one that
-        requests less.
+        """Tell whether keeping devices for a task on one GPU is needless, because they are kept for a smaller request
+        already.
         """
         need = task.need
         if len(need.gpus) != 1 or not need.gpus[0].is_plain or need.host.bytes or task.terms.is_bound:
@@ -355,8 +365,8 @@ class SchedulingPass(QueuePass):
         return False
 
     def _surely_fits_after_leases(self, task: WaitingTask) -> bool:
-        """Tell whether each device on which a task may run would certainly have all that it requests after leases
-        end.
+        """Tell whether a task would certainly fit on each device on which it may run, once all leases there have
+        ended.
         """
         if self.rules.slots is not None:
             return True
@@ -372,7 +382,7 @@ class SchedulingPass(QueuePass):
         return True
 
     def _hosts_surely_fit(self, need: ResourceRequest) -> bool:
-        """Tell whether each of several nodes would have the RAM beside the GPUs of a task after leases end."""
+        """Tell whether each of several hosts would have the RAM for a task on GPUs once all leases there have ended."""
         return len(self.scratch.hosts) > 1 and need.host.is_plain and self.capacity.hosts_release(need.host.bytes or 0)
 
     # ---- what is named ----
@@ -388,8 +398,8 @@ class SchedulingPass(QueuePass):
             super()._refuse(refusal, task)
 
     def _unless_unmanaged(self, refusal: Refusal, task: WaitingTask) -> Refusal:
-        """Return the refusal; if the task could not start even after all leases end, return that for unmanaged
-        memory.
+        """Return the refusal. If the task could not start even after all leases have ended, return the one for
+        unmanaged memory.
         """
         if not refusal.reason.is_for_memory or self._surely_fits_after_leases(task):
             return refusal
@@ -401,7 +411,7 @@ class SchedulingPass(QueuePass):
         return blocked_by_unmanaged(never, self._machine.budgets) or refusal
 
     def _never_after_leases(self, task: WaitingTask) -> Refusal | None:
-        """Return why a task would fit on no node after all leases end; None if it would fit on one."""
+        """Return why a task would fit on no node even after all leases have ended; None if it would fit on one."""
         never: Refusal | None = None
         for node, host in self.scratch.hosts_for(task.terms, task.gpus).items():
             gpus = self.scratch.candidates(task.terms, task.gpus, node)
@@ -412,7 +422,7 @@ class SchedulingPass(QueuePass):
         return never
 
     def _ticket(self, task: WaitingTask) -> WaitTicket:
-        """Return the ticket by which other schedulers see a task that waits for capacity that they hold."""
+        """Return the wait ticket for a task that waits for capacity which other schedulers hold."""
         nodes, terms = self.capacity.nodes, task.terms
         gpus = self.capacity.open_to(terms) if terms.is_bound else nodes.gpus
         there = self.scratch.hosts_for(terms, task.gpus) if terms.is_bound else nodes.hosts

@@ -14,17 +14,18 @@ from scheduler.core.placement.device_capacity import ENOUGH, NEARLY, DeviceCapac
 from scheduler.core.placement.request import ResourceRequest
 
 FEW = 4
-"""If there are more GPUs than this, only the best ones are examined to find what a task lacks."""
+"""With more GPUs than this, only the best GPUs are examined to find out what a task lacks."""
 FIRST = 16
-"""The number of GPUs that are tried first, if a task may fit on more."""
+"""The number of GPUs that are tried first if a task may fit on more than this."""
 SCANNED = 4
-"""To find them, at most this many times `FIRST` GPUs are looked at."""
+"""The search for these GPUs ends after this many times `FIRST` GPUs."""
 ASKED = 2
-"""How many of the GPUs with the most bytes left are examined, and how many of those with the most load left."""
+"""To find out what a task lacks, this number of GPUs is examined of those with the most bytes left, and again of those
+with the most load left."""
 
 
 class ScratchCapacity(dict[str, DeviceCapacity]):
-    """The capacities of one pass; a device is copied before the pass changes it."""
+    """The capacities of devices during one pass. A device is copied before the pass changes it."""
 
     def __init__(self, base: Mapping[str, DeviceCapacity]) -> None:
         super().__init__()
@@ -43,7 +44,7 @@ class ScratchCapacity(dict[str, DeviceCapacity]):
 
 
 class NodeHosts(Mapping[str, DeviceCapacity | None]):
-    """The host of each node, as the pass sees it now; None for a node whose host is no device of the run."""
+    """The host of each node with its present capacity in a pass; None for a node whose host is no device of the run."""
 
     def __init__(self, capacity: CapacityView, rooms: ScratchCapacity) -> None:
         self._capacity, self._rooms = capacity, rooms
@@ -60,7 +61,7 @@ class NodeHosts(Mapping[str, DeviceCapacity | None]):
 
 
 class ScratchMachine:
-    """The devices of one pass, and the GPUs on which a task may fit."""
+    """All devices during one pass, and an index of the GPUs on which a task may still fit."""
 
     def __init__(self, capacity: CapacityView, rules: SchedulingConfig) -> None:
         self._capacity, self._rules = capacity, rules
@@ -70,16 +71,18 @@ class ScratchMachine:
         self.gpus = capacity.gpus
         self.smallest = capacity.smallest
         self.free = capacity.free
-        """The GPUs that could take one more task; shared with later passes until this one changes it."""
+        """The GPUs that could take one more task. The index is shared with later passes until this pass changes it."""
         self._are_mixed = capacity.largest > capacity.smallest
-        """True if one GPU has more capacity than another."""
+        """True if the GPUs differ in capacity."""
         self.kept_for = ""
-        """The task for which all GPUs are kept, so that they need not be marked one by one."""
+        """The task for which all GPUs are kept; then they are not marked one by one. Empty: none."""
 
     # ---- changes ----
 
     def take(self, placement: Placement, peaks: Mapping[str, int] | None = None) -> None:
-        """Subtract a placement with these known peaks, so that later placements of this pass take it into account."""
+        """Subtract a placement, so that later placements of this pass take it into account. `peaks` are the known peaks
+        of its task.
+        """
         gpus = [(self._capacity.numbers[key], self.rooms[key]) for key in placement.gpus]
         self._own_free()
         for number, room in gpus:
@@ -89,7 +92,7 @@ class ScratchMachine:
             self.free.add(number, room, self._rules)
 
     def close(self, room: DeviceCapacity, who: str) -> None:
-        """Keep a GPU for a task."""
+        """Keep a GPU for a task: nothing more starts there in this pass."""
         if room.closed:
             return
         self._own_free()
@@ -99,11 +102,11 @@ class ScratchMachine:
         mine.closed, mine.kept_for = True, who
 
     def close_all(self, who: str) -> None:
-        """Keep all GPUs for a task."""
+        """Keep all GPUs for a task: nothing more starts there in this pass."""
         self.free, self.kept_for = FreeIndex([], []), self.kept_for or who
 
     def close_host(self, node: str, who: str) -> None:
-        """Keep the RAM of a node for a task."""
+        """Keep the RAM of a node's host for a task."""
         host = self.rooms[self._capacity.nodes.hosts[node]]
         host.closed, host.kept_for = True, host.kept_for or who
 
@@ -112,7 +115,7 @@ class ScratchMachine:
             self.free = self.free.copy()
 
     def refresh(self) -> None:
-        """Find the GPUs that could take one more task again, because capacity was kept for other schedulers."""
+        """Build the index of free GPUs again, after capacity was kept for other schedulers."""
         self.free = FreeIndex([], [])
         for number, key in enumerate(self.gpus):
             self.free.add(number, self.rooms.now(key), self._rules)
@@ -120,7 +123,7 @@ class ScratchMachine:
     # ---- questions ----
 
     def is_full(self, *, some_without_gpus: bool) -> bool:
-        """Tell whether no waiting task could start anywhere, however small it is."""
+        """Tell whether no waiting task could start anywhere, however little it requests."""
         if self.gpus and self.free.bytes:
             return False
         with_host = some_without_gpus or not self.gpus
@@ -129,8 +132,8 @@ class ScratchMachine:
         )
 
     def most_bytes(self, lightest: float, *, known: bool = False) -> float:
-        """Return the largest request that could still fit beside what is running; every task requests at least
-        `lightest` load. With `known`, the request is one for known memory.
+        """Return the largest memory request that could still fit on a GPU with running tasks. Every task requests at
+        least the load `lightest`. With `known`, only requests for known memory count.
         """
         if not self.gpus:
             return inf
@@ -140,18 +143,18 @@ class ScratchMachine:
         return bytes_ if bytes_ < self.smallest - self._rules.buffer else inf
 
     def _most_for_known(self) -> float:
-        """Return the most bytes left on a GPU where no task of unknown memory is at its beginning."""
+        """Return the most bytes left on any GPU, without GPUs where a task of unknown memory is at its beginning."""
         places = reversed(self.free.bytes)
         return next((bytes_ for bytes_, at in places if not self.rooms.now(self.gpus[at]).beginning), -inf)
 
     def idle_gpus(self) -> set[str]:
-        """Return the empty GPUs on which a task could start, of the largest kind if GPUs differ."""
+        """Return the empty GPUs on which a task could start; if GPUs differ in capacity, only the largest ones."""
         last = bisect_left(self.free.bytes, (inf, -1))
         rooms = (self.rooms.now(self.gpus[number]) for _, number in self.free.bytes[last:])
         return {room.device.key for room in rooms if room.residents == 0 and room.most >= self._capacity.largest}
 
     def is_there(self, terms: Terms, *, for_gpus: bool) -> bool:
-        """Tell whether a GPU of this run, or a host, is one on which a task may run."""
+        """Tell whether the run has a GPU, or a host, on which a task with these terms may run."""
         keys = self.gpus if for_gpus else self._capacity.nodes.hosts.values()
         return any(may_use(self.rooms.now(key).device, terms) for key in keys)
 
@@ -160,7 +163,7 @@ class ScratchMachine:
         return node_choice.hosts_for(terms, gpus, self.hosts)
 
     def may_never_fit(self, need: ResourceRequest) -> bool:
-        """Tell whether some GPU, or the host of one of several nodes, is too small for a request."""
+        """Tell whether a request exceeds the smallest GPU, or the smallest host if there are several nodes."""
         ram = need.host
         if len(self.hosts) > 1 and max(ram.bytes or 0, ram.bare, ram.wanted) > self._capacity.nodes.smallest_host:
             return True
@@ -170,14 +173,16 @@ class ScratchMachine:
         return False
 
     def candidates(self, terms: Terms, gpus: int, node: str | None = None) -> list[DeviceCapacity]:
-        """Return the GPUs on which a task that requests this many may run, best first; `node` None: of all nodes."""
+        """Return the GPUs, best first, on which a task that requests `gpus` GPUs may run. `node` limits them to one
+        node.
+        """
         if not gpus:
             return []
         keys = self.gpus if node is None else self._capacity.nodes.gpus_on.get(node, [])
         return self.sorted_for(terms, self._usable(terms, [self.rooms.now(key) for key in keys]))
 
     def best(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
-        """Return the first of many GPUs on which a task may fit, best first; none if there are few.
+        """Return the best-ranked GPUs on which a task may fit, at most `FIRST`; none if there are few GPUs.
 
         If the task fits on some of them, a search among all GPUs would choose these as well. Sorting all GPUs for each
         task would take longer the more there are.
@@ -197,15 +202,15 @@ class ScratchMachine:
         return found
 
     def _least(self, need: ResourceRequest) -> tuple[float, float]:
-        """Return the bytes and the load that a GPU must have left for a task, unless it is empty."""
+        """Return the bytes and the load that a GPU must have left for a task; an empty GPU need not have them."""
         if need.alone:
             return inf, 0.0
         least = min([self.smallest - self._rules.buffer, *(ask.starts_with for ask in need.gpus)])
         return least, fit.load_asked(need.busy, self._rules)
 
     def hopeful(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
-        """Return the GPUs on which a task may fit, without those that certainly lack bytes or load. Return none if
-        there are several hosts and none has RAM for it.
+        """Return the GPUs on which a task may fit; GPUs that certainly lack bytes or load are left out. Return none if
+        each of several hosts certainly lacks RAM for the task.
         """
         if len(self.hosts) > 1 and not self._capacity.hosts.some_may_have(self._least_ram(need)):
             return []
@@ -213,7 +218,7 @@ class ScratchMachine:
         return self._usable(terms, [self.rooms.now(self.gpus[number]) for number in self.free.with_both(least, busy)])
 
     def _least_ram(self, need: ResourceRequest) -> int:
-        """Return the bytes that a host must have left for a task on its GPUs: never more than the smallest host has."""
+        """Return the RAM that a host must have left for a task on GPUs, but not more than the smallest host has."""
         if self._rules.slots is not None:
             return 0
         asked = need.host.starts_with if need.host.bytes is not None else self._rules.unknown_beside
@@ -223,7 +228,9 @@ class ScratchMachine:
         return usable(rooms, terms) if terms.is_bound else rooms
 
     def most_hopeful(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
-        """Return the GPUs that are examined for the missing amount: all if there are few, otherwise the best."""
+        """Return the GPUs that are examined to find out what a task lacks: all if there are few, otherwise the best
+        ones.
+        """
         if len(self.gpus) <= FEW or terms.is_bound or len(need.gpus) != 1 or self.may_never_fit(need):
             return self.candidates(terms, len(need.gpus))
         last = {at for _, at in (*self.free.bytes[-ASKED:], *self.free.load[-ASKED:])} or set(range(ASKED))
@@ -232,9 +239,10 @@ class ScratchMachine:
     def large_enough(
         self, terms: Terms, need: ResourceRequest, rooms: Sequence[DeviceCapacity]
     ) -> Sequence[DeviceCapacity]:
-        """Return those of these GPUs that could hold what a task was shown to need; all of them if GPUs do not differ.
+        """Return those of `rooms` that are large enough for the need that a task has shown; all of them if GPUs do not
+        differ.
 
-        If too few could, return those that could give it the most, because it has to be tried somewhere.
+        If too few GPUs are large enough, the largest ones count as such, because the task has to be tried somewhere.
         """
         shown = max(ask.shown for ask in need.gpus) if self._are_mixed and need.gpus else 0
         if not shown:

@@ -25,7 +25,7 @@ def decide(brain: RunState, machine: Machine) -> Decision:
 
 
 class SlotPass(QueuePass):
-    """One pass that gives each empty slot its best-ranked task."""
+    """One pass that gives each empty slot the best-ranked task that may use it."""
 
     def __init__(self, brain: RunState, machine: Machine) -> None:
         capacity = brain.capacity.look(machine)
@@ -60,13 +60,15 @@ class SlotPass(QueuePass):
         fit.take(self.rooms, placement)
 
     def _keep_devices(self, task: WaitingTask, refusal: Refusal) -> None:
-        """Keep every slot that a task may use."""
+        """Keep every slot that a task may use for this task."""
         for room in self._may(task.terms):
             room.closed, room.kept_for = True, f"task {task.number} of this run"
 
 
 def in_turn(rooms: Iterable[DeviceCapacity], freed: Iterable[str]) -> list[DeviceCapacity]:
-    """Return the slots in the order of use: the one that became free last comes first, then unused ones as listed."""
+    """Return the slots in the order of use: the slot that became free last comes first. Slots that were never used
+    follow, in the order in which they are listed.
+    """
     newest = {key: place for place, key in enumerate(reversed(list(freed)))}
     slots = [room for room in rooms if room.device.is_slot]
     return sorted(slots, key=lambda room: newest.get(room.device.key, len(newest)))
@@ -80,10 +82,11 @@ def fit_slot(
     rooms: Mapping[str, DeviceCapacity],
     rules: SchedulingConfig,
 ) -> Placement | Refusal:
-    """Place a task in the first empty slot; `need` returns its request for a number of GPUs.
+    """Return the placement of a task in the first empty slot, or a refusal; `need` returns its request for a number of
+    GPUs.
 
-    The lease states the task's expected use of the GPUs, so that other schedulers leave that memory free. It does not
-    limit this run's other slots.
+    The lease states how much memory the task is expected to use, so that other schedulers leave that memory free. It
+    does not limit the other slots of this run.
     """
     refusal: Refusal | None = None
     for slot in slots:
@@ -112,8 +115,8 @@ def _taken(task: int, slot: DeviceCapacity) -> Refusal | None:
 
 
 def _closed(task: int, need: ResourceRequest, under: Sequence[DeviceCapacity]) -> Refusal | None:
-    """Return why a task cannot start even in an empty slot: a device under it does not answer or is kept for others, or
-    a task must be alone on it.
+    """Return why a task cannot start even in an empty slot: a device of the slot does not answer, is kept for others,
+    or would have to be used by one task alone.
     """
     for room in under:
         label = room.device.label
@@ -149,7 +152,7 @@ def _placed(
 
 
 def _share(room: DeviceCapacity, rooms: Iterable[DeviceCapacity], rules: SchedulingConfig) -> int:
-    """Return the expected need of an unknown task: an equal share of the device for each of its slots."""
+    """Return the expected need of a task of unknown memory: an equal share of the device for each of its slots."""
     slots = (one.device for one in rooms if one.device.is_slot)
     number = sum(room.device.key == HOST or room.device.key in (slot.cards or ()) for slot in slots)
     return (room.most - rules.buffer) // number

@@ -1,8 +1,9 @@
-"""Staggered starts of tasks of unknown memory: one at a time begins on each GPU, and capacity is kept for the next.
+"""Staggered starts of tasks of unknown memory: on each GPU only one of them begins at a time.
 
-Tasks of known memory start beside it only once it has grown (`fit`). Otherwise, if it needed more than expected, it
-would take what is reserved for them and not used yet, and they would run out of memory. For the same reason, beside a
-task of known memory that has not grown yet, it starts only where its whole expected need is free.
+Tasks of known memory start on that GPU only once the new task has grown (`fit`). Otherwise, if it needed more than
+expected, it would take memory that is reserved for them but not used yet, and they would run out of memory. For this
+reason a task of unknown memory also needs more if a task of known memory has not grown yet: all of its expected need
+must be free.
 """
 
 from __future__ import annotations
@@ -19,29 +20,31 @@ from scheduler.core.queue.task_group import Rank
 
 
 class Stagger:
-    """The GPUs of one pass on which a task of unknown memory waits only until others have used more than a context."""
+    """The GPUs for which a task of unknown memory waits in one pass, until other tasks there have used more than a
+    context.
+    """
 
     def __init__(self, rooms: ScratchCapacity, rules: SchedulingConfig) -> None:
         self._rooms, self._context = rooms, rules.context
         self._awaited: dict[str, Rank] = {}
-        """The rank of the first such waiting task by GPU; tasks of a later batch or a worse priority do not start there
-        meanwhile."""
+        """For each such GPU, the rank of the first task that waits for it. Tasks of a later batch or a worse priority
+        do not start there before it."""
 
     def count(self, placement: Placement) -> None:
-        """Count an attempt of unknown memory that is at its beginning on each of its GPUs."""
+        """Note, on each of its GPUs, an attempt of unknown memory that is at its beginning."""
         for key in placement.gpus:
             if key in self._rooms:
                 room = self._rooms[key]
                 room.unsettled, room.beginning = room.unsettled + 1, room.beginning or placement.task
 
     def arrive(self, placement: Placement) -> None:
-        """Count an attempt of known memory that has not used what it needs yet."""
+        """Note, on each of its GPUs, an attempt of known memory that has not grown to its need yet."""
         for key in placement.gpus:
             if key in self._rooms and placement.reservation[key] > 2 * self._context:
                 self._rooms[key].arriving = True
 
     def wait(self, need: ResourceRequest, rooms: Iterable[DeviceCapacity], rank: Rank) -> None:
-        """Note the GPUs on which the task of this rank starts as soon as the other tasks there have used more."""
+        """Note the GPUs on which a task of this rank can start as soon as the other tasks there have used more."""
         if not need.gpus[0].enough:
             return
         enough = max(ask.enough for ask in need.gpus)
@@ -50,13 +53,13 @@ class Stagger:
                 self._awaited.setdefault(room.device.key, rank)
 
     def open_to(self, rooms: list[DeviceCapacity], rank: Rank) -> list[DeviceCapacity]:
-        """Return the GPUs for which no task of an earlier batch or a better priority waits."""
+        """Return the GPUs for which no task of an earlier batch or a better priority than `rank` waits."""
         if not self._awaited:
             return rooms
         return [room for room in rooms if self._awaited.get(room.device.key, rank)[:2] >= rank[:2]]
 
     def refuses(self, task: int, rooms: Sequence[DeviceCapacity], left: int, wanted: int) -> Refusal | None:
-        """Return the refusal of a task if fewer than `wanted` of these GPUs are open to it; None if there are
+        """Return the refusal of a task if fewer than `wanted` of these GPUs are `left` for it; None if there are
         enough.
         """
         if left >= wanted:

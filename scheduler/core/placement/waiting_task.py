@@ -1,4 +1,4 @@
-"""A waiting task as a pass sees it."""
+"""A waiting task, as a scheduling pass examines it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from scheduler.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WaitingTask:
-    """A waiting task with all that a pass asks about it."""
+    """A waiting task with all that a pass needs to know about it."""
 
     number: int
     rank: Rank
     terms: Terms
     kind: int
-    """The number of its class; 0 while that is not determined."""
+    """The number of the task's class; 0 while that is not determined."""
     tried: TaskState | None
-    """Its details, if it was tried before."""
+    """The details of the task if it has had an attempt or a request; else None."""
     gpus: int
-    """The number of its GPUs."""
+    """The number of GPUs that the task requests."""
     need: ResourceRequest

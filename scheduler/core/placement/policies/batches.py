@@ -1,4 +1,4 @@
-"""The procedure of the batch-by-batch original: profile each task of a batch, one by one, then pack them by peak.
+"""The procedure of the older batch-by-batch tool: profile each task of a batch, one by one, then pack them by peak.
 
 The simulator uses it as a yardstick, and a real run uses it with `--profile sequential`.
 """
@@ -22,7 +22,7 @@ def decide(brain: RunState, machine: Machine) -> Decision:
 
 
 class BatchPass(SchedulingPass):
-    """One pass over the first batch that is not over, with the packer's leases, quotas, turns and MPS."""
+    """One pass over the first batch that has not ended, with the leases, quotas, turns and MPS of the packer."""
 
     def __init__(self, brain: RunState, machine: Machine) -> None:
         super().__init__(brain, machine)
@@ -30,13 +30,13 @@ class BatchPass(SchedulingPass):
         self._batch, tasks = _current(brain)
         self._tasks = tasks if self.starts is None else self.starts.in_order(tasks)
         self._before = min((brain.batch_of(task.id) for task in self._living), default=self._batch)
-        """The first batch with a living task."""
+        """The first batch with a living task; without such tasks, the batch of this pass."""
         self._profiling = next((task for task in self._tasks if self._must_be_profiled(task)), None)
-        """The task of the batch whose profiling run is next; None: all that can start were profiled."""
+        """The task whose profiling run is next; None: every task of the batch that can start was profiled."""
 
     def decide(self) -> Decision:
-        """Place the next profiling run, or as many real runs as fit in order; one that does not fit holds up the
-        rest.
+        """Place the next profiling run. If none is left, place real runs in order until one does not fit; then the rest
+        waits.
         """
         tasks = self._tasks if self._profiling is None else [self._profiling]
         for task in map(self._find, tasks):
@@ -58,7 +58,9 @@ class BatchPass(SchedulingPass):
         return found if self.queue is None else self.queue.named(found)
 
     def _held_back(self, task: WaitingTask) -> Refusal | None:
-        """Return why a task is not even tried: its directory is away, its batch waits, or another one is profiled."""
+        """Return why a task is not even tried: its directory is away, its batch waits, or another task is being
+        profiled.
+        """
         number = task.number
         if (away := self._away(number)) is not None:
             return away
@@ -71,12 +73,12 @@ class BatchPass(SchedulingPass):
         return None
 
     def _must_be_profiled(self, task: int) -> bool:
-        """Tell whether a task had no profiling run yet, and its directory is available for one."""
+        """Tell whether a task has had no profiling run yet, and its directory allows one."""
         touched = self.brain.task(task)
         return (touched is None or touched.probed is None) and self._away(task) is None
 
     def _candidates(self, task: WaitingTask) -> list[DeviceCapacity]:
-        """Return the first GPUs that a task may run on, as many as it requests; preferred ones come first."""
+        """Return as many GPUs as a task requests: the first ones on which it may run, preferred ones before others."""
         terms = task.terms
         rooms = [self.scratch.rooms.now(key) for key in self.scratch.gpus]
         mine = usable(rooms, terms)

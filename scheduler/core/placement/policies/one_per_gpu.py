@@ -1,4 +1,4 @@
-"""One task per GPU, as without a packer: no task shares a device, so none needs profiling."""
+"""The policy of one task per GPU: no task shares a device, so none needs profiling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduler.values import replace
 
 
 def decide(brain: RunState, machine: Machine) -> Decision:
-    """Decide like the packer, with the same order and bypass limit, but use only empty devices."""
+    """Decide with the packer's order and bypass limit, but start tasks on empty devices only."""
     return ExclusivePass(brain, machine).decide()
 
 
@@ -25,7 +25,7 @@ class ExclusivePass(SchedulingPass):
         return replace(task, need=replace(task.need, alone=True, purpose=Purpose.RUN, source=source))
 
     def _held_back(self, task: WaitingTask) -> Refusal | None:
-        """Return a refusal only for a directory that cannot be entered; no task waits for the measurement of
+        """Return a refusal only if a task's directory cannot be entered; no task waits for the measurement of
         another.
         """
         return self._away(task.number)

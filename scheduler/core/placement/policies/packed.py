@@ -1,4 +1,4 @@
-"""The default: continuous packing by rank, with backfill and a bound on bypassing."""
+"""The default policy: continuous packing by rank, with backfill and a limit on bypassing."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from scheduler.core.run_state import RunState
 
 
 def decide(brain: RunState, machine: Machine) -> Decision:
-    """Go through the queue by rank until it or the machine is exhausted."""
+    """Go through the queue by rank until the queue ends or the machine is full."""
     return SchedulingPass(brain, machine).decide()
