@@ -1,4 +1,4 @@
-"""The ports: Protocols for what the loop needs from outside; real and simulated implementations satisfy them."""
+"""The ports: Protocols for what the loop needs from outside. Real and simulated implementations satisfy them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scheduler.core.profiling.task_class import TaskClass
 
 Key = tuple[int, int]
-"""A task and its attempt."""
+"""The number of a task and the number of its attempt."""
 StepReading = tuple[str, float, float]
 """The name of a metric, a value, and its step."""
 
@@ -42,87 +42,90 @@ class Launch:
     lease: str = ""
     """Path of the lease file; the shim unlinks it when the tree is empty."""
     lease_fd: int = -1
-    """The locked descriptor of that file, passed to the shim; the engine closes its own copy."""
+    """The locked descriptor of the lease file, which the shim inherits. The engine closes its own copy."""
     warn: Warn | None = None
-    """The warning signal that the task gets some time before its time limit."""
+    """The warning signal, and how many seconds before its time limit the task gets it; None: no warning."""
     stdout: str = ""
-    """A file for its standard output, relative to its directory or absolute; empty: its log."""
+    """The file for standard output, absolute or relative to the task's directory; empty: the log."""
     stderr: str = ""
     ending: tuple[str, ...] = ()
-    """A command that runs to its end, or for at most `shim.ENDING` seconds, before the process tree gets a signal."""
+    """A command that is run before the process tree gets a signal, to its end or for at most `shim.ENDING` seconds."""
     kept_fd: int = -1
-    """A locked descriptor that stays open while the attempt lives. The engine passes a copy; this one stays with the
-    caller."""
+    """A locked descriptor that stays open while the attempt lives. The engine passes on a copy; the descriptor itself
+    belongs to the caller."""
     bounds: Mapping[str, Any] | None = None
-    """The umask and limits of the shell that the task was submitted from; None: the run's."""
+    """The umask and limits of the shell in which the task was submitted; None: those of the run."""
     once: bool = False
-    """True if the shim of this attempt must not run another one, because the GPU sampler identifies processes by
+    """True if the shim of this attempt must not run another attempt, because the GPU sampler identifies processes by
     their shim."""
     node: str = ""
-    """The node that starts it; empty: this machine. Paths, lease and environment are completed there."""
+    """The node on which the attempt starts; empty: this machine. Paths, lease and environment are completed there."""
     limits: tuple[str, ...] = ()
-    """The lines of `dmem.max` of its control group: limits on GPU memory that the kernel keeps."""
+    """Lines for the file `dmem.max` of the attempt's control group: limits on GPU memory that the kernel enforces."""
     until: str = ""
-    """The file on its node that says until when it may live without news of its scheduler; empty: for ever."""
+    """The file on the attempt's node that says how long the attempt may live without news of its scheduler; empty: for
+    ever."""
     saves: bool = False
-    """True if it gets the stop signal before the `ending`: it is Resumable, and saves when it is asked to stop."""
+    """True if the attempt gets the stop signal before the `ending`: its task is Resumable, and saves when asked to
+    stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The measured use of a living attempt by device; `peak` is its highest use so far."""
+    """What was measured of a living attempt: its use now and its highest use so far (`peak`), by device."""
 
     task: int
     attempt: int
     used: Mapping[str, int]
     peak: Mapping[str, int]
     progress: float | None = None
-    """The number of completed epochs, if its output or SCHEDULER_PROGRESS reports them."""
+    """The number of completed epochs, if the output or SCHEDULER_PROGRESS reports it."""
     busy: Mapping[str, float] = field(default_factory=dict)
-    """The share of time for which it keeps each of its GPUs busy, if that can be measured."""
+    """The share of time for which the attempt keeps each of its GPUs busy, if that can be measured."""
     whole: Mapping[str, float] = field(default_factory=dict)
     """The share of time for which all processes together keep each of these GPUs busy, if that can be measured."""
     mps: str = ""
-    """`client` or `turns` once it is known whether MPS accepted it."""
+    """`client` or `turns` once it is known whether MPS accepted the attempt; empty before."""
     absent: tuple[str, ...] | None = None
-    """GPUs that it may use and has provably not used so far; None: this sample says nothing about GPUs."""
+    """The GPUs that the attempt may use, but has provably not used so far; None: this sample does not concern GPUs."""
     cpu_seconds: float | None = None
-    """The processor time of its processes so far; None: it was not measured."""
+    """The processor time of the attempt's processes so far; None: it was not measured."""
     rested: float = 0.0
-    """Seconds for which none of its processes has run, where that was measured."""
+    """Seconds for which no process of the attempt has run; 0 if that was not measured."""
     epochs: float | None = None
-    """The number of all epochs, if that is reported too."""
+    """The number of all epochs, if it is reported."""
     metrics: Mapping[str, Sequence[float | None]] | None = None
-    """The last values of its most important metrics; None: they have not changed."""
+    """The last values of the attempt's most important metrics; None: they have not changed."""
     readings: Sequence[StepReading] = ()
     """New values of the metrics by which tasks are stopped early, each with its step."""
     ended: bool = False
-    """True if the attempt has ended, and only what it had written was read."""
+    """True if the attempt has ended and the sample contains only what was read from its files."""
     strayed: Mapping[str, int] = field(default_factory=dict)
-    """Bytes that it uses on GPUs that it was not given."""
+    """Bytes that the attempt uses on GPUs that it was not given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Where to sample one living attempt."""
+    """The description of a living attempt for the samplers: what to measure, and which files to read."""
 
     shim: int
     files: tuple[str, ...] = ("", "", "", "", "", "")
-    """Its output, progress and result, the record of its metrics, the names that are looked for, and those of the
-    metrics by which tasks are stopped early."""
+    """The paths of output, progress, result and record of metrics; then two lists of metrics: those to look for, and
+    those by which tasks are stopped early."""
     reservation: Mapping[str, int] = field(default_factory=dict)
-    """The reservation on its GPUs, in the order in which it sees them, and on the host."""
+    """The bytes reserved on the attempt's GPUs, in the order in which it sees them, and on the host."""
     settled: bool = True
-    """True if its need is known; other attempts are sampled more often."""
+    """True if the attempt's need is known; other attempts are sampled more often."""
     mps: bool = False
-    """True if it was launched under MPS."""
+    """True if the attempt was launched under MPS."""
     ram_expected: bool = False
-    """True if its RAM beside its GPUs is still an expectation."""
+    """True if the reservation of RAM for an attempt on GPUs is still an expectation."""
     guest: int = 0
-    """The process outside of its shim's tree for which it holds devices, with its descendants; 0: none."""
+    """The process, with its descendants, for which the attempt holds devices though its shim did not start it; 0:
+    none."""
     activity: bool = False
-    """True if the processor time of its processes, and how long all of them have been idle, are measured, because it
-    may compute without its GPUs."""
+    """True if the attempt may compute without its GPUs. Then the processor time of its processes, and how long all of
+    them have been idle, are measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +135,16 @@ class Request:
     what: str
     """A RunRequest or a Verb of `control/request_kinds`; any other word is answered as unknown."""
     tasks: tuple[int, ...] = ()
-    """The tasks that it concerns; empty: the run, or all tasks to which the request can apply."""
+    """The tasks that the request concerns; empty: the run, or all tasks to which the request can apply."""
     said: Mapping[str, str] = field(default_factory=dict)
     """The requested changes, each with its value as the user wrote it."""
     name: str = ""
-    """The name of the answer; empty: no process waits for an answer."""
+    """The name under which the answer is stored; empty: no process waits for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a request: the tasks (none: the run), whether it was carried out, and a sentence."""
+    """The answer to a request: the tasks (none: the run), whether the request was carried out, and a sentence."""
 
     tasks: tuple[int, ...]
     done: bool
@@ -155,17 +158,17 @@ Happening = Started | Exited | Observed | Sample | Request
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Batches that joined a run, and a sentence if its file was changed in another way."""
+    """Batches that joined a run, and a sentence if the run's file was changed in a way that adds no batches."""
 
     batches: Sequence[Submitted] = ()
     sentence: str = ""
     more: bool = False
-    """True if its source is still open: then the run has not ended even if no task is left."""
+    """True if the run's source may still add rows: then the run goes on even if no task is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubmissionResult:
-    """The answer to a submission, and the batches that joined the run by it."""
+    """The answer to a submission, and the batches that it added to the run."""
 
     answer: Answer
     batches: Sequence[Submitted] = ()
@@ -178,12 +181,15 @@ class World(Protocol):
         """Return the seconds since the epoch, for the journal and for users."""
 
     def wall(self) -> float:
-        """Return the wall clock in seconds since the epoch, for times that users gave; it may be set at any moment."""
+        """Return the wall-clock time in seconds since the epoch, for times that users gave. The clock may be set at any
+        moment.
+        """
 
     def wait(self, timeout: float, until: float = inf) -> list[Happening]:
-        """Return as soon as something has happened, when the timeout is over, or when the wall clock shows `until`.
+        """Return the happenings as soon as there are some, when the timeout is over, or when the wall clock shows
+        `until`.
 
-        An early empty result is allowed.
+        It may return earlier, with an empty list.
         """
 
 
@@ -199,25 +205,25 @@ class Engine(Protocol):
     def adopt(self, task: int, attempt: int) -> None:
         """Take over an attempt that an earlier scheduler placed, whatever its state.
 
-        Started follows if it is alive, and Exited in the end. An attempt that never started is fenced, so that it never
-        will, and Exited LOST follows.
+        If it is alive, Started follows, and Exited in the end. An attempt that never started is prevented from
+        starting, and Exited with the outcome LOST follows.
         """
 
     def collect(self) -> list[Started | Exited]:
         """Return what happened since the last call; never block."""
 
     def has_ended(self, task: int, attempt: int) -> bool:
-        """Tell whether an attempt is over, even if its Exited was not returned or not committed yet."""
+        """Tell whether an attempt has ended, even if its Exited was not returned or not recorded yet."""
 
     def troubles(self) -> Sequence[str]:
-        """Return sentences about what prevents attempts from being started or reported, since the last call."""
+        """Return sentences about what has prevented attempts from being started or reported since the last call."""
 
     def forget(self, task: int, attempt: int) -> None:
-        """Remove what an attempt left for a later scheduler; its Exited is committed."""
+        """Remove the files of an attempt that exist for a later scheduler; call this once its Exited is recorded."""
 
 
 class Devices(Protocol):
-    """The devices of the machine; this port neither reserves nor launches anything."""
+    """The devices of the machine. This port reserves nothing and launches nothing."""
 
     def discover(self) -> tuple[Device, ...]:
         """Return the devices that this process may use; they are constant during a run. Raise DeviceError if there
@@ -228,18 +234,18 @@ class Devices(Protocol):
         """Return what each device has free now. Do not block for long, because the lease mutex is held."""
 
     def environment_for(self, placement: Placement, *, numbers: bool = False) -> Mapping[str, str | None]:
-        """Return the environment of a task with this placement; None removes a variable.
+        """Return the environment variables for a task with this placement; None removes a variable.
 
-        `numbers`: its program understands GPUs only as numbers.
+        `numbers` is True if the program understands GPUs only as numbers.
         """
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
-        """Return the numbers that CUDA inside the task gives to the GPUs of its placement."""
+        """Return the numbers that CUDA inside the task uses for the GPUs of its placement."""
 
 
 @dataclass(frozen=True, slots=True)
 class MpsLaunch:
-    """The additions of MPS to a launch."""
+    """What MPS adds to a launch."""
 
     environ: Mapping[str, str | None]
     ending: tuple[str, ...]
@@ -248,7 +254,7 @@ class MpsLaunch:
 
 @dataclass(frozen=True, slots=True)
 class FenceLaunch:
-    """The additions of a memory limit to a launch: variables, and lines for the control group."""
+    """The part of a launch that limits memory: variables, and lines for the control group."""
 
     environ: Mapping[str, str | None] = field(default_factory=dict)
     limits: tuple[str, ...] = ()
@@ -258,42 +264,45 @@ class MemoryFence(Protocol):
     """A limit on the GPU memory of tasks outside of MPS."""
 
     def limit(self, placement: Placement, argv: Sequence[str], environ: Mapping[str, str | None]) -> FenceLaunch:
-        """Return the additions that keep a task within its reservation; none if that is impossible for its command."""
+        """Return the part of a launch that keeps a task within its reservation; empty if its command does not allow a
+        limit.
+        """
 
 
 class GpuSharing(Protocol):
     """NVIDIA's MPS, with which several tasks use a GPU at the same time."""
 
     def attend(self, placement: Placement) -> MpsLaunch:
-        """Return the additions for the launch of a placement with a thread percentage."""
+        """Return what MPS adds to the launch of a placement with a thread percentage."""
 
     def suspect(self, device: str, sentence: str) -> None:
-        """Note that an attempt failed as if MPS had failed; `closed` names the device until its daemon accepts tasks
-        again.
+        """Note that an attempt on a device failed as if MPS had failed. From then on `closed` contains the device,
+        until its MPS daemon accepts tasks again.
         """
 
     def closed(self) -> Mapping[str, str]:
-        """Return the devices on which nothing can start under MPS now, each with the reason."""
+        """Return the devices on which nothing can start under MPS at present, each with the reason."""
 
 
 class Watcher(Protocol):
-    """The measurement of living attempts' memory, in another process; it may miss something, but never blocks."""
+    """The measurement of the memory of living attempts by another process. It never blocks, and it may miss
+    something.
+    """
 
     def watch(
         self, attempts: Mapping[Key, Watched], others: Trees, unnamed: frozenset[UnnamedShim] = NO_UNNAMED
     ) -> None:
-        """Sample these attempts and the process trees of other leases from now on.
+        """Sample these attempts, and the process trees of other leases, from now on.
 
-        From now on none of their processes counts as unmanaged. Neither does a process that may belong to a lease whose
-        shim is in `unnamed`.
+        None of their processes counts as unmanaged any more, nor does a process that may belong to a shim in `unnamed`.
 
-        The mapping belongs to the caller, who calls this again right before or after changing it.
+        The mapping belongs to the caller, who calls this right before or after each change of it.
         """
 
     def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
         """Return the last measured use of the process tree of another scheduler's shim; empty if it cannot be seen.
 
-        `whose` is the name of its lease: use under an earlier lease of the same shim does not count.
+        `whose` is the name of the shim's lease: use under an earlier lease of this shim does not count.
         """
 
     def troubles(self) -> Sequence[str]:
@@ -301,55 +310,57 @@ class Watcher(Protocol):
 
 
 class LeaseTransaction(Protocol):
-    """A transaction on the machine's leases, during which no other scheduler can decide."""
+    """A transaction on the leases of the machine: no other scheduler can decide while it is open."""
 
     def others(self) -> list[Lease]:
         """Return all live leases of other runs."""
 
     def take(self, placement: Placement, guest: str = "") -> HeldLease:
-        """Write and lock this placement's lease, with the guest of its task."""
+        """Write and lock the lease of this placement, with the guest of its task."""
 
     def take_all(self, wanted: Sequence[tuple[Placement, str]]) -> Iterator[tuple[Placement, HeldLease]]:
-        """Take the leases of these placements, each with its guest, and yield each with its lease; leave out those that
-        cannot be kept any more. Raise LeaseError.
+        """Take a lease for each of these placements with its guest; yield each placement with its lease. Leave out
+        leases that could not be kept; raise LeaseError.
         """
 
     def waiters(self) -> list[Waiter]:
         """Return all other schedulers that wait for capacity."""
 
     def wait(self, ticket: WaitTicket | None) -> None:
-        """Publish what this run waits for; None: it waits for nothing."""
+        """Publish the ticket that says what this run waits for; None: it waits for nothing."""
 
     def house(self) -> SitePolicy:
         """Return the user's quota, and the devices on which this run may start nothing."""
 
 
 class LeaseRegistry(Protocol):
-    """This run's access to the reservations of the machine."""
+    """The access of one run to the leases of the machine."""
 
     def deciding(self) -> AbstractContextManager[LeaseTransaction]:
-        """Hold the mutex of the whole machine; hold it only briefly. After 5 seconds raise LeaseError, which names the
-        holder.
+        """Hold the machine-wide mutex, only briefly. After 5 seconds raise LeaseError, which names the process that
+        holds it.
         """
 
     def seen(self) -> list[Lease]:
-        """Return the leases of other runs for a view, without taking the mutex; those of nodes as last reported."""
+        """Return the leases of other runs for a view, without taking the mutex. Leases on nodes are as last
+        reported.
+        """
 
     def calls(self) -> Sequence[RoomCall]:
-        """Return the requests of this user's other runs to make room; take no mutex."""
+        """Return the requests by which this user's other runs ask for room, without taking the mutex."""
 
     def rewrite(self, placement: Placement, shim: int, offer: RoomOffer = NO_OFFER) -> bool:
-        """Bring the lease of a living attempt up to date; return False if it has none any more."""
+        """Write the present state of a living attempt into its lease; return False if it has no lease any more."""
 
     def troubles(self) -> Sequence[str]:
         """Return sentences about problems with the leases of other schedulers."""
 
     def adopt(self, task: int, attempt: int) -> None:
-        """Expect the lease of an attempt that an earlier scheduler started."""
+        """Note that an attempt of an earlier scheduler should have a lease."""
 
     def missing(self) -> Sequence[Key]:
-        """Return the attempts without a lease: it was removed by another user, with the directory, or at the
-        attempt's own end.
+        """Return the attempts that should have a lease but have none. Another user removed it, the directory was
+        removed, or the attempt has just ended.
         """
 
     @property
@@ -357,19 +368,23 @@ class LeaseRegistry(Protocol):
         """True if the whole lease directory was removed or replaced."""
 
     def restore(self, living: Sequence[tuple[Placement, int, str]]) -> str:
-        """Create leases again, each with its shim and its guest, and return a sentence about them. Raise LeaseError."""
+        """Create lost leases again, each with its shim and its guest, and return a sentence about them. Raise
+        LeaseError.
+        """
 
     def drop(self, task: int, attempt: int) -> None:
-        """Remove the lease of an attempt that was lost; an attempt that ended by itself removed its own."""
+        """Remove the lease of an attempt that was lost. The shim of any other attempt removes the lease itself."""
 
     def forget(self, task: int, attempt: int) -> None:
-        """Forget the lease of an attempt that ended by itself."""
+        """Forget the lease of an ended attempt, which its shim has removed."""
 
     def leave(self) -> None:
         """Withdraw this run's wait ticket."""
 
     def publish(self, forecast: PublishedForecast | None) -> None:
-        """Tell other schedulers what their forecasts need to know about this run; None: it has nothing to do."""
+        """Publish what the forecasts of other schedulers need to know about this run; None: the run has nothing to
+        do.
+        """
 
     @property
     def uid(self) -> int:
@@ -381,37 +396,39 @@ class LeaseRegistry(Protocol):
 
 
 class RunStore(Protocol):
-    """The run's journal as the loop needs it."""
+    """The journal of a run, with the functions that the loop needs."""
 
     def record(self, events: Sequence[Event], at: float, *, later: bool = False) -> None:
-        """Append events; these and all earlier ones are durable on return. Raise StateError.
+        """Append events. On return these and all earlier events are on disk. Raise StateError.
 
-        With `later` they are only buffered, and written with the next call. A call without events writes the buffer,
-        and waits for the disk unless it also says `later`.
+        With `later` they are only buffered, and are written with the next call. A call without events writes the
+        buffer, and waits for the disk unless it also says `later`.
         """
 
     def job(self, task: int) -> Job:
         """Return the text of a task."""
 
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
-        """Return the JSON object that an ended attempt left; empty if there is no valid one."""
+        """Return the JSON object that an ended attempt wrote as its result; empty if there is no valid one."""
 
     def ignored_result(self, task: int, attempt: int) -> str:
-        """Return a sentence that says why the result file of an ended attempt is not valid; empty if it left none."""
+        """Return a sentence that says why the result of an ended attempt is not valid; empty if it wrote none."""
 
     def number_of(self, terms: Terms) -> int:
-        """Return the number by which events refer to these terms; it is durable on return. Raise StateError."""
+        """Return the number under which these terms are stored, for use in events; they are on disk on return. Raise
+        StateError.
+        """
 
     def kind(self, task: int) -> TaskClass:
-        """Return the class of a task: what determines its memory."""
+        """Return the task class of a task."""
 
     def learn(self, kind: TaskClass, evidence: Observation, devices: Sequence[str]) -> None:
-        """Keep the observation of an ended attempt for later runs, with the hardware of these devices of the run as its
-        key.
+        """Store the observation from an ended attempt for later runs, under its class on the hardware of these
+        devices.
         """
 
     def probe_id(self, task: int) -> int:
-        """Return the id of a probe of this task, with a directory of its own. Raise StateError if none can be
+        """Return an id for a probe of this task, with a directory of its own. Raise StateError if none can be
         created.
         """
 
@@ -419,13 +436,15 @@ class RunStore(Protocol):
         """Remove the files of a probe."""
 
     def arrivals(self, *, last: bool) -> Arrivals:
-        """Return batches that were appended to the run's source and accepted durably; `last`: no task is left to
-        run.
+        """Return the batches that were added to the run's source and accepted durably. `last` is True if no task is
+        left to run.
         """
 
 
 class View:
-    """An observer of the run. It passes everything on to its inner view, if it has one, and must never stop the run."""
+    """An observer of the run. It passes on all that it is told to its inner view, if it has one, and must never stop
+    the run.
+    """
 
     inner: View | None = None
 
@@ -448,6 +467,6 @@ class View:
             self.inner.waits(refusals)
 
     def hang_up(self) -> None:
-        """Stop writing to the terminal, because it is closed; files are still written."""
+        """Write no more to the terminal, because it was closed; files are still written."""
         if self.inner is not None:
             self.inner.hang_up()

@@ -35,7 +35,7 @@ class Reason(StrEnum):
     waits: str
     """The words that follow a number of tasks to say what these wait for, as in `12 for GPU memory`."""
     waits_on_host: str
-    """The same words for the case that the device is the host."""
+    """The words that replace `waits` if the device is the host."""
     ends_free_it: bool
     """True if the missing capacity becomes free when a running task ends."""
     is_for_memory: bool

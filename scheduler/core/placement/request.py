@@ -92,7 +92,7 @@ class RequestCache:
 
     def __init__(self) -> None:
         self._firm: dict[int, dict[tuple[int, int], ResourceRequest]] = {}
-        """By class, requests that follow only from observations of that class."""
+        """Requests that follow only from observations of their own class, by class."""
         self._loose: dict[tuple[int, int, int], ResourceRequest] = {}
         """Requests that may also depend on observations of other classes."""
 

@@ -13,65 +13,69 @@ if TYPE_CHECKING:
     from scheduler.core.profiling.family.families import Family
 
 RERANK_STEP = 0.25
-"""The relative change of a time above which a task moves in the queue: times vary a little with every run."""
+"""A task moves in the queue if the known time of its class changes by more than this share. Times vary a little with
+every run."""
 MOST_PEAKS = 20
-"""The number of newest peaks that are kept, because a script's data may change."""
+"""The number of peaks that are kept, the newest ones: a script's data may change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The observation from one ended attempt."""
+    """What one attempt has shown about its task class."""
 
     peaks: Mapping[str, int]
-    """The bytes by part: `host`, or the position of a GPU among those that the task sees."""
+    """The highest use in bytes, by part: `host`, or the position of a GPU among those that the task sees."""
     seconds: float = 0.0
     epochs: int | None = None
     epoch_seconds: float | None = None
     cpu_seconds: float = 0.0
     busy: float = 0.0
     whole: bool = True
-    """True for a full, sampled, successful run. Any other observation can raise the profile, but never lower it."""
+    """True for a full, sampled, successful run. Only such a run can lower the known need; any other observation can
+    only raise it."""
     broken: bool = False
-    """True if the attempt failed or was stopped: its use says little about what others of its class need."""
+    """True if the attempt failed or was stopped: its use says little about the need of its class."""
     probe: bool = False
 
 
 @dataclass(slots=True)
 class Peaks:
-    """The observed peaks of a class on one part of the memory."""
+    """The observed peaks of a task class on one part: the host, or one GPU."""
 
     full: list[int] = field(default_factory=list)
     """The peaks of full runs, the newest last."""
     lower: int = 0
-    """The highest use outside of full runs: in probes, in failed runs, or in runs that still go on."""
+    """The highest use outside of full runs: in probes, in failed runs, or in runs that have not ended."""
     lower_by: EstimateSource = EstimateSource.PROFILE
     without: bool = False
-    """True if a living attempt was seen to compute without this part."""
+    """True if a living attempt has shown that it computes without this part."""
     above: int = 0
-    """The use (or request) of attempts that failed before anything was known: the class needs at least this."""
+    """The use, or the request, of attempts that failed while nothing was known: the class needs at least this."""
 
     @property
     def known(self) -> bool:
-        """True if there is a peak from which a reservation follows."""
+        """True if the need on this part is known."""
         return bool(self.full) or self.lower > 0 or self.without
 
     @property
     def peak(self) -> int:
-        """The highest known need."""
+        """The highest known need in bytes."""
         return max([self.lower, *self.full])
 
     def note_use(self, used: int) -> None:
-        """Forget attempts that computed without this part: the need of one that uses `used` bytes of it is unknown."""
+        """Forget what attempts without this part have shown, because an attempt uses `used` bytes of it. Its need there
+        is unknown.
+        """
         self.without, self.above = False, max(self.above, used)
         self.full = [peak for peak in self.full if peak]
 
     def settled(self, rules: SchedulingConfig) -> bool:
-        """Tell whether enough full runs agree, so that the small margin suffices."""
+        """Tell whether the newest full runs agree well enough for the small margin."""
         enough = self.full[-rules.tight_samples :]
         return len(enough) >= rules.tight_samples and self.peak <= min(enough) * (1 + rules.tight_spread)
 
     def learn(self, peak: int, evidence: Observation) -> None:
-        """Add the peak of one attempt."""
+        """Add the peak on this part that one attempt has shown."""
         if evidence.whole:
             self.full = [*self.full, peak][-MOST_PEAKS:]
             self.lower = 0 if self.lower <= peak else self.lower
@@ -84,67 +88,67 @@ class Peaks:
 
 @dataclass(frozen=True, slots=True)
 class PredictedPeak:
-    """The possible need of a class, taken from other classes, with its source."""
+    """The need of a task class as other classes let expect it, with the source of the estimate."""
 
     peaks: Mapping[str, int]
-    """The bytes by part."""
+    """The expected need in bytes, by part."""
     by: EstimateSource
     busy: float = 0.0
     grown: float = 1.0
-    """The factor by which a new version of its script needs more; `peaks` include it."""
+    """The factor by which a new version of the script needs more than the earlier one; `peaks` include it."""
     confirmed: int = 0
-    """The number of classes of the new version that have shown how their need compares with the earlier version."""
+    """The number of classes of the new version whose need could be compared with the earlier version."""
 
 
 def main_parts(gpus: int) -> tuple[str, ...]:
-    """Return the parts without which a task's need is unknown: its GPUs, or the host if it has none."""
+    """Return the parts on which a task's need must be known: its GPUs, or the host if it has none."""
     return tuple(str(position) for position in range(gpus)) or (HOST,)
 
 
 @dataclass(slots=True)
 class Profile:
-    """The profile of one class."""
+    """What is known about one task class: its memory, times, cores and load."""
 
     parts: dict[str, Peaks] = field(default_factory=dict)
     epoch_seconds: float = 0.0
     ranked_seconds: float = 0.0
-    """The epoch time that determines the rank: it follows the learned time in steps, so that the queue keeps its
-    order."""
+    """The time per epoch by which tasks are ranked. It follows `epoch_seconds` in steps only, so that the queue keeps
+    its order."""
     whole_seconds: float = 0.0
-    """The duration of a whole attempt in seconds."""
+    """The mean duration of a whole attempt in seconds."""
     cores: float = 0.0
     busy: float = 0.0
-    """The share of time for which it keeps a GPU busy."""
+    """The share of time for which an attempt keeps a GPU busy."""
     earlier: bool = False
-    """True if it was known before this run began."""
+    """True if the class was known before this run began."""
     settlings: int = 0
-    """The number of living attempts whose peak has settled."""
+    """The number of attempts whose peak settled while they were running."""
     family: str = ""
     slots: tuple[tuple[str, str], ...] = ()
-    """Its script and arguments, by which classes are compared."""
+    """The arguments of the class, by which it is compared with other classes."""
     relations: tuple[str, ...] = ()
-    """The relations of its script to other versions: one for its path, one for its content."""
+    """Two keys that the versions of a script share: one for its path, one for its content."""
     updated: float = 0.0
-    """The time of its last change in seconds since the epoch; 0 if it is of this run."""
+    """The time at which the profile was last changed, in seconds since the epoch; 0 if this run created it."""
     confirmed: bool = False
-    """True if an earlier version of its script needed at least as much."""
+    """True if an earlier version of the script needed at least as much as this class."""
 
     def part(self, name: str) -> Peaks:
-        """Return the peaks of one part; empty ones if none are known."""
+        """Return the peaks on one part; empty ones if none are known."""
         return self.parts.get(name) or Peaks()
 
     def knows(self, gpus: int) -> bool:
-        """Tell whether there are peaks from which the reservation of a task with this number of GPUs follows."""
+        """Tell whether the need of a task with this number of GPUs is known."""
         return all(self.part(name).known for name in main_parts(gpus))
 
     def source(self, gpus: int) -> EstimateSource:
-        """Return the source of these peaks."""
+        """Return the source of the known need of a task with this number of GPUs."""
         probed = any(not p.full and p.lower_by is EstimateSource.PROBE for p in map(self.part, main_parts(gpus)))
         return EstimateSource.PROBE if probed and not self.earlier else EstimateSource.PROFILE
 
     def is_without(self, gpus: int) -> bool:
-        """Tell whether at least one attempt provably used none of this number of GPUs, and no attempt is known to have
-        used any of them.
+        """Tell whether at least one attempt provably used none of its GPUs, and no attempt is known to have used
+        any.
         """
         for position in range(gpus):  # every placement calls this, and a generator would take three times as long
             part = self.parts.get(str(position))
@@ -172,7 +176,7 @@ class Profile:
         return {name: part.peak for name, part in self.parts.items() if part.known}
 
     def learn(self, evidence: Observation) -> None:
-        """Add one attempt."""
+        """Add what one attempt has shown."""
         for name, peak in evidence.peaks.items():
             if peak or (evidence.whole and name != HOST):  # nothing less than a whole run shows that a GPU is not used
                 self.parts.setdefault(name, Peaks()).learn(peak, evidence)
@@ -181,7 +185,7 @@ class Profile:
         self._learn_times(evidence)
 
     def rerank(self) -> bool:
-        """Update the ranked time from what was learned; return whether it changed."""
+        """Bring the time by which tasks are ranked up to date; return whether it has changed."""
         if abs(self.epoch_seconds - self.ranked_seconds) <= RERANK_STEP * self.ranked_seconds:
             return False
         self.ranked_seconds = self.epoch_seconds
@@ -212,19 +216,19 @@ class StoredProfile:
     what: str
     """The script and its arguments."""
     device: str
-    """The model of the device that it was measured on."""
+    """The model of the device on which the profile was measured."""
     updated: float
-    """The time of the last change, in seconds since the epoch."""
+    """The time at which the profile was last changed, in seconds since the epoch."""
     profile: Profile
 
 
 def on_gpus(peaks: Mapping[str, int]) -> dict[str, int]:
-    """Return the peaks by which a class is compared: those on the devices where it runs."""
+    """Return the peaks by which classes are compared: those on GPUs, or on the host if there are none."""
     return {part: peak for part, peak in peaks.items() if part != HOST} or dict(peaks)
 
 
 def family_of(profiles: Iterable[Profile]) -> Family:
-    """Return the family of one script's profiles, with what they show about its arguments."""
+    """Return the family of one script's classes, built from their profiles, with what is known about the arguments."""
     from scheduler.core.profiling.family.families import Family  # takes 3 ms; a view of a run does not need it
 
     family = Family()

@@ -1,4 +1,4 @@
-"""The needs of other versions of a script: with other content, on another driver, or on another model of device."""
+"""The needs of a script's other versions, which have other content, another driver or another model of device."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from scheduler.core.profiling.task_class import TaskClass
 
 MOST_VERSIONS = 5
-"""Only this number of versions, the newest ones, is searched for a class."""
+"""The number of other versions, the newest ones, in which the need of a class is looked up."""
 EQUAL_SHARE, EQUAL_BYTES = 0.05, 64 * MIB
-"""Peaks of two versions are equal if they differ by at most this share or by at most this number of bytes."""
+"""Peaks of two versions count as equal if they differ by at most this share, or at most this number of bytes."""
 LOWER_FROM = 2
-"""The number of classes that must need less than before, until others are expected to need less, too."""
+"""The number of classes that must need less than in the earlier version before the others are expected to need less."""
 GROWN = 1.3
-"""The function of a version's arguments is fitted again when its number of classes has grown by this factor."""
+"""The function of a version's arguments is fitted again when the version has this many times as many classes."""
 
 Words = tuple[tuple[str, ...], tuple[str, ...]]
 
@@ -32,10 +32,10 @@ class Relative:
     """The need of a task class in an earlier version of its script."""
 
     peaks: Mapping[str, int]
-    """The bytes by part."""
+    """The need in bytes, by part."""
     busy: float = 0.0
     profile: Profile | None = None
-    """The profile of the class with equal arguments; None if the need is computed from other classes."""
+    """The profile of the class with equal arguments; None if the need was computed from other classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class EarlierNeed:
 
     need: PredictedPeak
     is_best: bool
-    """True if other classes of its own version cannot give a better estimate."""
+    """True if no better estimate can come from other classes of the new version."""
 
 
 @dataclass(slots=True)
@@ -52,17 +52,17 @@ class Version:
     """The known classes of one version of a script."""
 
     order: int
-    """Its place in time; the newest version has the highest number."""
+    """The position of the version in time; the newest one has the highest number."""
     words: Words
     """The arguments that the user named as irrelevant and as relevant."""
     classes: dict[Slots, Profile] = field(default_factory=dict)
-    """The classes with known peaks, by their arguments."""
+    """The classes whose peaks are known, by their arguments."""
     family: Family | None = None
-    """The function of their arguments; fitted at its first use."""
+    """The function from the arguments of these classes to their peaks; None until its first use."""
     fitted_to: int = 0
-    """The number of classes to which it was fitted."""
+    """The number of classes to which this function was fitted."""
     asked: dict[Slots, int] = field(default_factory=dict)
-    """The classes that the function was asked about, by their arguments."""
+    """The classes for which this function was asked, by their arguments."""
 
     def like(self, slots: Slots) -> Relative | None:
         """Return the need of a class with these arguments; None if this version does not show it."""
@@ -94,27 +94,29 @@ class Version:
 
 @dataclass(slots=True)
 class Change:
-    """The comparison of the memory of a new version with what the earlier ones needed."""
+    """The comparison of what a new version of a script needs with what the earlier versions needed."""
 
     ratios: dict[str, float] = field(default_factory=dict)
-    """The highest ratio of the new to the earlier peak, by part."""
+    """The highest ratio of new to earlier peak that was seen, by part."""
     appeared: set[str] = field(default_factory=set)
-    """The parts that a class uses now and did not use before."""
+    """The parts that a class of the new version uses, though it did not use them in the earlier version."""
     shown: set[int] = field(default_factory=set)
     """The classes whose peak in the new version is known."""
 
     def ratio(self, part: str) -> float:
-        """Return the factor by which the need on a part is expected to differ."""
+        """Return the factor by which the need on a part is expected to have changed."""
         highest = self.ratios.get(part, 1.0)
         return highest if len(self.shown) >= LOWER_FROM else max(1.0, highest)
 
     @property
     def is_changed(self) -> bool:
-        """True if classes of the new version need another amount."""
+        """True if the new version is expected to need another amount of memory."""
         return self._expectation() != ({}, 0)
 
     def compare(self, earlier: Mapping[str, int], now: Mapping[str, int]) -> bool:
-        """Note the peaks of a class in both versions; return whether others are expected to need another amount."""
+        """Note the peaks of a class in both versions; return whether other classes are now expected to need another
+        amount.
+        """
         before = self._expectation()
         for part in now.keys() & earlier.keys():
             ratio = _ratio(earlier[part], now[part])
@@ -128,7 +130,9 @@ class Change:
         return {part: self.ratio(part) for part in self.ratios if self.ratio(part) != 1.0}, len(self.appeared)
 
     def expected(self, relative: Relative) -> PredictedPeak | None:
-        """Return the expected need of a class; None if it may use a part that it did not use before."""
+        """Return the expected need of a class in the new version; None if it may use a part that it did not use
+        before.
+        """
         if any(not relative.peaks.get(part) for part in self.appeared):
             return None
         peaks = {part: int(peak * self.ratio(part)) for part, peak in relative.peaks.items()}
@@ -137,14 +141,16 @@ class Change:
 
 
 class EarlierVersions:
-    """The versions of all scripts, by what relates them: the same path or the same content."""
+    """The versions of all scripts. Versions of one script are found by a common path or common content."""
 
     def __init__(self, known: Iterable[Profile], words: Words) -> None:
-        """Take the profiles of earlier runs; `words` are the arguments that do not matter, and those that do."""
+        """Take the profiles of earlier runs. `words` are the arguments that the user named as irrelevant, and as
+        relevant.
+        """
         self._words = words
         self._versions: dict[str, Version] = {}
         self._by_relation: dict[str, dict[str, Version]] = {}
-        """The versions of each script by their names; a version has several relations to others."""
+        """For each path or content of a script, its versions by their names. A version can appear several times."""
         self._changes: dict[str, Change] = {}
         self._newest = 0
         for profile in sorted(known, key=lambda one: one.updated):
@@ -163,7 +169,7 @@ class EarlierVersions:
         return version
 
     def _newest_of(self, kind: TaskClass) -> list[Version]:
-        """Return the newest other versions of the script of a class, the newest first."""
+        """Return the other versions of the script of a class, the newest first, at most MOST_VERSIONS."""
         found = {
             name: version
             for relation in kind.relations
@@ -173,11 +179,11 @@ class EarlierVersions:
         return sorted(found.values(), key=lambda version: -version.order)[:MOST_VERSIONS]
 
     def relative(self, kind: TaskClass) -> Relative | None:
-        """Return the need of a class in the newest other version of its script that shows it."""
+        """Return the need of a class in the newest other version that shows it; None if none does."""
         return next(filter(None, (version.like(kind.slots) for version in self._newest_of(kind))), None)
 
     def guess(self, kind: TaskClass) -> EarlierNeed | None:
-        """Return the expected need of a class; None if no earlier version shows it."""
+        """Return the need of a class that is expected from an earlier version; None if none shows it."""
         relative = self.relative(kind)
         if relative is None:
             return None
@@ -187,7 +193,7 @@ class EarlierVersions:
         return None if need is None else EarlierNeed(need, is_best)
 
     def observe(self, number: int, kind: TaskClass, profile: Profile) -> None:
-        """Note the known peaks of a class; they are compared with what an earlier version needed."""
+        """Note the known peaks of a class, and compare them with its need in an earlier version."""
         if not kind.relations:
             return
         self._version(kind.family, kind.relations).classes[kind.slots] = profile
@@ -202,7 +208,7 @@ class EarlierVersions:
         )
 
     def outgrown(self, kind: TaskClass, peaks: Mapping[str, int]) -> bool:
-        """Note the use of a living attempt; return whether others are expected to need more because of it."""
+        """Note the use of a living attempt; return whether other classes are now expected to need more."""
         relative = self.relative(kind)
         if relative is None:
             return False
@@ -210,8 +216,8 @@ class EarlierVersions:
         return self._changes.setdefault(kind.family, Change()).compare(relative.peaks, above)
 
     def with_times_of(self, kind: TaskClass) -> Profile:
-        """Return an empty profile of a class, with the times, cores and load of its earlier version, if there is
-        one.
+        """Return a profile of a class without peaks. Its times, cores and load are those of an earlier version, if
+        there is one.
         """
         newest = (version.classes.get(kind.slots) for version in self._newest_of(kind))
         found = next(filter(None, newest), None)
@@ -221,13 +227,13 @@ class EarlierVersions:
         return Profile(epoch_seconds=seconds[0], whole_seconds=seconds[1], cores=found.cores, busy=found.busy)
 
     def forget(self, kind: TaskClass) -> None:
-        """Forget a class that has no tasks any more."""
+        """Forget a class that has no tasks."""
         if kind.relations and (version := self._versions.get(kind.family)) is not None:
             version.classes.pop(kind.slots, None)
 
 
 def _ratio(earlier: int, now: int) -> float:
-    """Return the ratio of the present need of a class to its earlier one; 1 if the difference may be chance."""
+    """Return the ratio of the present need to the earlier one; 1 if the difference may be chance."""
     if abs(now - earlier) <= max(EQUAL_BYTES, EQUAL_SHARE * earlier):
         return 1.0
     return now / max(earlier, 1)

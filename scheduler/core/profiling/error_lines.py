@@ -1,4 +1,4 @@
-"""The error lines of an output, without colours, frames and source code; and the last error among them.
+"""The error lines of an output, without colours, frames and source code, and the search for its last error.
 
 A failed program may have printed anything before it failed. Only its last error explains its end.
 """
@@ -14,16 +14,16 @@ _CONTROL = lazy_pattern(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x00-\x08\x0e-\x1f]"
 )
 LONGEST = 2000
-"""The number of characters at each end of a line that are examined."""
+"""The number of characters that are examined at each end of a line."""
 _FRAME = lazy_pattern(r"^\s*[│┃║]\s?(.*?)\s*[│┃║]?\s*$")
 _BORDER = lazy_pattern(r"^\s*[╭╰┌└┏┗╔╚+][─━═\-].*$")
 _FRAMED_CODE = lazy_pattern(r"^\s*(?:❱\s*)?\d+\s+│")
 _STACK = lazy_pattern(r'^(?P<before>.{0,200}?)(?P<indent> *)File "[^"]{1,500}", line \d+')
 _ARROW = lazy_pattern(r"^-+> *(\d+)\s")
 _NUMBERED = lazy_pattern(r"^ +(\d+)(?:\s|$)")
-"""Source lines in a traceback as IPython prints them: the one that failed, and those around it."""
+"""A numbered source line in a traceback as IPython prints it."""
 AROUND = 5
-"""The number of lines that IPython shows before and after the one that failed."""
+"""The number of source lines that IPython prints before and after the line that failed."""
 
 MESSAGE = 3
 """The number of lines of an exception's message that are examined."""
@@ -33,14 +33,14 @@ EXCEPTION = lazy_pattern(
 )
 """The last line of a traceback, which names the exception."""
 _IGNORED = lazy_pattern(r"^\s*File .*, in __del__\s*$|\bException ignored in\b")
-"""The beginning of an exception that Python prints and ignores, because it happens during clean-up."""
+"""The beginning of an exception that Python prints but does not raise, because it happens during clean-up."""
 _CHAINED = lazy_pattern(r"During handling of the above exception|The above exception was the direct cause")
 _REPORTS = lazy_pattern(
     r"(?:Called|Child|Remote|Raised|Exited|Fork|Launch|Process|Worker|Actor|Task|Job|Rule|Engine|Dist|Broken|EOF|Pipe"
     r"|Connect|Socket|Rpc|Channel|Keyboard|Timeout|Closed|Cancel|Abort|Interrupted|Execution|Shutdown|Subprocess)"
     r"\w*(?:Error|Exception|Interrupt)$"
 )
-"""Names of exceptions that only report the failure of another process, or follow from it."""
+"""Names of exceptions that only report that another process failed, or that follow from such a failure."""
 _REPORTED = lazy_pattern(
     r"\b(?:process(?:es)?|workers?|subprocess(?:es)?|child(?:ren)?|engine|actors?|ranks?|jobs?|server|backend)\b"
     r".{0,80}\b(?:fail(?:ed|ure)?|died|dead|exit(?:ed)?|terminated|killed|crash(?:ed)?|abort(?:ed)?|lost|did not)\b"
@@ -48,7 +48,7 @@ _REPORTED = lazy_pattern(
     r"|\binitiali[sz]ation failed\b|\bnon-zero exit\b",
     re.IGNORECASE,
 )
-"""Words by which any other exception reports the failure of another process."""
+"""Words in the message of any other exception that report the failure of another process."""
 
 
 def clean(output: str) -> list[str]:
@@ -72,7 +72,9 @@ def _unframed(line: str) -> str:
 
 
 def without_code(lines: Sequence[str]) -> list[str]:
-    """Return the lines, with the source code of tracebacks emptied: code may contain any error name."""
+    """Return the lines, with the source code in tracebacks replaced by empty lines: code may contain the name of any
+    error.
+    """
     kept: list[str] = []
     column = -1  # lines that are indented more are code of the present frame; -1: no frame
     for line in lines:
@@ -89,7 +91,7 @@ def without_code(lines: Sequence[str]) -> list[str]:
 
 
 def _empty_around(lines: list[str], place: int, number: int) -> None:
-    """Empty the line with an arrow and the numbered lines around it."""
+    """Replace the line with an arrow, and the numbered lines around it, by empty lines."""
     lines[place] = ""
     for other in range(max(0, place - AROUND), min(len(lines), place + AROUND + 1)):
         beside = _NUMBERED.match(lines[other])
@@ -98,10 +100,10 @@ def _empty_around(lines: list[str], place: int, number: int) -> None:
 
 
 def is_another_error(lines: Sequence[str]) -> bool:
-    """Tell whether lines after an error report another, unrelated error.
+    """Tell whether the lines after an error report another, unrelated error.
 
-    An exception belongs to the first one if it was raised while that one was handled, if it was ignored, or if it only
-    reports the failure of another process.
+    An exception is related if it was raised while the first error was handled, if it was ignored, or if it only reports
+    the failure of another process.
     """
     belongs = False
     for place, line in enumerate(lines):
@@ -119,7 +121,7 @@ def is_another_error(lines: Sequence[str]) -> bool:
 
 
 def _message(lines: Sequence[str]) -> Sequence[str]:
-    """Return the lines of an exception's message, which continues after a final colon and in indented lines."""
+    """Return the lines of an exception's message. The message continues after a final colon, and in indented lines."""
     goes_on = lines[0].rstrip().endswith(":")
     more = next((at for at, line in enumerate(lines[1:], 1) if not line.startswith((" ", "\t"))), len(lines))
     return lines[: max(more, 2 if goes_on else 1)]

@@ -1,4 +1,4 @@
-"""The estimate of a task's need: from profiles and declarations to reservations."""
+"""The estimate of a task's need: from profiles and declared values to requests and reservations."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def need(  # all that determines a need
     gpus: int = 0,
     guess: PredictedPeak | None = None,
 ) -> ResourceRequest:
-    """Return the present request of a task: its declared need, else what is known about its class, else an unknown
-    amount.
+    """Return the present request of a task. It is the declared need, else the need that is known about its class, else
+    unknown.
     """
     source, asks = _main(terms, rules, profile, gpus, guess)
     host = asks[0] if not gpus else _beside(terms, rules, profile, guess)
@@ -50,7 +50,9 @@ def need(  # all that determines a need
 def _main(
     terms: Terms, rules: SchedulingConfig, profile: Profile | None, gpus: int, guess: PredictedPeak | None
 ) -> tuple[EstimateSource, tuple[MemoryRequest, ...]]:
-    """Return the source and the requests for the devices on which a task runs: its GPUs, or the host if it has none."""
+    """Return the source of the need, and the requests for the devices on which a task runs: its GPUs, or the host if it
+    has none.
+    """
     parts = main_parts(gpus)
     said = declared(terms, gpus)
     if said is not None:
@@ -67,13 +69,15 @@ def _main(
 
 
 def _above(profile: Profile | None, part: str, rules: SchedulingConfig) -> int:
-    """Return the highest use or request of failed attempts of an unknown class, with the margin; 0 if none failed."""
+    """Return the highest use, or request, of failed attempts of a class whose need is unknown, with the margin; 0 if
+    there are none.
+    """
     seen = profile.part(part).above if profile is not None else 0
     return with_margin(seen, rules) if seen else 0
 
 
 def _at_least(ask: MemoryRequest, above: int) -> MemoryRequest:
-    """Return an expected request, but at least `above`, the need that attempts of the class have shown."""
+    """Return an expected request, raised to at least `above`, the need that failed attempts of the class have shown."""
     least = max(ask.least, above)
     return replace(ask, bytes=max(ask.bytes or 0, above), least=least, shown=least)
 
@@ -81,7 +85,7 @@ def _at_least(ask: MemoryRequest, above: int) -> MemoryRequest:
 def _beside(
     terms: Terms, rules: SchedulingConfig, profile: Profile | None, guess: PredictedPeak | None
 ) -> MemoryRequest:
-    """Return a GPU task's request for RAM."""
+    """Return the request for RAM of a task on GPUs."""
     if terms.host_memory is not None:
         return MemoryRequest(terms.host_memory, terms.host_memory)
     if rules.profile is Profiling.OFF:
@@ -107,7 +111,7 @@ def _guessed(guess: PredictedPeak, part: str, rules: SchedulingConfig) -> Memory
 def margin_of(guess: PredictedPeak, rules: SchedulingConfig) -> float:
     """Return the margin, as a share, for a need that is known from an earlier version of the script.
 
-    The margin of an unconfirmed need allows for growth; the growth that was already observed counts towards it.
+    While the need is not confirmed, the margin allows for growth; growth that was already observed is subtracted.
     """
     if guess.confirmed >= rules.earlier_sure and guess.grown == 1.0:
         return rules.margin
@@ -117,10 +121,10 @@ def margin_of(guess: PredictedPeak, rules: SchedulingConfig) -> float:
 
 
 def _cores(terms: Terms, profile: Profile | None, gpus: int) -> float:
-    """Return the cores of a task: declared, else measured; on the host at least one.
+    """Return the cores that a task requests: declared, else measured; on the host at least one.
 
-    A task measured beside others seems to need fewer cores, so more tasks would start, and the next measurement would
-    be lower still. For GPU tasks cores limit nothing.
+    A task measured beside others seems to need fewer cores. Without this least number more and more tasks would start,
+    each measured with fewer cores. For GPU tasks cores limit nothing.
     """
     if terms.cpus is not None:
         return terms.cpus
@@ -131,9 +135,9 @@ def _cores(terms: Terms, profile: Profile | None, gpus: int) -> float:
 def with_usual(
     asked: ResourceRequest, usual: int, expected: int, enough: int, rules: SchedulingConfig
 ) -> ResourceRequest:
-    """Return the request with an expected need, where it is known, for each GPU whose memory is unknown.
+    """Return a request in which each GPU with unknown memory has the expected need, where that is known.
 
-    An expectation is an upper bound already; where margins are shared it gets no margin of its own.
+    An expected need is an upper bound already; where margins are shared it gets no margin of its own.
     """
     above = least_shared if rules.share_margins else with_margin
 
@@ -168,7 +172,9 @@ def retried(asked: ResourceRequest, task: TaskState, rules: SchedulingConfig) ->
 
 
 def should_probe(terms: Terms, rules: SchedulingConfig, kind: TaskClass | None) -> bool:
-    """Tell whether a probe precedes the run, by the profiling mode: always, never, or if it costs little."""
+    """Tell whether a task is probed before its real run: always, never, or if the probe costs little, as the profiling
+    mode says.
+    """
     if kind is None or not kind.probes or terms.epochs is None:
         return False
     if rules.learn_only or rules.profile is Profiling.PROBE:
@@ -177,35 +183,35 @@ def should_probe(terms: Terms, rules: SchedulingConfig, kind: TaskClass | None) 
 
 
 def reserved_for(peaks: Peaks, rules: SchedulingConfig) -> int:
-    """Return the reservation for a known peak; full runs with equal peaks get a smaller margin."""
+    """Return the reservation for a known peak; the margin is smaller if full runs had nearly equal peaks."""
     if peaks.settled(rules):
         return int(peaks.peak * (1 + rules.tight_margin)) + rules.tight_margin_bytes
     return with_margin(peaks.peak, rules)
 
 
 def with_margin(peak: int, rules: SchedulingConfig) -> int:
-    """Return a peak with the margin for the next attempt."""
+    """Return a peak plus the usual margin."""
     return int(peak * (1 + rules.margin)) + rules.margin_bytes
 
 
 def least_shared(peak: int, rules: SchedulingConfig) -> int:
-    """Return the least reservation for a known peak beside tasks that have margins of their own."""
+    """Return the least reservation for a known peak on a GPU where other tasks have enough spare bytes."""
     return int(peak * (1 + rules.tight_margin))
 
 
 def with_shared_margin(peak: int, full: int, spare: int, squares: float, rules: SchedulingConfig) -> int:
     """Return the reservation for a known peak on a GPU where known tasks have `spare` bytes above their peaks.
 
-    `squares` is the sum of the squares of these peaks. Independent errors add up to the root of the sum of their
-    squares, so one headroom for that sum serves all tasks on the GPU; `full` is the reservation with a margin of its
-    own.
+    `squares` is the sum of the squares of these peaks, and `full` is the reservation with a margin of its own.
+    Independent errors add up to the root of the sum of their squares, so one headroom for that sum serves all tasks on
+    the GPU.
     """
     headroom = rules.margin_bytes + rules.margin * sqrt(squares + float(peak) * peak)
     return min(full, max(least_shared(peak, rules), peak + int(headroom) - spare))
 
 
 def short_of(placement: Placement, event: Exited) -> tuple[str, ...]:
-    """Return the parts that ran out of memory: the one that the task named, else all its GPUs."""
+    """Return the parts that ran out of memory: the part that the task named, else all of its GPUs."""
     gpus = len(placement.gpus)
     if placement.visible and (event.part == "gpu" or event.position is not None):
         gpus = len(placement.visible)  # it ran out before it was seen to use one
@@ -217,10 +223,10 @@ def short_of(placement: Placement, event: Exited) -> tuple[str, ...]:
 
 
 def after_oom(reserved: int, peak: int, rules: SchedulingConfig, asked: int = 0) -> int:
-    """Return the lowest number of bytes to reserve for an attempt after one that ran out of memory.
+    """Return the least number of bytes to reserve for the next attempt after an out-of-memory.
 
-    If the failed attempt reported its last request, that is the sum of its use and of this request, with the margin.
-    Otherwise it is one and a half times its reservation or use.
+    If the attempt reported its last request, this is its use plus that request, with the margin. Otherwise it is one
+    and a half times its reservation or its use.
     """
     if asked:
         return with_margin(peak + asked, rules)
@@ -230,7 +236,7 @@ def after_oom(reserved: int, peak: int, rules: SchedulingConfig, asked: int = 0)
 def grown(
     reservation: Mapping[str, int], used: Mapping[str, int], rules: SchedulingConfig, ram_left: int | None = None
 ) -> dict[str, int] | None:
-    """Return the new reservation of a living attempt that uses more than its reservation; None if it does not.
+    """Return the new reservation of a living attempt that uses more than is reserved; None if it does not.
 
     `ram_left` is the RAM that may still be reserved; None: unknown.
     """
@@ -244,15 +250,15 @@ def grown(
 
 
 def once_loaded(held: int, rules: SchedulingConfig) -> int:
-    """Return the RAM that a GPU task is expected to need while it uses `held` bytes and may still read its data."""
+    """Return the RAM that a task on GPUs is expected to need, if it uses `held` bytes and may still read its data."""
     return int(held / rules.loaded_share) + rules.unknown_beside
 
 
 def within(had: int, wanted: int, least: int, left: int | None) -> int:
-    """Return the new amount of a reservation of `had` bytes that should grow to `wanted` bytes.
+    """Return the new size of a reservation of `had` bytes that should grow to `wanted` bytes.
 
-    It grows by at most `left` bytes, which may still be reserved (None: unknown), but to at least `least` bytes if it
-    wants as much. Measured use is reserved even if that overcommits; margins never overcommit.
+    It grows by at most `left` bytes, which may still be reserved (None: unknown). But it always reaches `least`, or
+    `wanted` if that is less: measured use is reserved even if that overcommits, a margin never.
     """
     return wanted if left is None else min(wanted, max(least, had + max(0, left)))
 
@@ -263,10 +269,11 @@ def cut(
     rules: SchedulingConfig,
     beside: Mapping[str, tuple[int, float]] | None = None,
 ) -> dict[str, int] | None:
-    """Return the reduced reservation of an unknown attempt that has settled: its peak and the margin, never more
-    than before.
+    """Return the reduced reservation of an attempt of unknown need that has settled: its peak with the margin, but no
+    more than before. None if nothing was measured.
 
-    `beside` has the spare bytes and the squares of the peaks of the known tasks on the GPUs where margins are shared.
+    Where margins are shared, `beside` has the spare bytes and the squares of the peaks of the other known tasks, by
+    GPU.
     """
     if not all(peak.get(key, 0) > 0 for key in placement.devices):
         return None
@@ -281,21 +288,23 @@ def cut(
 
 
 def is_new_peak(before: int, now: int, rules: SchedulingConfig) -> bool:
-    """Tell whether a sample exceeds the last peak by enough to matter."""
+    """Tell whether a use exceeds the last peak by enough to count."""
     if before == 0:
         return now > 0
     return now - before > rules.peak_step_bytes and now > before * (1 + rules.peak_step)
 
 
 def is_watched(placement: Placement, settled: bool) -> bool:
-    """Tell whether an attempt has not settled yet, and was started with an unknown need or with the need of an earlier
-    version.
+    """Tell whether an attempt was started with an unknown need, or with that of an earlier version, and has not settled
+    yet.
     """
     return placement.source.is_watched and placement.purpose is Purpose.RUN and not settled
 
 
 def is_at_its_beginning(task: TaskState, rules: SchedulingConfig) -> bool:
-    """Tell whether an attempt of unknown memory has used no more than a context on its GPUs, and is not overdue."""
+    """Tell whether other tasks wait for an attempt of unknown memory to grow: it has used no more than a context on its
+    GPUs, and is not overdue.
+    """
     placement = task.placement
     if placement is None or task.overdue or not is_watched(placement, task.settled):
         return False

@@ -1,4 +1,4 @@
-"""The peak that an unknown task is expected to stay below, from the peaks of known classes."""
+"""The peak that a task of unknown need will probably not exceed, derived from the peaks of known classes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from math import ceil
 
 
 class Sizes:
-    """The sizes of all task classes, in sorted order."""
+    """The needs (sizes) of all task classes, in bytes and in sorted order."""
 
     def __init__(self) -> None:
         self._of: dict[int, int] = {}
         self._sorted: list[int] = []
 
     def put(self, number: int, now: int) -> bool:
-        """Replace the size of a class (0: it has none); return whether that changed anything."""
+        """Set the size of a class, or remove it (0); return whether anything has changed."""
         if now == self._of.get(number, 0):
             return False
         self.drop(number)
@@ -38,11 +38,13 @@ class Sizes:
         return self._sorted[0] if self._sorted else 0
 
     def usual(self, share: float, least: int) -> int:
-        """Return the size that this share of the classes does not exceed; 0 while fewer than `least` are known."""
+        """Return the size that this share of the known classes does not exceed; 0 while fewer than `least` are
+        known.
+        """
         return self._sorted[int(share * (len(self._sorted) - 1))] if len(self._sorted) >= least else 0
 
     def bound(self, share: float, least: int, hidden: int = 0) -> int:
-        """Return the size that a new class does not exceed in this share of cases; 0 while fewer than `least` are
+        """Return the size that a new class will not exceed with the probability `share`; 0 while fewer than `least` are
         known.
 
         The sizes are assumed to be exchangeable: then a new one is below the k-th of n with probability k / (n + 1).

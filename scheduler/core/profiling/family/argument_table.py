@@ -1,4 +1,6 @@
-"""The arguments that differ between the task classes of one script: slots that change together, and labels of rows."""
+"""The table of the arguments of one script's task classes: which arguments change together, and which only label
+rows.
+"""
 
 from __future__ import annotations
 
@@ -17,33 +19,35 @@ from scheduler.core.profiling.family.arguments import (
 from scheduler.values import dataclass, field
 
 Key = tuple[int, ...]
-"""The codes of a class's values of some arguments."""
+"""The values of some arguments in one class, as codes (see `Codes`)."""
 Codes = tuple[int, ...]
-"""The values of a class by slot, each as a number: values are numbered in the order in which they first appear."""
+"""The values of one class, a number for each slot. The values of a slot are numbered in the order in which they first
+appear."""
 
 MOST_SLOTS = 100
-"""Further names share one slot. Otherwise a table with a new name in every row would grow with the square of the number
-of rows."""
+"""The number of argument names with a slot of their own; all further names share one slot. Otherwise a table with a new
+name in every row would grow with the square of the number of rows."""
 REST = "..."
 LABELS_FROM = 8
-"""From this number of rows on, each with another value, a string counts as a label, whatever its name is ..."""
+"""The number of rows from which a string with another value in every row counts as a label, whatever its name."""
 NAMED_LABELS_FROM = 3
-"""... and from this number on if its name suggests a label."""
+"""The number of rows from which it counts as a label if its name suggests one."""
 
 
 class Role(StrEnum):
-    """The role of a slot that varies."""
+    """The role of a slot whose values differ between classes."""
 
     LEARNED = "learned"
-    """Learned: peaks show whether it matters."""
+    """Peaks show whether the argument matters."""
     UNIQUE = "unique"
-    """Left out: a string with another value in every row."""
+    """The argument is left out: it is a string with another value in every row."""
     LABEL = "label"
-    """Left out: its name suggests a label and every row has another value, or it is composed of other values."""
+    """The argument is left out: every row has another value and the name suggests a label, or it is composed of other
+    values."""
     IGNORED = "ignored"
-    """The user says that it does not matter."""
+    """The user says that the argument does not matter."""
     NEEDED = "needed"
-    """The user says that it matters."""
+    """The user says that the argument matters."""
 
 
 LEFT_OUT = (Role.UNIQUE, Role.LABEL)
@@ -53,7 +57,7 @@ SPLITTING = frozenset({Role.LEARNED, Role.NEEDED})
 
 @dataclass(frozen=True, slots=True)
 class ArgumentGroup:
-    """Slots of one role whose values always change together; the first one represents them."""
+    """Slots of one role whose values always change together; the first slot stands for all of them."""
 
     slots: tuple[int, ...]
     role: Role
@@ -66,12 +70,12 @@ class _Column:
 
     name: str
     texts: list[str | None] = field(default_factory=list)
-    """Its values by code; None if a class does not have the slot."""
+    """The values of the slot by code; None stands for classes that do not have the slot."""
     codes: dict[str | None, int] = field(default_factory=dict)
     numbers: bool = True
     content: bool = False
     within: set[int] = field(default_factory=set)
-    """The slots whose value is a part of the value of this slot, in every class."""
+    """The slots whose values are, in every class, a part of the value of this slot."""
 
     def code(self, text: str | None) -> int:
         code = self.codes.get(text)
@@ -83,7 +87,9 @@ class _Column:
 
 
 class _Function:
-    """The test of whether one slot follows from others; it continues where it stopped the last time."""
+    """The test of whether the value of one slot follows from those of others. It goes on where it stopped the last
+    time.
+    """
 
     def __init__(self, domain: tuple[int, ...]) -> None:
         self.domain = domain
@@ -101,7 +107,9 @@ class _Function:
 
 
 class ArgumentTable:
-    """The slots of all classes of a script. The cost of adding a class is proportional to its number of slots."""
+    """The argument values of all classes of a script. The cost of adding a class is proportional to its number of
+    slots.
+    """
 
     def __init__(self, ignore: Iterable[str] = (), only: Iterable[str] = ()) -> None:
         self.columns: list[_Column] = []
@@ -111,7 +119,8 @@ class ArgumentTable:
         self._only = {plain_name(name) for name in only}
         self._index: dict[str, int] = {}
         self._together: list[list[int]] = [[]]
-        """Slots with equal codes in every class; the first list contains those that never varied."""
+        """Groups of slots that have equal codes in every class; the first group contains the slots that never
+        varied."""
         self._functions: dict[int, _Function] = {}
 
     def add(self, slots: Slots) -> None:
@@ -127,7 +136,9 @@ class ArgumentTable:
         self.table.append(codes)
 
     def bundles(self) -> tuple[ArgumentGroup, ...]:
-        """Return the slots that vary, by role; slots of one role that change together form one group."""
+        """Return the slots whose values differ, grouped: slots of one role that always change together form one
+        group.
+        """
         roles = self._roles()
         found = []
         for together in self._together[1:]:
@@ -171,7 +182,7 @@ class ArgumentTable:
             column.within = {at for at in column.within if (part := texts[at]) and part in (text or "")}
 
     def _split(self, codes: Codes) -> None:
-        """Keep slots together that have always changed together, also in this class."""
+        """Split the groups of slots that do not change together in this class."""
         split: list[list[int]] = [[]]
         for number, together in enumerate(self._together):
             by_code: dict[int, list[int]] = {}
@@ -204,7 +215,7 @@ class ArgumentTable:
         return Role.UNIQUE if every and not column.numbers and not column.content else Role.LEARNED
 
     def _composed(self, roles: Mapping[int, Role]) -> list[int]:
-        """Return the string slots that are composed of at least two other values and are determined by all others."""
+        """Return the string slots that contain at least two other values and follow from all the others."""
         learned = {slot for slot, role in roles.items() if role in SPLITTING}
         texts = [slot for slot in learned if roles[slot] is Role.LEARNED and not self.columns[slot].numbers]
         composed = [slot for slot in texts if len(self.columns[slot].within & learned) > 1]

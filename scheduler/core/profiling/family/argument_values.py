@@ -1,4 +1,4 @@
-"""The values of arguments in observed task classes: which of them count as known, and the usual peak of each."""
+"""The values of arguments in observed task classes: which values count as known, and the usual peak of each value."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from math import inf
 
 Row = Sequence[float | str | None]
-"""The values of one task class, by argument: a number, a string, or None where the class does not have it."""
+"""The argument values of one task class: numbers, strings, or None for an argument that the class does not have."""
 
 ENOUGH = 3
-"""An argument that is in no term changes nothing if this number of its values were seen, or all of them if it has
-fewer."""
+"""The number of values with correct predictions that show that an argument changes nothing, if the function does not
+use it. All of its values are enough if it has fewer."""
 BETWEEN_FROM = 4
-"""From this many values of a number on, values between them are considered known."""
+"""The number of different values of a number from which all values between them count as known."""
 MOST_TEXTS = 8
-"""An argument with more values than this is no category. If its values repeat, each one has a usual peak."""
+"""The largest number of values of a category. An argument with more has a usual peak for each value, if its values
+repeat."""
 
 
 class SeenValues:
-    """The values of one argument in the classes to which a function was fitted, and how well it predicts them.
+    """The values of one argument in the classes to which a function was fitted, and for which of them it predicts well.
 
     If values repeat, as in a grid, a class with a new value may be unlike all others. So only values that were seen
     twice, and numbers between others, count as known.
@@ -28,22 +29,22 @@ class SeenValues:
     def __init__(self, column: Sequence[float | str | None], right: Sequence[bool], covered: Sequence[bool]) -> None:
         """Take one value for each class.
 
-        `right` is True for a class whose peak the others predict, `covered` for one whose peak is not above the bound
-        that the others give.
+        `right` is True for a class whose peak is predicted correctly from the other classes, `covered` for a class
+        whose peak is not above the bound computed from them.
         """
         self._times = Counter(column)
         self._right = Counter(value for value, is_so in zip(column, right, strict=True) if is_so)
         self._covered = Counter(value for value, is_so in zip(column, covered, strict=True) if is_so)
         plain = is_number(column)
         self.is_free = plain and 2 * len(self._times) > len(column) and len(self._times) >= ENOUGH
-        """True for a number whose values seldom repeat, as in a random search: then all its values count as known."""
+        """True for a number whose values seldom repeat, as in a random search; then every value counts as known."""
         numbers = sorted(value for value in self._times if isinstance(value, float))
         between = plain and len(numbers) >= BETWEEN_FROM
         self._least, self._most = (numbers[0], numbers[-1]) if between else (inf, -inf)
 
     def knows(self, value: float | str | None) -> bool:
-        """Tell whether a value counts as known; one that was seen twice counts only if half of its classes are below
-        their bound.
+        """Tell whether a value counts as known. A value that was seen twice does so only if half of its classes are
+        below their bound.
         """
         times = self._times[value]
         if times > 1:
@@ -51,25 +52,24 @@ class SeenValues:
         return self.is_free or (isinstance(value, float) and self._least <= value <= self._most)
 
     def is_neutral(self, values: int) -> bool:
-        """Tell whether an argument that is in no term, with this number of values, changes nothing.
+        """Tell whether an argument with this number of values, which the function does not use, changes nothing.
 
-        That is so if the peaks of classes were predicted without it for enough of its values, and if there is no value
-        for which most peaks were not.
+        That is so if the function was right for enough of the values, and for none of them wrong in most classes.
         """
         right = sum(2 * self._right[value] > times for value, times in self._times.items())
         wrong = any(times > 1 and 2 * self._right[value] < times for value, times in self._times.items())
         return right >= min(ENOUGH, values) and not wrong
 
     def was_right(self, value: float | str | None) -> bool:
-        """Tell whether the peak of most classes with a value is predicted by the others."""
+        """Tell whether the function was right for most classes with this value."""
         return 2 * self._right[value] > self._times[value]
 
 
 class UsualPeaks:
-    """The mean peak of each value of the arguments whose values repeat, as further columns of a row.
+    """The mean peak of each value, for the arguments whose values repeat. These means are further columns of a row.
 
-    The observed classes with a value form two halves, and each takes the mean of the half that does not contain it.
-    From the mean of all others a function could compute the peak of the class itself.
+    The classes with a value are divided into two halves, and each class takes the mean of the half without it. From the
+    mean of all other classes a function could compute the peak of the class itself.
     """
 
     def __init__(self, rows: Sequence[Row], peaks: Sequence[int]) -> None:
@@ -77,22 +77,22 @@ class UsualPeaks:
         self._mean = sum(peaks) / len(peaks)
         columns = list(zip(*rows, strict=True))
         self.places = [place for place, column in enumerate(columns) if MOST_TEXTS < len(set(column)) <= len(rows) // 2]
-        """The arguments whose values have a usual peak."""
+        """The positions of the arguments whose values have a usual peak."""
         self._of = [_halves(columns[place], peaks) for place in self.places]
 
     def place(self, column: int) -> int:
-        """Return the argument to which a column of an extended row belongs."""
+        """Return the position of the argument to which a column of an extended row belongs."""
         return column if column < self._arguments else self.places[column - self._arguments]
 
     def extended(self, row: Row) -> Row:
-        """Return the row of a new class, extended by the usual peaks of its values."""
+        """Return the row of a new class with the usual peaks of its values added."""
         return [
             *row,
             *(self._usual(its.get(row[place], ([], []))) for place, its in zip(self.places, self._of, strict=True)),
         ]
 
     def extended_all(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the rows of all observed classes, extended by the usual peaks of their values."""
+        """Return the rows of all observed classes with the usual peaks of their values added."""
         times: list[Counter[float | str | None]] = [Counter() for _ in self.places]
         found: list[Row] = []
         for row in rows:
@@ -111,7 +111,9 @@ class UsualPeaks:
 def _halves(
     column: Sequence[float | str | None], peaks: Sequence[int]
 ) -> dict[float | str | None, tuple[list[int], list[int]]]:
-    """Return the peaks of the classes with each value, in two halves: the classes go to them in turn."""
+    """Return, for each value, the peaks of the classes with it in two halves, to which the classes are added in
+    turn.
+    """
     found: dict[float | str | None, tuple[list[int], list[int]]] = {}
     for value, peak in zip(column, peaks, strict=True):
         first, second = found.setdefault(value, ([], []))
@@ -120,7 +122,7 @@ def _halves(
 
 
 def is_number(column: Sequence[float | str | None]) -> bool:
-    """Tell whether all values of an argument are numbers, where classes have it."""
+    """Tell whether all values of an argument are numbers; classes without the argument do not count."""
     return all(value is None or isinstance(value, float) for value in column)
 
 

@@ -1,4 +1,4 @@
-"""The arguments of a command as slots; their names distinguish labels from contents."""
+"""The named arguments (slots) of a command, and what their names say: whether an argument is a label or content."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ _CONTENTS = frozenset({
     "model", "arch", "architecture", "backbone", "net", "network", "encoder", "decoder", "data", "dataset", "config",
     "cfg", "conf", "train", "input", "in", "load", "resume", "pretrained", "init", "task",
 })  # fmt: skip
-"""Words in a name that mean content, whatever else it contains: --model_name, --data_dir."""
+"""Words in a name that mean content, even beside words that mean a label: --model_name, --data_dir."""
 _CONTENT_FILES = (".yaml", ".yml", ".json", ".jsonnet", ".toml", ".cfg", ".ini", ".gin", ".py")
 
 
 def slots(words: Sequence[str]) -> Slots:
-    """Return the arguments of a command by name: options and `key=value` by their names, others by their positions.
+    """Return the arguments of a command with their names: options and `key=value` have names, others are named by
+    position.
 
     A flag has the value "", a repeated option is `--opt#2`. Redirections and a `| tee file` at the end are left out.
     """
@@ -51,18 +52,18 @@ def plain_name(name: str) -> str:
 
 
 def labels(name: str) -> bool:
-    """Tell whether a slot with this name usually labels a run or its output, and does not change what it does."""
+    """Tell whether a slot with this name usually only labels a run or its output."""
     said = _words_of(name)
     return bool(said & _LABELS) and not said & _CONTENTS
 
 
 def is_content(name: str) -> bool:
-    """Tell whether a slot with this name usually selects what is trained, or on what data."""
+    """Tell whether a slot with this name usually selects a model or data."""
     return bool(_words_of(name) & _CONTENTS)
 
 
 def is_content_file(value: str) -> bool:
-    """Tell whether a value looks like a file that defines what to do."""
+    """Tell whether a value looks like the name of a file that configures a program."""
     return value.endswith(_CONTENT_FILES)
 
 

@@ -1,4 +1,4 @@
-"""Summaries of observed task classes that are alike, so that the cost of one more does not depend on their number."""
+"""Summaries of observed task classes that are alike, so that one more class costs no more than the first."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from scheduler.values import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """The need of a task class apart from the peaks that are compared."""
+    """The needs of a task class that are not compared: those apart from the peaks on its devices."""
 
     host: int = 0
-    """Bytes of the host's RAM."""
+    """Bytes of the host's RAM beside the GPUs."""
     busy: float = 0.0
-    """The share of time for which it keeps a GPU busy; 0 if unknown."""
+    """The share of time for which a task of the class keeps a GPU busy; 0 if unknown."""
 
 
 NOTHING = Beside()
 APART, SLACK = 1.5, 64 * MIB
-"""From run to run, the peaks of one task seldom differ by more than this factor and this number of bytes ..."""
+"""The factor and the bytes within which the peaks of one task usually stay from run to run."""
 MANY = 8
-"""... but this number of classes shows how high another one may come, whatever the cause of the difference is."""
+"""The number of classes that shows how high the peak of another one may be, whatever causes the differences."""
 
 
 @dataclass(slots=True, eq=False)
 class Cell:
-    """Observed classes that are alike."""
+    """The summary of observed classes that are alike."""
 
     kinds: list[int] = field(default_factory=list)
     highest: dict[str, int] = field(default_factory=dict)
-    """Their highest peak on each part."""
+    """The highest peak of these classes on each part."""
     lowest: dict[str, int] = field(default_factory=dict)
     host: int = 0
-    """The highest need for the host's RAM among them."""
+    """The highest need of RAM among these classes."""
     busy: float = 0.0
-    """The sum of the shares for which they keep a GPU busy, where these are known."""
+    """The sum of the shares of time for which these classes keep a GPU busy, where known."""
     busy_kinds: int = 0
-    """The number of classes for which the share is known."""
+    """The number of classes in this sum."""
 
     @property
     def usual_busy(self) -> float:
-        """The mean share for which they keep a GPU busy; 0 if none is known."""
+        """The mean share of time for which these classes keep a GPU busy; 0 if none is known."""
         return self.busy / self.busy_kinds if self.busy_kinds else 0.0
 
     @property
     def agrees(self) -> bool:
-        """False if the classes are few and differ so much that something unknown must matter."""
+        """False if the classes are few and differ too much, so that something unknown must matter."""
         near = all(high <= APART * self.lowest[part] + SLACK for part, high in self.highest.items())
         return near or len(self.kinds) >= MANY
 
@@ -58,27 +58,27 @@ class Cell:
         self.change(NOTHING, beside)
 
     def renew(self, all_: Iterable[Mapping[str, int]]) -> None:
-        """Replace the peaks of the classes."""
+        """Compute the highest and the lowest peaks again, from the peaks of all classes."""
         self.highest.clear()
         self.lowest.clear()
         for peaks in all_:
             self.note(peaks)
 
     def note(self, peaks: Mapping[str, int]) -> None:
-        """Add the peaks of one of the classes."""
+        """Note the peaks of one of the classes."""
         for part, peak in peaks.items():
             self.highest[part] = max(self.highest.get(part, 0), peak)
             self.lowest[part] = min(self.lowest.get(part, peak), peak)
 
     def change(self, before: Beside, now: Beside) -> None:
-        """Replace the need of one class apart from its peaks.
+        """Replace the needs of one class beside its peaks.
 
-        Call `lower` afterwards if the class needed the most RAM and needs less now.
+        Call `lower` afterwards if the class needed the most RAM and now needs less.
         """
         self.host = max(self.host, now.host)
         self.busy += now.busy - before.busy
         self.busy_kinds += bool(now.busy) - bool(before.busy)
 
     def lower(self, hosts: Iterable[int]) -> None:
-        """Set the highest need for the host's RAM from the needs of all classes."""
+        """Compute the highest need of RAM again, from the needs of all classes."""
         self.host = max(hosts, default=0)

@@ -1,4 +1,4 @@
-"""The peaks and the load of a family as functions of its arguments, fitted again as the family grows."""
+"""The peaks and the load of a family as functions of its arguments. They are fitted again as the family grows."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from scheduler.core.profiling.family.peak_function import FIT_FROM, PeakFunction
 from scheduler.values import dataclass
 
 BOUND = 0.75
-"""The share of new classes whose peak should not exceed the function; the margin of a reservation covers the rest."""
+"""The share of new classes whose peaks should be below what the functions say; for the rest there is the margin."""
 REFIT = 1.3
-"""Functions are fitted again when the number of known classes has grown by this factor ..."""
+"""Functions are fitted again when there are this many times as many known classes."""
 SURPRISED = 1 / 32
-"""... or if more than this share of the peaks since then were unexpected."""
+"""They are also fitted again if more than this share of the peaks since the last time was unexpected."""
 LOADS = 1_000_000
-"""A load is fitted in millionths."""
+"""The factor by which a load is multiplied to fit it as a whole number."""
 
 
 ByPart = Mapping[str, PeakFunction]
-"""Functions by part of the memory."""
+"""For each part of the memory, the function of its peak."""
 Seen = tuple[int, Mapping[str, int]]
-"""A class and its peaks by part."""
+"""A class, and its peaks by part."""
 
 
 class ObservedClasses(Protocol):
-    """The observed classes of a family: their arguments, and their needs apart from the peaks."""
+    """The observed classes of a family: their arguments, and their needs beside the peaks."""
 
     def arguments_of(self, kind: int) -> Row:
-        """Return the arguments of a class."""
+        """Return the argument values of a class."""
 
     def needs_beside(self, kind: int) -> Beside:
-        """Return what a class needs apart from its peaks."""
+        """Return the needs of a class beside its peaks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """Functions of the arguments of a family."""
+    """The fitted functions from the arguments of a family to its peaks and its load."""
 
     peaks: Sequence[ByPart]
-    """The functions of each group of classes that use the same parts; empty if none explain the peaks."""
+    """For each group of classes that use the same parts, their functions; empty if no functions explain the peaks."""
     load: PeakFunction | None
-    """The share of time for which a class keeps a GPU busy; None: no argument explains it."""
+    """The function for the share of time for which a class keeps a GPU busy; None: no argument explains it."""
     classes: Cell
-    """The fitted classes."""
+    """The classes to which the functions were fitted."""
 
     def is_neutral(self, place: int, values: int) -> bool:
         """Tell whether an argument with this number of values is known to change no peak."""
@@ -54,20 +54,20 @@ class Functions:
         )
 
     def predict(self, row: Row, needed: Sequence[int] = ()) -> dict[str, int] | None:
-        """Return the peaks of a class with these arguments; None if it is too different from the known ones.
+        """Return the peaks of a class with these argument values; None if it differs too much from the known classes.
 
-        `needed` are arguments that matter although the peaks do not show it.
+        `needed` are arguments that count although the peaks do not show that they matter.
         """
         found = [peaks for one in self.peaks if (peaks := _predicted(one, row, needed))]
         return found[0] if len(found) == 1 else None
 
     def busy(self, row: Row) -> float:
-        """Return the expected load of a class with these arguments; 0 if none is known."""
+        """Return the expected load of a class with these argument values; 0 if none is known."""
         found = self.load.predict(row, BOUND) if self.load is not None else None
         return min(1.0, found.middle / LOADS) if found is not None else self.classes.usual_busy
 
     def are_surprised(self, row: Row, peaks: Mapping[str, int]) -> bool:
-        """Tell whether no peak was expected for a class, or only a lower one."""
+        """Tell whether the peaks of a class are higher than expected, or were not expected at all."""
         return all(
             any(one.is_surprised(row, peaks.get(part, 0)) for part, one in by_part.items()) for by_part in self.peaks
         )
@@ -82,21 +82,23 @@ def _predicted(by_part: ByPart, row: Row, needed: Sequence[int]) -> dict[str, in
 
 
 class ComputedPeaks:
-    """Functions of a family, fitted again as more classes are known.
+    """The functions of a family, fitted again as more classes become known.
 
     The known classes alone determine when that happens, so the answers do not depend on the time of a question.
     """
 
     def __init__(self) -> None:
         self._sample: tuple[tuple[int, Mapping[str, int]], ...] = ()
-        """The classes and peaks to which the functions are fitted: all that were known at that moment."""
+        """The classes and peaks to which the functions are fitted: all that were known at the time."""
         self._surprises = 0
-        """The number of unexpected peaks since that moment."""
+        """The number of unexpected peaks since that time."""
         self._functions: Functions | None = None
-        """None: not fitted yet."""
+        """The fitted functions; None: not fitted yet."""
 
     def see(self, peaks: Mapping[int, Mapping[str, int]], kind: int, of: ObservedClasses) -> bool:
-        """Take the peaks of all classes after `kind` has changed; return whether computed peaks may have changed."""
+        """Take the peaks of all classes, of which that of `kind` is new; return whether functions will be fitted
+        again.
+        """
         if len(peaks) < FIT_FROM:
             return False
         fitted = len(self._sample)
@@ -135,7 +137,7 @@ class ComputedPeaks:
 
 
 def _fit_parts(rows: Sequence[Row], seen: Sequence[Seen]) -> ByPart:
-    """Return the functions of classes that use the same parts; empty if one part is not explained."""
+    """Return the functions for classes that use the same parts; empty if the peaks on one part are not explained."""
     functions = {}
     for part in sorted({part for _, peaks in seen for part in peaks}):
         function = fit(rows, [peaks.get(part, 0) for _, peaks in seen])
@@ -146,7 +148,7 @@ def _fit_parts(rows: Sequence[Row], seen: Sequence[Seen]) -> ByPart:
 
 
 def _are_separate(groups: Sequence[Sequence[Row]]) -> bool:
-    """Tell whether one argument tells these groups of classes apart, such as `--device`."""
+    """Tell whether one argument, such as `--device`, has different values in all of these groups of classes."""
     for place in range(len(groups[0][0])):
         values = [{row[place] for row in rows} for rows in groups]
         if sum(map(len, values)) == len(set().union(*values)):

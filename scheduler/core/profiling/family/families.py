@@ -1,4 +1,4 @@
-"""Which arguments of a script determine its memory, learned from the peaks of its classes."""
+"""Families: which arguments of a script determine its memory, learned from the peaks of its task classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scheduler.core.profiling.family.peak_function import FIT_FROM
 from scheduler.values import dataclass
 
 SAID = frozenset({Role.IGNORED, Role.NEEDED})
-"""The roles that the user gives."""
+"""The roles that a user has given to an argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,29 +22,29 @@ class FamilyEstimate:
     """The expected need of a task class, from the peaks of other classes."""
 
     peaks: dict[str, int]
-    """The bytes by part, without a margin."""
+    """The expected need in bytes by part, without a margin."""
     by: EstimateSource
-    """SIMILAR: from classes that are alike; INTERPOLATED: computed from the arguments of other classes."""
+    """SIMILAR if the need is that of classes that are alike; INTERPOLATED if it is computed from arguments."""
     of: Cell
-    """The classes from which it was taken; similar ones may join them."""
+    """The classes from which the estimate comes; it is updated as more classes join them."""
     busy: float
-    """The expected share of time for which it keeps a GPU busy; 0 if unknown."""
+    """The share of time for which a task of the class is expected to keep a GPU busy; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """Arguments that always change together, and whether they matter."""
+    """A group of arguments that always change together, and whether it matters for the memory."""
 
     name: str
-    """The first of its slots."""
+    """The first argument of the group, which stands for all."""
     slots: tuple[str, ...]
     values: int
     neutral: bool
-    """True if it was found, presumed or declared to change no peak."""
+    """True if the arguments change no peak: that was found, presumed or said by the user."""
     left_out: bool
-    """True if it only labels rows; it is presumed neutral."""
+    """True if the arguments only label rows, so that they are presumed neutral."""
     said: bool
-    """True if the user declared it; no peak changes that."""
+    """True if the user said whether the arguments matter; peaks do not change that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,11 @@ class ComputedPeak:
 
     part: str
     words: str
-    """The sum of its terms."""
+    """The function as a sum of terms, in words."""
     arguments: Sequence[str]
     """The arguments that change the peak."""
     classes: int
-    """The number of classes to which it was fitted."""
+    """The number of classes to which the function was fitted."""
     error: float
     """The ratio of the real to the computed peak that three of four classes do not exceed."""
 
@@ -66,24 +66,27 @@ class Family:
     """All task classes of one script, whatever their arguments.
 
     The answers follow from the classes and peaks that were added, not from the time of the question. They are computed
-    on demand; an answer is cheap unless a factor has begun or ceased to matter since the last one.
+    on demand; an answer is cheap unless another set of arguments matters since the last one.
     """
 
     def __init__(self, ignore: Iterable[str] = (), only: Iterable[str] = ()) -> None:
-        """Create a family; `ignore` names slots that do not matter, `only` those that do, with or without dashes."""
+        """Create a family. `ignore` names arguments that do not matter, `only` those that do, with or without
+        dashes.
+        """
         self._columns = ArgumentTable(ignore, only)
         self._numbers: dict[int, int] = {}
-        """Classes by their row in the argument table."""
+        """For each class, its row in the argument table."""
         self._rows: dict[int, int] = {}
         self._peaks: dict[int, dict[str, int]] = {}
         self._beside: dict[int, Beside] = {}
         self._bundles: tuple[ArgumentGroup, ...] = ()
         self._places: list[int] = []
-        """The argument groups that may matter, by position."""
+        """The positions of the argument groups that may matter."""
         self._values: list[int] = []
-        """The number of values of each of these groups, counted up to ENOUGH; a proof needs no more."""
+        """The number of different values of each of these groups, counted up to ENOUGH: more are not needed for a
+        proof."""
         self._keys: list[Key] = []
-        """The values of these groups in each row of the table."""
+        """The values of these groups for each row of the table."""
         self._matter: tuple[int, ...] = ()
         """The positions in a key of the arguments that may change a peak. Classes with equal values there are alike."""
         self._cells: dict[Key, Cell] = {}
@@ -92,7 +95,7 @@ class Family:
         self._computed = ComputedPeaks()
 
     def add(self, kind: int, slots: Slots, rows: int = 1) -> None:
-        """Add a class with `rows` further rows in the list; 0 if it is only known from earlier runs."""
+        """Add `rows` further rows of a class; 0 for a class that is only known from earlier runs."""
         before = self._rows.get(kind)
         if before is None:
             self._numbers[kind] = len(self._columns.table)
@@ -106,7 +109,7 @@ class Family:
         return self._rows[kind]
 
     def observe(self, kind: int, peaks: Mapping[str, int], beside: Beside = NOTHING) -> None:
-        """Set the present peaks of a class by part; parts that are not named need nothing."""
+        """Set the present peaks of a class by part; it needs nothing on other parts."""
         self._refresh()
         self._note_beside(kind, beside)
         before, now = self._peaks.get(kind), dict(peaks)
@@ -126,7 +129,7 @@ class Family:
             self._sort()
 
     def _note_beside(self, kind: int, beside: Beside) -> None:
-        """Keep what a class needs apart from its peaks, also in its cell."""
+        """Set the needs of a class beside its peaks, also in the summary of its cell."""
         before = self.needs_beside(kind)
         if beside == before:
             return
@@ -141,8 +144,8 @@ class Family:
             cell.lower(self.needs_beside(other).host for other in cell.kinds)
 
     def like(self, kind: int) -> FamilyEstimate | None:
-        """Return the expected need of a class without peaks, from similar classes or from its arguments; None if it
-        is unknown.
+        """Return the expected need of a class without peaks, from classes that are alike or from its arguments; None if
+        unknown.
         """
         self._refresh()
         key = self._key(kind)
@@ -152,12 +155,12 @@ class Family:
         return self._guesses[alike]
 
     def factors(self) -> list[Factor]:
-        """Return all factors that vary, for users to read."""
+        """Return the groups of arguments that differ between classes, for users to read."""
         self._refresh()
         return [self._factor(place, bundle) for place, bundle in enumerate(self._bundles)]
 
     def computed(self) -> list[ComputedPeak]:
-        """Return the function for each part of the memory, for users to read."""
+        """Return the functions of the peaks on each part of the memory, for users to read."""
         self._refresh()
         names = [self._columns.columns[self._bundles[place].slots[0]].name for place in self._places]
         return [
@@ -175,7 +178,7 @@ class Family:
     # ---- working it out ----
 
     def _refresh(self) -> None:
-        """Bring the keys of all classes up to date; compute only what has changed."""
+        """Bring the keys of all classes up to date, computing only what has changed."""
         if not self._grown:
             return
         self._grown = False
@@ -193,7 +196,7 @@ class Family:
             self._sort()
 
     def _sort(self) -> None:
-        """Put all observed classes into their cells."""
+        """Divide all observed classes into cells of classes that are alike."""
         functions = self._computed.functions(self)
         self._matter = tuple(place for place in range(len(self._places)) if not self._is_neutral(place, functions))
         self._cells.clear()
@@ -203,12 +206,12 @@ class Family:
         self._guesses.clear()
 
     def _is_neutral(self, place: int, functions: Functions) -> bool:
-        """Tell whether an argument, by its position in a key, is known to change no peak."""
+        """Tell whether an argument is known to change no peak; `place` is its position in a key."""
         learned = self._bundles[self._places[place]].role is Role.LEARNED
         return learned and functions.is_neutral(place, self._values[place])
 
     def _alike(self, key: Key) -> Key:
-        """Return the part of a key that is equal for all classes that are alike."""
+        """Return the part of a key in which all classes of a cell are equal."""
         return tuple([key[place] for place in self._matter])
 
     def _key(self, kind: int) -> Key:
@@ -226,7 +229,7 @@ class Family:
         return FamilyEstimate(peaks, EstimateSource.SIMILAR, cell, cell.usual_busy)
 
     def _predicted(self, key: Key) -> FamilyEstimate | None:
-        """Return the estimate of the functions for a class; None if there is none."""
+        """Return the estimate for a class from the fitted functions; None if they give none."""
         functions, row = self._computed.functions(self), self._arguments(key)
         needed = [at for at, place in enumerate(self._places) if self._bundles[place].role is Role.NEEDED]
         peaks = functions.predict(row, needed)
@@ -236,19 +239,21 @@ class Family:
 
     @property
     def _is_labelled(self) -> bool:
-        """True if classes differ in arguments that are left out."""
+        """True if classes differ in arguments that are left out as labels."""
         return any(bundle.role in LEFT_OUT for bundle in self._bundles)
 
     def needs_beside(self, kind: int) -> Beside:
-        """Return what a class needs apart from its peaks, as far as is known."""
+        """Return the needs of a class beside its peaks, as far as they are known."""
         return self._beside.get(kind, NOTHING)
 
     def arguments_of(self, kind: int) -> Row:
-        """Return a class's values of the arguments that may matter."""
+        """Return the values of a class for the arguments that may matter."""
         return self._arguments(self._key(kind))
 
     def _arguments(self, key: Key) -> Row:
-        """Return the values of a key: numbers if all values of an argument are numbers, else strings."""
+        """Return the values that a key stands for. An argument has numbers if all of its values are numbers, else
+        strings.
+        """
         bundles = [self._bundles[place] for place in self._places]
         return [self._argument(bundle, code) for bundle, code in zip(bundles, key, strict=True)]
 
