@@ -72,7 +72,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was measured of a living attempt: its use now and its highest use so far (`peak`), by device."""
+    """One measurement of a living attempt: its use by device, and its highest use so far (`peak`)."""
 
     task: int
     attempt: int
@@ -245,7 +245,7 @@ class Devices(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MpsLaunch:
-    """What MPS adds to a launch."""
+    """The part of a launch that MPS adds."""
 
     environ: Mapping[str, str | None]
     ending: tuple[str, ...]
@@ -273,7 +273,7 @@ class GpuSharing(Protocol):
     """NVIDIA's MPS, with which several tasks use a GPU at the same time."""
 
     def attend(self, placement: Placement) -> MpsLaunch:
-        """Return what MPS adds to the launch of a placement with a thread percentage."""
+        """Return the part of a launch that MPS adds for a placement with a thread percentage."""
 
     def suspect(self, device: str, sentence: str) -> None:
         """Note that an attempt on a device failed as if MPS had failed. From then on `closed` contains the device,

@@ -21,7 +21,7 @@ MOST_PEAKS = 20
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one attempt has shown about its task class."""
+    """The memory, times and load of one attempt, from which its task class learns."""
 
     peaks: Mapping[str, int]
     """The highest use in bytes, by part: `host`, or the position of a GPU among those that the task sees."""
@@ -107,7 +107,7 @@ def main_parts(gpus: int) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Profile:
-    """What is known about one task class: its memory, times, cores and load."""
+    """The known memory, times, cores and load of one task class."""
 
     parts: dict[str, Peaks] = field(default_factory=dict)
     epoch_seconds: float = 0.0
