@@ -1,4 +1,4 @@
-"""The hardware that a task's memory depends on, in words: part of the keys of profiles."""
+"""The hardware on which the memory of a task depends, in words that are part of the keys of profiles."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from scheduler.units import GIB
 class Hardware:
     """The models of the devices of a run.
 
-    A run has one class for equal tasks, named after the most frequent model among its devices. What an attempt shows is
-    kept for later runs under the model that it ran on, as a run with that model alone would keep it.
+    A run has one class for equal tasks, which contains the most frequent model among its devices. For later runs, an
+    observation is stored under the model on which the attempt ran, as if the run had only devices of that model.
     """
 
     def __init__(
@@ -23,8 +23,10 @@ class Hardware:
         drivers: Callable[[], Mapping[str, str]],
         usual: Callable[[], int] = lambda: 1,
     ) -> None:
-        """Take functions that return the devices, the driver of each node, and the number of GPUs of a task that names
-        none. They are called again and again, because all of this may change while nodes join.
+        """Take functions that return the devices, the driver of each node, and the number of GPUs of a task whose row
+        names none.
+
+        They are called again and again, because the answers may change while nodes join.
         """
         self._discover, self._drivers, self._usual = discover, drivers, usual
         self._seen: tuple[Sequence[Device], Mapping[str, str]] | None = None
@@ -51,7 +53,9 @@ class Hardware:
         return tuple(f"{gpus} x {words}" for words in self._gpus or ("",)) if gpus else self._hosts
 
     def ran_on(self, keys: Sequence[str]) -> str:
-        """Return the hardware of the first of these devices, on which an attempt ran, without a number of devices."""
+        """Return the hardware on which an attempt ran, given its devices. It is that of the first device, without a
+        number of devices.
+        """
         self._look()
         return self._words.get(keys[0], "") if keys else ""
 
@@ -62,5 +66,5 @@ def _words(device: Device, notes: Mapping[str, str]) -> str:
 
 
 def _by_number(words: Iterable[str]) -> tuple[str, ...]:
-    """Return different words, the most frequent first."""
+    """Return the words without repetitions, the most frequent first."""
     return tuple(sorted((counted := Counter(words)), key=lambda one: (-counted[one], one)))

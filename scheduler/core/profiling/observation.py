@@ -1,4 +1,4 @@
-"""The observation of a task class from the end of an attempt, or from its growth."""
+"""The observations of a task class: from the end of an attempt, and from its growth."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from scheduler.core.profiling.profile_index import ProfileIndex
 
 
 def note_growth(profiles: ProfileIndex, kind: int, task: TaskState, rules: SchedulingConfig) -> bool:
-    """Add the GPU memory of an attempt of unknown need to the needs of all classes, if it is more than a context;
-    return whether that changed anything.
+    """Add the GPU memory of an attempt of unknown need to the needs of all classes, if it exceeds a context. Return
+    whether that changed anything.
 
-    By these needs other tasks can start before the attempt has settled.
+    So other tasks can use this need before the attempt has settled.
     """
     placement = task.placement
     if not kind or placement is None or not placement.gpus or not estimator.is_watched(placement, task.settled):
@@ -33,7 +33,9 @@ def peaks(task: TaskState, placement: Placement, event: Exited) -> dict[str, int
 def evidence(
     task: TaskState, placement: Placement, epochs: int | None, event: Exited, rules: SchedulingConfig
 ) -> Observation:
-    """Return the observation from an attempt of a task with this number of epochs: peaks, times and load."""
+    """Return the observation from an ended attempt: peaks, times and load; `epochs` is the number of epochs of its
+    task.
+    """
     probe = placement.purpose is Purpose.PROBE
     good = event.outcome is Outcome.SUCCEEDED
     return Observation(
@@ -50,9 +52,9 @@ def evidence(
 
 
 def _taught(task: TaskState, placement: Placement, event: Exited) -> dict[str, int]:
-    """Return the need that an attempt has shown: its use, and its last request if memory ran out.
+    """Return the need that an attempt has shown, by part: its use, plus its last request if memory ran out.
 
-    If it is unknown which GPU ran out, the request is added to the GPU with the least use, never to the highest.
+    If it is unknown which GPU ran out, the request is added to the least use of a GPU, never to the highest.
     """
     held = peaks(task, placement, event)
     short = estimator.short_of(placement, event) if event.outcome is Outcome.OOM else ()

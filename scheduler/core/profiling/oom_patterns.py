@@ -17,19 +17,19 @@ from scheduler.patterns import lazy_pattern
 from scheduler.values import dataclass
 
 TAIL = 64 * 1024
-"""The bytes at the end of an output that are searched."""
+"""The number of bytes at the end of an output that are searched."""
 GPU: Literal["gpu"] = "gpu"
 HOST: Literal["host"] = "host"
 Part = Literal["host", "gpu"]
 
 _LONG = 3
-"""The number of lines over which a message may be broken, where tracebacks are drawn in a frame."""
+"""The largest number of lines of one message. Messages are broken where tracebacks are drawn in a frame."""
 _AROUND = 40
-"""The number of lines before a message that are searched for a GPU, if the message does not say whose memory it is."""
+"""The number of lines before a message that are searched for a GPU if the message itself names no memory."""
 _BREAK = 60
-"""The number of characters at the end of a line that are searched for broken words."""
+"""The number of characters of a line that are joined with the next line, to find words that are broken between them."""
 _SENSELESS = 1 << 50
-"""A request for this many bytes is a mistake of the program, because no machine has them."""
+"""A request for at least this many bytes is a mistake of the program, because no machine has them."""
 
 _PROGRAMMING = frozenset(
     {
@@ -43,13 +43,13 @@ _PROGRAMMING = frozenset(
 _WORKER_KILLED = lazy_pattern(
     r"\bSIGKILL\b|\bsignal 9\b|\bsignal: Killed\b|\bexit ?code\W{1,5}-9\b|\b-9 \(pid\b|\bterminated abruptly\b"
 )
-"""The words of launchers and pools about a worker that was killed with SIGKILL."""
+"""The words by which launchers and pools report that a worker was killed with SIGKILL."""
 _STICKY = lazy_pattern(
     r"\ban illegal memory access was encountered|\bdevice-side assert triggered|\bunspecified launch failure"
     r"|\bCUDA_ERROR_ILLEGAL_ADDRESS\b|\bcudaErrorIllegalAddress\b|\bmisaligned address\b"
     r"|\b[Uu]nsupported system page size\b"
 )
-"""Errors after which every CUDA call or every allocation fails."""
+"""Errors after which every further CUDA call or allocation fails, so that the lack of memory is not the cause."""
 
 _MAY_BE = lazy_pattern(
     r"\bCU(?:BLAS|DNN|SOLVER|SPARSE|FFT)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)\b"
@@ -76,7 +76,7 @@ _OF_HOST = lazy_pattern(
     r"|\bmemory allocation of \d+ bytes failed|\bmemory limit\b|\bexceeded\b|\bPython\b|\bheap\b",
     re.IGNORECASE,
 )
-"""Words that are mostly about memory of the host, if no word about a GPU is near."""
+"""Words that mostly concern memory of the host, if no word about a GPU is near."""
 _ON_GPU = lazy_pattern(
     r"cuda|curesult|cu_mem_|webgpu|\bvulkan|\bhbm\b|显存|gpus?(?![a-z])|(?-i:\bcl(?:Create|Enqueue)\w*)|\bCL_MEM|\bMEM_OBJECT_ALLOC"
     r"|opencl|nvenc|cuvid|nccl|\bhip(?![a-z])|rocm|\bhipError|\bxpu\b|\bnpu\b|vram|cublas|cudnn|cufft|cusolver|cusparse|curand"
@@ -89,7 +89,7 @@ _ON_GPU = lazy_pattern(
     r"|\bAscend|\bGE module\b|\bmem_dynamic_allocator|\bpooled_storage_manager",
     re.IGNORECASE,
 )
-"""Words about a GPU, near the message."""
+"""Words about a GPU, which count if they are near the message."""
 
 _AMOUNT = r"(\d[\d,]*(?:\.\d*)?) ?(bytes|[KMGT]?i?B|[KMGT])(?![A-Za-z])"
 _ASKED = lazy_pattern(
@@ -100,9 +100,9 @@ _ASKED = lazy_pattern(
 _WANTED = lazy_pattern(
     rf"(?:alloc|request|reserv|requir)\w*\b(?:[ :=(]\w*){{0,4}}?[ :=(]{{1,3}}{_AMOUNT}", re.IGNORECASE
 )
-"""A size that was requested."""
+"""A size that a program requested."""
 _OF_SIZE = lazy_pattern(r"\b(?:of )?size (\d{4,})\b")
-"""A size without a unit, which is in bytes."""
+"""A requested size without a unit, in bytes."""
 _FREE = lazy_pattern(
     rf"\bof which {_AMOUNT} is free|; {_AMOUNT} free;|\bavailable memory is only {_AMOUNT}|; free {_AMOUNT}"
 )
@@ -115,31 +115,31 @@ _WIDTHS = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "half": 2, "bfloat16": 2, "float": 4, "int32": 4,
     "uint32": 4, "double": 8, "int64": 8, "uint64": 8, "complex64": 8, "complex128": 16,
 }  # fmt: skip
-"""Bytes per element, by TensorFlow's name of the type."""
+"""The number of bytes of one element, by TensorFlow's name of its type."""
 
 
 @dataclass(frozen=True, slots=True)
 class OomMatch:
-    """The memory that ran out, according to the task's own output."""
+    """The memory that ran out, as the output of the task says."""
 
     part: Part
     asked: int = 0
-    """The bytes that it tried to allocate; 0 if it did not say."""
+    """The bytes that the task tried to allocate; 0 if its output does not say."""
     position: int | None = None
-    """The position of the GPU among those it sees, if it said so."""
+    """The position of the GPU among those that the task sees; None if its output does not say."""
     free: int | None = None
-    """The bytes that were free there at that moment, if it said so."""
+    """The bytes that were free there at that moment; None if its output does not say."""
 
 
 _MAY_BREAK = (words.SHORT, words.REFUSES, words.PRODUCTS)
-"""The patterns whose words may be broken at the end of a line."""
+"""The patterns that are also searched in words broken at the end of a line."""
 
 
 def what_ran_out(output: str) -> OomMatch | None:
-    """Return the memory that ran out according to a failed task's last lines; None if they are about something else.
+    """Return the memory that ran out, according to the last lines of a failed task; None if they say nothing about it.
 
-    Of several such messages the last counts, and only if no other error follows it: a task may run out of memory,
-    recover, and fail for another reason. Call this only for a task that did not succeed.
+    If several lines report this, the last one counts, and only if no other error follows it: a task may run out of
+    memory, recover, and fail for another reason. Call this only for a task that did not succeed.
     """
     if not _may_say_so(output):
         return None
@@ -161,9 +161,10 @@ def what_ran_out(output: str) -> OomMatch | None:
 
 
 def may_be_gpu_memory(output: str, *, signalled: bool) -> bool:
-    """Tell whether a task may have failed for lack of GPU memory, which is certain only if its GPU was full.
+    """Tell whether GPU memory may have run out. That is certain only if the GPU was full as well.
 
-    Its last error contains words that can mean this, or a signal ended it without any error message.
+    It may have if the last error of the task contains words that can mean this, or if a signal ended it without any
+    error message.
     """
     ran = what_ran_out(output)
     if ran is not None:  # it reported this before a signal ended it
@@ -183,9 +184,9 @@ def _may_say_so(text: str) -> bool:
 
 
 def killed_for_memory(signal: int | None, code: int | None, kernel_kills: int, output: str = "") -> bool:
-    """Tell whether the kernel killed a task for memory, provided that no scheduler killed it.
+    """Tell whether the kernel killed a task because memory ran out, provided that no scheduler killed it.
 
-    The kernel must have counted such a kill meanwhile.
+    `kernel_kills` is the number of such kills that the kernel has counted meanwhile.
 
     A launcher such as torchrun ends with its own exit code, and reports that a worker was killed with SIGKILL.
     """
@@ -199,7 +200,9 @@ def _goes_on(line: str) -> bool:
 
 
 def _tries_again(line: str, following: str = "") -> bool:
-    """Tell whether a line reports that memory ran out, and it or the next line says that the program continues."""
+    """Tell whether a line reports that memory ran out, while this line or the next one says that the program
+    continues.
+    """
     return any(words.TRIES_AGAIN.search(text) for text in (line, following)) and _has_the_words(line)
 
 
@@ -230,7 +233,9 @@ def _has_the_words(line: str) -> bool:
 
 
 def _says_so_with(line: str, following: list[str]) -> bool:
-    """Tell whether a line and the next one together report that memory ran out, in a message broken between them."""
+    """Tell whether a line and the next one together report that memory ran out, in a message that is broken between
+    them.
+    """
     if not following or not line or not following[0]:
         return False
     end = line.rstrip()[-_BREAK:]
@@ -244,9 +249,9 @@ def _says_so_with(line: str, following: list[str]) -> bool:
 
 
 def _part(message: list[str], before: list[str]) -> Part:
-    """Return the memory that a message is about: by its first line, else by the lines around it.
+    """Return the memory that a message concerns: by its first line, else by the lines around it.
 
-    If these do not say which memory it is, it is that of a GPU if an earlier line mentions one, else that of the host.
+    If these do not name it, it is GPU memory if an earlier line mentions a GPU, else that of the host.
     """
     for text in (message[0], " ".join(message), " ".join(before[-_LONG:])):
         if _ON_CPU.search(text):

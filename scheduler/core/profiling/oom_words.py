@@ -25,8 +25,8 @@ OF_FAILURE = (
     "terminat", "abort", "crash", "inadequate", "impossible",
     "problem", "beyond", "above", "refus", "den", "used up", "used all", "consumed all", "through",
 )  # fmt: skip
-"""Words in lower case: each rule needs at least one of OF_MEMORY and one of OF_FAILURE. Most lines have none and are
-not examined further."""
+"""Words in lower case. A line is examined further only if it contains one of OF_MEMORY and one of OF_FAILURE, and most
+lines do not."""
 
 _KIND = (
     r"(?:(?:gpu|device|cuda|hip|host|system|video|graphics|cpu|main|physical|virtual|pinned|free|available|allocatable"
@@ -34,7 +34,7 @@ _KIND = (
     r"|more|real|swap|local|dedicated|card|accelerator|node|machine|runtime|gfx|onboard|sufficient|enough)"
     r"(?:'s)?[ _-]?)*"
 )
-"""Words before the noun that say which memory it is. Shared, constant and texture memory of kernels is not meant."""
+"""Words before the noun that name the memory. Shared, constant and texture memory of kernels is not meant."""
 _NOT_THAT = r"(?! (?:slots?|cells?|registers?|banks?|bandwidth|ports?|leaks?|info|stat|usage stat|address|bars?)\w*\b)"
 _MEMORY = rf"(?:memory|v?ram\b|\bmem\b){_NOT_THAT}"
 _HEAP = r"(?:memory|v?ram|heaps?|swap)(?: space| pools?| arenas?)?"
@@ -102,7 +102,7 @@ SHORTAGE: Sequence[str] = (
     r"\boom\b\W{1,3}kill|\b(?:died|dead|crash\w*|exit\w*|terminated|aborted|stopped)\b.{0,20}\boom\b",
     rf"\bresource[_ ]?exhausted\w*\W.{{0,80}}(?:\ballocat|\breserv|{_MEMORY}|\bhbm\b)",
 )
-"""Lack of memory, in the words of any program."""
+"""The words by which any program says that memory is short."""
 
 _WHAT = (
     r"(?:mem(?:ory)?\b|buffers?|bytes|storage|arrays?|tensors?|blocks?|[KMGT]i?B\b|v?ram\b|vectors?\b|matri(?:x|ces)\b"
@@ -154,7 +154,7 @@ REFUSED: Sequence[str] = (
     rf"\b\w*alloc\w*(?:\([^)]{{0,60}}\))?:?(?: of {_AMOUNT})? return(?:ed|s) (?:NULL|nullptr|error 2|a null)\b",
     rf"\bbad[_ ]alloc(?:ation)?\b|{_WHAT}.{{0,60}}\b(?:could not|cannot|can't) be (?:allocated|reserved|obtained)\b",
 )
-"""A refused allocation, in the words of any program."""
+"""The words by which any program says that an allocation was refused."""
 
 CODES: Sequence[str] = (
     r"\b[A-Z_]{2,40}_ALLOC(?:ATION|ATOR)?_(?:FAIL(?:ED|URE)|ERR(?:OR)?)\b|\b(?:cuda|hip)ErrorMemoryAlloc\w*",
@@ -174,7 +174,8 @@ TRANSLATED = lazy_pattern(
     r"|无法(?:分配|申请)内存|[内显]存(?:不足|不够|溢出)|無法配置記憶體|記憶體不足|メモリを確保できません|メモリ(?:ー)?(?:が)?不足"
     r"|메모리를? 할당할 수 없|메모리(?:가)? 부족"
 )
-"""The system's words for a refused allocation (ENOMEM), and the usual ones for a lack of memory, in other languages."""
+"""The system's words for a refused allocation (ENOMEM), and the usual words for a lack of memory, in other
+languages."""
 
 PRODUCTS = lazy_pattern(
     r"\bOOM when allocating tensor"  # TensorFlow
@@ -191,7 +192,7 @@ PRODUCTS = lazy_pattern(
     r"|\bworkers? .{0,60}\bkilled due to memory pressure"  # Ray
     r"|\b[SDCZ]MUMPS INFO\(1\)= *-(?:5|7|13)\b"  # MUMPS, where it could not allocate
 )
-"""Sentences of particular products, which no rule covers."""
+"""Sentences of particular products that no rule covers."""
 
 MEANS_ELSE = lazy_pattern(
     r"\bnot a failure\b"  # XLA and TensorFlow tried for speed, and go on
@@ -216,13 +217,13 @@ MEANS_ELSE = lazy_pattern(
     r"|pod ?cidrs?|address(?:es)?(?! space))\b",  # of a network
     re.IGNORECASE,
 )
-"""Lines that contain such words but mean something else."""
+"""Words in a line by which it means something else than a lack of memory."""
 FIRST_TRY = lazy_pattern(
     r"\bfailed to alloc(?:ate)? .{0,400}\b(?:from device|on host): \w+OUT_?OF_?MEMORY", re.IGNORECASE
 )
-"""A refusal after which TensorFlow tries again with less: it counts only if nothing follows."""
+"""A refusal after which TensorFlow tries again with less memory. It counts only if no line follows."""
 LEAVES_OUT = lazy_pattern(r"\bskipp(?:ing|ed)\b|\bcontinuing\b", re.IGNORECASE)
-"""Words by which a program tells that it leaves something out for lack of memory."""
+"""Words by which a program says that it leaves something out for lack of memory."""
 WARNS = lazy_pattern(r"\[W\]|\bWARN(?:ING)?\b")
 """The levels of log lines that are warnings, not errors."""
 TRIES_AGAIN = lazy_pattern(
@@ -232,15 +233,15 @@ TRIES_AGAIN = lazy_pattern(
     r"(?!(?:a )?(?:smaller|lower|fewer|less).{0,60}\b(?:may|might|can|could|should|helps?)\b)",
     re.IGNORECASE,
 )
-"""Words by which a program tells that it continues without the memory that it was refused."""
+"""Words by which a program says that it continues without the memory that it was refused."""
 ADVICE = lazy_pattern(
     r"\b(?:avoid\w*|prevent\w*|if|may|might|in case|risk|potential\w*|possib\w+|handl\w+|catch\w*|until"
     r"|unless|when|whether|likely|against|usually|often|typically|normally|sometimes)\b[^.:;]{0,80}$",
     re.IGNORECASE,
 )
-"""Words that, earlier in the same sentence, make the message advice instead of a report."""
+"""Words that turn a message into advice if they come earlier in its sentence."""
 ADDRESS = lazy_pattern(r"\bhttps?://\S+")
-"""An address, whose words say nothing about this program."""
+"""A web address, whose words say nothing about this program."""
 
 SHORT = lazy_pattern("|".join(SHORTAGE), re.IGNORECASE)
 REFUSES = lazy_pattern("|".join(REFUSED), re.IGNORECASE)

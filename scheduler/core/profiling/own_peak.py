@@ -14,12 +14,13 @@ from scheduler.values import replace
 
 
 def config(rules: SchedulingConfig) -> SchedulingConfig:
-    """Return the configuration for this: what a task uses beyond its peak is reserved in small steps."""
+    """Return the settings for `--profile sequential`: no margin, and growth above a peak is reserved in small steps."""
     return replace(rules, policy=BATCHES, order=RankOrder.BATCH, margin=0.0, margin_bytes=rules.peak_step_bytes)
 
 
 def need(terms: Terms, task: TaskState | None, gpus: int, rules: SchedulingConfig) -> ResourceRequest:
-    """Return what a task requests: a device alone for its profiling run, then its peak there, or what its row declares.
+    """Return the request of a task: a device alone for its profiling run, then its peak there, or what its row
+    declares.
 
     The buffer is per device, however many tasks share it. Load does not count; cores count only where the row declares
     them.
@@ -39,6 +40,6 @@ def need(terms: Terms, task: TaskState | None, gpus: int, rules: SchedulingConfi
 
 
 def _ask(said: int | None, peaks: Mapping[str, int] | None, part: str) -> MemoryRequest:
-    """Return the request for one part; it may be unknown, as a short profiling run may end before it is measured."""
+    """Return the request on one part. It is unknown if a short profiling run ended before it was measured there."""
     bytes_ = said if said is not None else (peaks or {}).get(part)
     return MemoryRequest(None) if bytes_ is None else MemoryRequest(bytes_, bytes_)

@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from scheduler.core.profiling.task_class import TaskClass
 
 IDLE_KINDS = 2000
-"""At least this number of classes are remembered although none of their tasks waits or runs; at most twice as many
-are."""
+"""The least number of classes without waiting or running tasks that are remembered; at most twice as many are."""
 
 
 def _is_without_gpus(kind: TaskClass) -> bool:
-    """Return whether tasks of a class run on the host alone."""
+    """Tell whether tasks of a class run on the host alone."""
     return not kind.device or kind.device.startswith(HOST)
 
 
@@ -29,7 +28,7 @@ class ProfileIndex:
     """Task classes and their profiles by number; number 0 stands for tasks whose class is not determined."""
 
     _earlier: EarlierVersions | None = None
-    """Built for the first class; a view of a run does not need it."""
+    """The value of `earlier`, which is built for the first class; a view of a run does not need it."""
 
     def __init__(
         self, known: Mapping[str, Profile] | None = None, *, ignore: Iterable[str] = (), only: Iterable[str] = ()
@@ -39,11 +38,11 @@ class ProfileIndex:
         self._nothing = Profile()
         self._numbers: dict[str, int] = {}
         self._newest, self._looked_over = 0, 0
-        """The highest number of a class (numbers are never reused), and its value at the last search for idle
-        classes."""
+        """The highest number that a class has, and that number at the last search for idle classes. Numbers are never
+        reused."""
         self._known = dict(known or {})
         self._relatives: dict[str, dict[str, None]] = {}
-        """Classes of earlier runs, by script."""
+        """The keys of the classes that earlier runs knew, by script."""
         for key, profile in self._known.items():
             if profile.family:
                 self._relatives.setdefault(profile.family, {})[key] = None
@@ -52,23 +51,23 @@ class ProfileIndex:
         self._unheard = {name for names in self._words for name in names}
         self._claims: dict[str, frozenset[str]] = {}
         self._on_gpus, self._beside = Sizes(), Sizes()
-        """The highest known need of each class on one of its GPUs, and its need of RAM beside its GPUs."""
+        """For each class: its highest known need on one of its GPUs, and its need of RAM beside its GPUs."""
         self._ram: dict[str, int] = {}
-        """The highest known RAM of a class beside its GPUs, by script."""
+        """For each script, the highest known need of RAM beside GPUs."""
         self._loading: dict[str, int] = {}
-        """The expected RAM of living tasks that may still load their data, by script."""
+        """For each script, the RAM that living tasks are expected to need, though they may still load their data."""
         self._seen_busy: dict[str, dict[int, float]] = {}
-        """The share of time for which the classes of each script keep a GPU busy."""
+        """For each script and class, the share of time for which a task keeps a GPU busy."""
         self._busy_sums: dict[str, float] = {}
-        """The sums of these shares."""
+        """For each script, the sum of these shares."""
         self.some_without_gpu = False
-        """True once a class was found that had GPUs and used none."""
+        """True once a class is known that was given GPUs and used none."""
         self._touched: set[str] = set()
-        """Families about which something was learned since the last call of `news`."""
+        """Scripts about which something was learned since the last call of `news`."""
 
     @property
     def earlier(self) -> EarlierVersions:
-        """The versions of the scripts that earlier runs and this one know."""
+        """The versions of all scripts that are known from earlier runs and from this one."""
         if self._earlier is None:
             from scheduler.core.profiling.earlier_versions import EarlierVersions  # not for readers of runs
 
@@ -88,7 +87,7 @@ class ProfileIndex:
 
     @property
     def may_forget(self) -> bool:
-        """True if so many classes were added that some of them may have to be forgotten."""
+        """True if many classes were added since the last search for classes that can be forgotten."""
         return self._newest - self._looked_over >= IDLE_KINDS
 
     def forget(self, used: Collection[int]) -> list[int]:
@@ -109,7 +108,7 @@ class ProfileIndex:
         return gone
 
     def _drop(self, number: int) -> str:
-        """Forget one class, though not yet in its family; return the name of the family."""
+        """Forget one class, except in its family; return the name of the family."""
         kind, profile = self.kinds.pop(number), self._profiles.pop(number)
         del self._numbers[kind.key]
         if profile.earlier:
@@ -125,7 +124,7 @@ class ProfileIndex:
         return kind.family
 
     def _renew(self, name: str, numbers: Sequence[int]) -> None:
-        """Build a family again from its remaining classes; forget it if there are none."""
+        """Build a family again from these classes, which remain; forget it if there are none."""
         from scheduler.core.profiling.family.families import Family  # as in family_of
 
         before = self._families.pop(name)
@@ -141,7 +140,7 @@ class ProfileIndex:
             self._observe(number)
 
     def _hear(self, kind: TaskClass) -> None:
-        """Note which of the user's arguments this class has."""
+        """Note that a class has some of the arguments that the user named."""
         from scheduler.core.profiling.family.arguments import plain_name  # not for readers of runs
 
         slots = {plain_name(name) for name, _ in kind.slots}
@@ -178,7 +177,7 @@ class ProfileIndex:
         self._observe(number)
 
     def _size(self, number: int) -> None:
-        """Keep the needs of a class, on one GPU and of RAM beside it, among the needs of all classes."""
+        """Note the present needs of a class among those of all classes: on one GPU, and of RAM beside its GPUs."""
         parts, kind = self._profiles[number].parts, self.kinds[number]
         now = max((max(part.peak, part.above) for name, part in parts.items() if name != HOST), default=0)
         self._on_gpus.put(number, now)
@@ -191,13 +190,13 @@ class ProfileIndex:
             self._ram[kind.family] = ram
 
     def note_growth(self, number: int, bytes_: int, gpus: int) -> bool:
-        """Add the use of a living attempt to the needs of all classes, until the need of its class is known; return
-        whether that changed anything.
+        """Note the use of a living attempt as the need of its class, as long as that need is unknown; return whether
+        that changed anything.
         """
         return not self.profile(number).knows(gpus) and self._on_gpus.put(number, bytes_)
 
     def usual(self, share: float, least: int) -> int:
-        """Return the bytes on one GPU that suffice for this share of all classes; 0 while fewer than `least` are
+        """Return the bytes on one GPU that are enough for this share of all classes; 0 while fewer than `least` are
         known.
         """
         return self._on_gpus.usual(share, least)
@@ -208,35 +207,39 @@ class ProfileIndex:
         return len(self._on_gpus)
 
     def expected_peak(self, share: float, least: int, hidden: int) -> int:
-        """Return the bytes on one GPU that a new class does not exceed in this share of cases; 0 while too few are
-        known.
+        """Return the bytes on one GPU that a new class will not exceed with the probability `share`; 0 while too few
+        classes are known.
+
+        `hidden` is the number of classes whose needs are not known yet.
         """
         return self._on_gpus.bound(share, least, hidden)
 
     def is_unlike(self, bytes_: int, share: float, least: int) -> bool:
-        """Tell whether `bytes_` are less than this share of what any class needs on a GPU; False while the needs of
-        fewer than `least` classes are known.
+        """Tell whether `bytes_` are less than this share of the need of any class on a GPU. False while fewer than
+        `least` classes are known.
         """
         return len(self._on_gpus) >= least and bytes_ < share * self._on_gpus.least
 
     def usual_ram(self, number: int, share: float, least: int) -> int:
-        """Return the RAM that a class is expected to need beside its GPUs; 0 if nothing is known.
+        """Return the RAM that a task of a class is expected to need beside its GPUs; 0 if nothing is known.
 
-        This is the highest known RAM of a class of that script. If none is known, it is what living tasks of the script
-        are expected to need, else what this share of all classes stays below, once `least` classes are known.
+        This is the highest known RAM of a class of its script. If none is known, it is the RAM that living tasks of the
+        script are expected to need. Otherwise this share of all classes needs no more, once `least` classes are known.
         """
         kind = self.kinds.get(number)
         script = kind.family if kind is not None else ""
         return self._ram.get(script) or self._loading.get(script) or self._beside.usual(share, least)
 
     def expect_ram(self, number: int, bytes_: int) -> None:
-        """Note the RAM that a living task of a class is expected to need, until that of its script is known."""
+        """Note the RAM that a living task of a class is expected to need; it counts until RAM of its script is
+        known.
+        """
         kind = self.kinds.get(number)
         if kind is not None and kind.family:
             self._loading[kind.family] = max(bytes_, self._loading.get(kind.family, 0))
 
     def _observe(self, number: int) -> None:
-        """Update a class's family with what it needs where it runs."""
+        """Bring the needs of a class up to date in its family and among all classes."""
         self._size(number)
         kind, peaks = self.kinds.get(number), self._profiles[number].peaks
         if kind is None or not kind.family or not peaks:
@@ -250,28 +253,28 @@ class ProfileIndex:
             self.earlier.observe(number, kind, profile)
 
     def script(self, number: int) -> str:
-        """Return the name that the classes of one script share; empty for number 0 and for a forgotten class."""
+        """Return the name that all classes of a script share; empty for number 0 and for a forgotten class."""
         kind = self.kinds.get(number)
         return kind.family if kind is not None else ""
 
     def unheard(self) -> list[str]:
-        """Return the arguments that the user named but no class has: most likely they are misspelled."""
+        """Return the arguments that the user named but that no class has: most likely they are misspelled."""
         return sorted(self._unheard)
 
     def profile(self, number: int) -> Profile:
-        """Return the profile of a class; an empty one for number 0 and for a class that was forgotten."""
+        """Return the profile of a class; an empty profile for number 0 and for a forgotten class."""
         return self._profiles.get(number, self._nothing)
 
     def has_succeeded(self, number: int) -> bool:
-        """Tell whether the peak of a full run of the class is known."""
+        """Tell whether a full run of the class has shown its peak."""
         return any(part.full for part in self.profile(number).parts.values())
 
     def kind(self, number: int) -> TaskClass | None:
-        """Return the class of a number; None for number 0 and for a class that was forgotten."""
+        """Return the class with a number; None for number 0 and for a forgotten class."""
         return self.kinds.get(number)
 
     def guess(self, number: int) -> PredictedPeak | None:
-        """Return the possible need of a class that was never observed, from similar ones; None if it is unknown."""
+        """Return the need of a class without observations as similar classes let expect it; None if they do not."""
         kind = self.kinds.get(number)
         if kind is None or not kind.family:
             return None
@@ -285,14 +288,14 @@ class ProfileIndex:
         return PredictedPeak({HOST: beside, **guess.peaks} if beside else guess.peaks, guess.by, guess.busy)
 
     def outgrew(self, number: int, peaks: Mapping[str, int]) -> bool:
-        """Note the use of a living attempt whose need was taken from an earlier version of its script; return
-        whether others are expected to need more because of it.
+        """Note the use of a living attempt whose need is known from an earlier version of its script. Return whether
+        other tasks are now expected to need more.
         """
         kind = self.kinds.get(number)
         return kind is not None and self.earlier.outgrown(kind, peaks)
 
     def usual_busy(self, number: int) -> float:
-        """Return the mean share of time for which classes of its script keep a GPU busy; 0 if none was observed."""
+        """Return the mean share of time for which the classes of a script keep a GPU busy; 0 if none was observed."""
         kind = self.kinds.get(number)
         if kind is None or not kind.family:
             return 0.0
@@ -300,7 +303,9 @@ class ProfileIndex:
         return self._busy_sums[kind.family] / len(seen) if seen else 0.0
 
     def learn(self, number: int, evidence: Observation) -> bool:
-        """Add one attempt of a class; return whether its tasks have another rank now."""
+        """Add the observation from one attempt of a class; return whether the tasks of the class have another rank
+        now.
+        """
         if number not in self._profiles:
             return False
         self._profiles[number].learn(evidence)
@@ -320,8 +325,8 @@ class ProfileIndex:
             seen[number] = busy
 
     def note_absence(self, number: int, gpus: int, *, sure: bool) -> list[int]:
-        """Note that a living attempt of a class computes without its GPUs; return the classes of which more is known
-        now. `sure` is True if it has computed for a long time.
+        """Note that a living attempt of a class computes without its GPUs; return the classes about which more is known
+        now. `sure` is True if the attempt computes, False if it only rests.
         """
         if number not in self._profiles:
             return []
@@ -335,8 +340,8 @@ class ProfileIndex:
         return [number]
 
     def withdraw_absence(self, number: int) -> list[int]:
-        """Forget that living attempts of a class computed without its GPUs, because one of them ended without success;
-        return the classes of which less is known now.
+        """Forget that living attempts of a class computed without their GPUs, because one of them ended without
+        success. Return the classes about which less is known now.
         """
         parts = self._profiles[number].parts.values() if number in self._profiles else ()
         if not any(part.without for part in parts):
@@ -347,10 +352,10 @@ class ProfileIndex:
         return [number]
 
     def note_use(self, number: int, used: Mapping[str, int]) -> list[int]:
-        """Note that an attempt of a class uses GPUs, though the class was known to need none; return the classes of
+        """Note that an attempt of a class uses GPUs, though the class was known to need none. Return the classes about
         which less is known now.
 
-        Other living attempts of the same script that have used no GPU so far no longer prove that they will use none.
+        That other living attempts of the script have used no GPU so far proves nothing any more.
         """
         if number not in self._profiles:
             return []
@@ -364,18 +369,18 @@ class ProfileIndex:
         return relatives
 
     def _relatives_of(self, number: int) -> list[int]:
-        """Return the classes of one script, among them this one."""
+        """Return the classes of the script of a class, including that class."""
         family = self.script(number)
         return [other for other, kind in self.kinds.items() if kind.family == family] if family else [number]
 
     def _renew_family_of(self, number: int) -> None:
-        """Build the family of a class again, after something about its classes was withdrawn."""
+        """Build the family of a class again, because something about its classes was withdrawn."""
         if family := self.script(number):
             self._renew(family, self._relatives_of(number))
             self._touched.add(family)
 
     def news(self) -> list[tuple[str, str, bool]]:
-        """Return the findings since the last call: script, argument, and True if it is neutral, else False."""
+        """Return the findings about arguments since the last call: script, argument, and whether it is neutral."""
         found = []
         for name in sorted(self._touched):
             before, now = self._claims.get(name, frozenset()), self._families[name].claims()
@@ -390,7 +395,7 @@ class ProfileIndex:
         return script_of(next(whats, "").split(" "))[0]
 
     def learned(self) -> Iterator[tuple[str, Profile, bool]]:
-        """Yield the profile of each class, with its script, and whether the class belongs to this run."""
+        """Yield for each class: its script, its profile, and whether it belongs to this run."""
         for number, kind in self.kinds.items():
             yield kind.family, self._profiles[number], True
         for profile in self._known.values():

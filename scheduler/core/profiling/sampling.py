@@ -19,13 +19,13 @@ class SampledRun(without_gpu.JudgedRun, Protocol):
     """The part of a Brain that is needed to judge a sample."""
 
     def need(self, task: int, gpus: int, *, untouched: bool = False) -> ResourceRequest:
-        """Return the present request of a task; if `untouched`, that of an equal task without any attempt."""
+        """Return the present request of a task; with `untouched`, the request of an equal task without any attempt."""
 
     def is_unlike(self, task: TaskState) -> bool:
-        """Tell whether an attempt uses so much less than every known class that its peak has probably not come yet."""
+        """Tell whether an attempt uses far less than every known class, so that its peak has probably not come yet."""
 
     def load_beside(self, placement: Placement) -> Mapping[str, float]:
-        """Return the load of the other tasks on its GPUs."""
+        """Return the load that the other tasks put on each GPU of a placement."""
 
 
 def watch(
@@ -37,7 +37,9 @@ def watch(
     busy: float | None,
     evidence: ResizeCause | None = None,
 ) -> list[Event]:
-    """Return the events of one sample, and change nothing; `evidence` is a sign, if any, that it needs no GPU."""
+    """Return the events of one sample, and change nothing. `evidence` is a sign that the attempt needs no GPU; None:
+    there is none.
+    """
     news = {k: b for k, b in used.items() if estimator.is_new_peak(living.peak.get(k, 0), b, run.rules)}
     events: list[Event] = [Peaked(living.id, living.attempts, news)] if news else []
     if (moved := without_gpu.moved(run, living, placement, used, now, evidence)) is not None:
@@ -82,7 +84,7 @@ def _resized(
 
 
 def _why_grown(living: TaskState, placement: Placement, used: Mapping[str, int]) -> ResizeCause:
-    """Return GREW for use above a reservation, SEEN for use where nothing was reserved."""
+    """Return GREW if an attempt uses more than was reserved on a device, SEEN if nothing was reserved there."""
     above = [key for key, bytes_ in used.items() if bytes_ > placement.reservation.get(key, 0)]
     nothing = not any(placement.reservation.get(key, 0) for key in above)
     beside = HOST in above and len(above) == 1 and bool(placement.gpus) and not living.settled
@@ -94,8 +96,8 @@ def _known_meanwhile(
 ) -> dict[str, int] | None:
     """Return the new reservation of an attempt on GPUs after another attempt of its class has shown the need.
 
-    The reservation of an unsettled attempt shrinks. The reservation of any attempt grows, before the attempt uses more
-    and its neighbours fail.
+    If the attempt has not settled, its reservation can shrink. It can also grow, before the attempt uses more than it
+    has and other tasks on the GPU fail. None: it stays as it is.
     """
     gpus, rules = placement.gpus, run.rules
     if not gpus or placement.source is EstimateSource.DECLARED:
@@ -122,8 +124,8 @@ def _known_meanwhile(
 def _expected_meanwhile(
     run: SampledRun, living: TaskState, placement: Placement, seen: Mapping[str, int]
 ) -> dict[str, int] | None:
-    """Return the smaller reservation of an unsettled attempt on GPUs once other classes show that it should need
-    less.
+    """Return a smaller reservation for an unsettled attempt on GPUs, once other classes show that it should need less.
+    None: it stays as it is.
     """
     gpus, rules = placement.gpus, run.rules
     if not gpus or not estimator.is_watched(placement, living.settled) or rules.slots is not None:
@@ -142,13 +144,13 @@ def _expected_meanwhile(
 def _corrected_ram(
     run: SampledRun, living: TaskState, placement: Placement, seen: Mapping[str, int], still: float
 ) -> Resized | None:
-    """Return the corrected reservation of RAM that was only expected; None if it stays unchanged.
+    """Return the corrected reservation of RAM that was only expected; None if it stays as it is.
 
-    `still` is the number of seconds for which its use of RAM has not grown.
+    `still` is the number of seconds for which the attempt's use of RAM has not grown.
 
-    The need is known after the class of the attempt has shown it, or after the use has not grown for the settle time
-    of GPU memory. Before that, once the attempt uses its GPUs and has not grown for the settle time of the host, it
-    keeps a multiple of what it uses: it may yet load its data, but other tasks need not wait for that.
+    The need is known after the class of the attempt has shown it, or after the use has not grown for the settle time of
+    GPU memory. Before that, once the attempt uses its GPUs and has not grown for the settle time of the host, it keeps
+    a multiple of what it uses: it may yet load its data, but other tasks need not wait for that.
     """
     rules, had, held = run.rules, placement.reservation.get(HOST, 0), seen.get(HOST)
     if not placement.ram_expected or held is None:
@@ -191,7 +193,7 @@ def _settled(
 
 
 def _may_settle(run: SampledRun, living: TaskState, placement: Placement, now: float, idle: bool) -> bool:
-    """Tell whether an attempt of unknown need has settled: its peak has not grown for the settle time."""
+    """Tell whether an attempt has settled: its need was unknown, and its peak has not grown for the settle time."""
     rules = run.rules
     if living.settled or living.last_peak_at == 0.0:
         return False
@@ -206,10 +208,10 @@ def _may_settle(run: SampledRun, living: TaskState, placement: Placement, now: f
 
 
 def _is_overdue(run: SampledRun, living: TaskState, placement: Placement, now: float) -> bool:
-    """Tell whether other tasks need no longer wait for an attempt of unknown need to settle.
+    """Tell whether other tasks no longer wait for an attempt of unknown need to settle.
 
-    Its memory must have been flat for the settle time, and be less than that of every known class. If it uses no more
-    than a context, its memory must have been flat for several times as long.
+    That is so if its memory was flat for the settle time and is less than that of every known class. An attempt that
+    uses no more than a context is overdue only after several settle times.
     """
     if not placement.gpus or not estimator.is_watched(placement, living.settled or living.overdue):
         return False
@@ -220,19 +222,20 @@ def _is_overdue(run: SampledRun, living: TaskState, placement: Placement, now: f
 
 
 def _has_other_load(run: SampledRun, living: TaskState, placement: Placement, now: float, busy: float) -> bool:
-    """Tell whether an attempt keeps its GPUs busy for another share of the time than expected.
+    """Tell whether an attempt keeps its GPUs busy for another share of time than expected.
 
-    This is believed once its memory has been flat for the settle time.
+    The measured share counts once the attempt's memory has been flat for the settle time.
     """
     differs = busy > 0 and abs(busy - placement.busy) > run.rules.load_step
     return differs and bool(placement.gpus) and now - living.last_peak_at >= _settle_time(living, placement, run.rules)
 
 
 def _settle_time(living: TaskState, placement: Placement, rules: SchedulingConfig) -> float:
-    """Return the seconds for which memory must be flat on a GPU whose load is below 1.
+    """Return the seconds for which the memory of an attempt must be flat before it has settled, if its GPU is not
+    overloaded.
 
     On GPUs this is a share of the time that the attempt took to reach its peak. A fixed time counts instead if the user
-    set one, and while nothing but a CUDA context is used.
+    set one, and while the attempt uses only a CUDA context.
     """
     if not placement.gpus:
         return rules.settle
@@ -243,5 +246,5 @@ def _settle_time(living: TaskState, placement: Placement, rules: SchedulingConfi
 
 
 def _slowed(run: SampledRun, placement: Placement) -> float:
-    """Return how many times slower an attempt is because the load of its GPU exceeds 1."""
+    """Return how many times slower an attempt runs because the tasks on its GPU request more than its whole time."""
     return max([1.0, *(load + placement.busy for load in run.load_beside(placement).values())])

@@ -1,4 +1,4 @@
-"""The class of a task, which determines its memory: the key of its profile."""
+"""The class of a task: tasks of one class are assumed to need equal memory. Its key is the profile key."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ class TaskClass:
 
     key: str
     what: str
-    """The name for users: script and arguments."""
+    """The name of the class for users: its script and its arguments."""
     probes: bool
-    """True if its command takes a number of epochs, so that a short probe can run."""
+    """True if the command takes a number of epochs, so that a short probe is possible."""
     family: str = ""
-    """Equal for classes that differ only in the values of arguments."""
+    """The key of the family: equal for classes that differ only in the values of their arguments."""
     slots: tuple[tuple[str, str], ...] = ()
-    """The arguments that may differ within a family: names and values."""
+    """The names and values of the arguments, by which the classes of a family differ."""
     device: str = ""
-    """The device on which it runs, in words for users."""
+    """The type and model of the device on which tasks of the class run, in words for users."""
     relations: tuple[str, ...] = ()
-    """The relations of its script to other versions, whatever device they ran on: by its path, and by its content."""
+    """Two keys that all versions of the script share, whatever device they run on: one for its path, one for its
+    content."""
     elsewhere: tuple[tuple[str, str, str], ...] = ()
-    """The device, key and family that it would have on each other model of device in the run."""
+    """For each other model of device in the run: the device, the key and the family that the class would have there."""
 
     def on(self, hardware: str) -> TaskClass | None:
-        """Return the class that a run on this hardware alone would find; None if the class does not know it.
+        """Return the class as it would be in a run with this hardware alone; None if it is not known.
 
-        `hardware` is without the number of GPUs; empty if it is unknown.
+        `hardware` does not contain the number of GPUs; empty: unknown, and the class itself is returned.
         """
         words = (hardware, f"{self.device.partition(' x ')[0]} x {hardware}")
         if not hardware or self.device in words:
@@ -51,17 +52,19 @@ class TaskClass:
 
 @dataclass(frozen=True, slots=True)
 class ScriptPlace:
-    """The place of a script, used to give a copy in another place the same profiles."""
+    """The place of a script. Paths are made independent of it, so that a copy in another place has the same
+    profiles.
+    """
 
     path: str = ""
     """The absolute path of the script; empty if it is unknown."""
     folder: str = ""
-    """The folder of the script, or of the task if that is unknown."""
+    """The folder of the script; if that is unknown, the directory of the task."""
     home: str = ""
     """The home directory of the user."""
 
     def portable(self, word: str) -> str:
-        """Return a word of a command with paths below the folder and the home as they would be in a copy."""
+        """Return a word of a command as it would be in a copy: paths in the folder or the home are made relative."""
         name, equals, path = word.rpartition("=")
         for root, sign in ((self.folder, "."), (self.home, "~")):
             if len(root) > 1 and (path == root or path.startswith(f"{root}/")):
@@ -69,7 +72,9 @@ class ScriptPlace:
         return word
 
     def interpreter(self, path: str) -> str:
-        """Return the path of a Python as it would be in a copy; an environment of the project is known by its name."""
+        """Return the path of a Python as it would be in a copy. A Python in an environment of the project is named
+        relative to it.
+        """
         environment = PurePath(path).parent.parent
         project = str(environment.parent)
         above = project != "/" and f"{self.folder}/".startswith(f"{project}/")
@@ -85,7 +90,9 @@ _REDIRECTION = lazy_pattern(r"(?:\d*|&)(?:>>|>\||<>|[<>]&?)")
 
 
 def said_by(spec: Spec) -> list[str]:
-    """Return the words of a row; for a shell line its words without the redirections, if any are left."""
+    """Return the words of a row's command. For a shell line they are its words without redirections, if any are
+    left.
+    """
     said = meant(words(spec.command))
     line = shell_line(said)
     try:
@@ -105,7 +112,7 @@ def _without_redirections(said: list[str]) -> list[str]:
 
 
 def script_of(spec: Spec) -> str:
-    """Return the word that names the script or module whose content matters; empty if there is none."""
+    """Return the word that names a row's script or module, whose content matters; empty if there is none."""
     said = said_by(spec)
     if not spec.is_whole and said and not said[0].startswith("-"):
         return said[0]
@@ -116,7 +123,7 @@ def script_of(spec: Spec) -> str:
 
 
 def files_of(spec: Spec, script: str) -> tuple[str, ...]:
-    """Return the paths where a script's content is, or may be, relative to the directory of the task."""
+    """Return the possible paths of a script, relative to the directory of the task."""
     said = said_by(spec)
     if script in said and "-m" in said[: said.index(script)] and PurePath(script).suffix not in (".py", ".sh"):
         path = script.replace(".", "/")
@@ -133,8 +140,10 @@ def kind(
     place: ScriptPlace = NOWHERE,
     other_devices: Sequence[str] = (),
 ) -> TaskClass:
-    """Return the class of a row; its key, the profile key, is a hash of what may change the memory: script content,
-    arguments without epochs and id, interpreter, type and model of the device.
+    """Return the class of a row.
+
+    Its key, the profile key, is a hash of all that may change the memory: script content, arguments without epochs and
+    id, interpreter, type and model of the device.
     """
     script = script_of(spec)
     kept = _without(said_by(spec), (*_EPOCHS, *_ID))
@@ -171,9 +180,8 @@ def is_python(word: str) -> bool:
 def _relations(
     spec: Spec, named: Sequence[str], script: str, digest: str, device: str, place: ScriptPlace
 ) -> tuple[str, ...]:
-    """Return what relates a script to its other versions: its path and its content.
-
-    The interpreter, the driver and the model of device do not count.
+    """Return the two keys that all versions of a script share: for its path and its content. They depend on no
+    interpreter, driver or model of device.
     """
     program = "python" if not spec.is_whole or is_python(named[0]) else PurePath(named[0]).name
     others = [place.portable(word) for word in named[1 if spec.is_whole else 0 :] if word != script]

@@ -24,28 +24,29 @@ from scheduler.values import dataclass, replace
 
 @dataclass(slots=True)
 class Signs:
-    """The signs by which a living attempt may show that it computes without its GPUs."""
+    """Signs that a living attempt computes without its GPUs."""
 
     absent: Sequence[str] = ()
-    """The GPUs that it provably has not used so far."""
+    """The GPUs that the attempt has provably not used so far."""
     cpu_seconds: float = 0.0
+    """The processor time of the attempt's processes so far."""
     rested: float = 0.0
-    """Seconds for which none of its processes has run."""
+    """Seconds for which no process of the attempt has run."""
     epoch: bool = False
-    """True if it was seen to complete a whole epoch."""
+    """True if the attempt has completed a whole epoch."""
 
     def see(self, absent: Sequence[str] | None, cpu_seconds: float | None, rested: float) -> None:
-        """Note one sample, of its GPUs or of its processes."""
+        """Note what one sample says about the GPUs and the processes of the attempt; None: nothing."""
         if absent is not None:
             self.absent = absent
         if cpu_seconds is not None:
             self.cpu_seconds, self.rested = cpu_seconds, rested
 
     def evidence(self, placement: Placement, seconds: float, rules: SchedulingConfig) -> ResizeCause | None:
-        """Return RESTING or WITHOUT for an attempt that began `seconds` ago; None while neither is shown.
+        """Return RESTING or WITHOUT for an attempt that began `seconds` ago; None while it has shown neither.
 
-        Several processes may use much processor time before any of them could load a model, so the time since its
-        start counts as well.
+        Several processes may use much processor time before any of them could load a model, so the time since the start
+        counts as well.
         """
         if not placement.sees or any(gpu not in self.absent for gpu in placement.sees):
             return None
@@ -63,30 +64,34 @@ class _Capacity(Protocol):
         """Return the bytes of a device that may still be reserved; None: unknown."""
 
     def margins_beside(self, placement: Placement) -> dict[str, tuple[int, float]]:
-        """Return the spare bytes and the squares of the peaks of the other known tasks on its GPUs, by GPU."""
+        """Return two sums for each GPU of a placement, over the other tasks of known memory there: the bytes reserved
+        above their peaks, and the squares of these peaks.
+        """
 
     def kept_aside(self, key: str) -> int:
         """Return the bytes of a GPU that are reserved for attempts that compute without it."""
 
 
 class JudgedRun(Protocol):
-    """The part of a Brain that is needed to judge evidence."""
+    """The part of a Brain that is needed to judge whether an attempt needs its GPUs."""
 
     rules: SchedulingConfig
 
     @property
     def capacity(self) -> _Capacity:
-        """The devices, as decisions see them."""
+        """The capacity of all devices."""
 
     def terms_of(self, task: int) -> Terms:
         """Return the terms of a task."""
 
     def is_unsure(self, task: int) -> bool:
-        """Tell whether one more attempt must show what its class needs."""
+        """Tell whether a second attempt must confirm what the class of a task needs."""
 
 
 def may_leave_its_gpus(terms: Terms, rules: SchedulingConfig) -> bool:
-    """Tell whether a task that uses no GPU may run without a reserved one: neither its row nor its run requests one."""
+    """Tell whether a task that uses no GPU may run without one: neither its row nor the settings of its run request
+    one.
+    """
     said = (terms.gpus, terms.memory, terms.thread_percentage)
     if terms.device or terms.exclusive or any(one is not None for one in said):
         return False
@@ -101,9 +106,10 @@ def needs_no_gpu(
     guess: PredictedPeak | None,
     gpus: int,
 ) -> bool:
-    """Tell whether a task that would get this many GPUs is known to use none: its class, or similar classes, used none.
+    """Tell whether a task that would get this many GPUs is known to need none, because its class, or similar classes,
+    used none.
 
-    A task that ran out of memory on a GPU uses it.
+    A task that ran out of memory on a GPU does need one.
     """
     if not gpus or not may_leave_its_gpus(terms, rules):
         return False
@@ -122,7 +128,7 @@ def moved(
     now: float,
     evidence: ResizeCause | None,
 ) -> Resized | None:
-    """Return the event by which an attempt leaves its GPUs, or comes back to them; None while it stays where it is."""
+    """Return the event by which an attempt leaves its GPUs or comes back to them; None if it does neither."""
     if any(used.get(gpu) for gpu in placement.visible):
         return Resized(living.id, living.attempts, _returned(run, placement, used), ResizeCause.TOUCHED)
     if placement.visible and living.without_at and now - living.without_at >= run.rules.gpu_settle:
@@ -142,9 +148,7 @@ def moved(
 def on_other_side(
     task: TaskState, sees: tuple[str, ...], cause: ResizeCause, at: float, rules: SchedulingConfig
 ) -> Placement:
-    """Return the placement of an attempt that left the GPUs that it sees, or came back to them, and update the task to
-    match.
-    """
+    """Return the new placement of an attempt that has left its GPUs or come back to them, and update its task."""
     placement = task.placement
     assert placement is not None
     if cause is ResizeCause.TOUCHED:
@@ -159,8 +163,8 @@ def on_other_side(
 
 
 def learn(profiles: ProfileIndex, kind: int, task: TaskState, cause: ResizeCause) -> list[int]:
-    """Note for the class of an attempt that it left its GPUs, or came back to them; return the classes of which more or
-    less is known now.
+    """Note for the class of an attempt that it has left its GPUs or come back to them. Return the classes about which
+    more or less is known now.
     """
     placement = task.placement
     assert placement is not None
@@ -170,9 +174,10 @@ def learn(profiles: ProfileIndex, kind: int, task: TaskState, cause: ResizeCause
 
 
 def _may_leave(run: JudgedRun, living: TaskState, placement: Placement) -> bool:
-    """Tell whether an attempt was given its GPUs only because its need was unknown, and others could use them.
+    """Tell whether an attempt may leave its GPUs: it got them only because its need was unknown, and other tasks can
+    use them.
 
-    A GPU that admits one process at a time would be lost to the attempt for ever.
+    On a GPU that admits one process at a time the attempt could never come back.
     """
     unknown = placement.source.is_watched and placement.purpose is Purpose.RUN and not living.settled
     rooms = [run.capacity.rooms.get(gpu) for gpu in placement.gpus]
@@ -183,9 +188,9 @@ def _may_leave(run: JudgedRun, living: TaskState, placement: Placement) -> bool:
 
 
 def _without(run: JudgedRun, placement: Placement) -> dict[str, int]:
-    """Return the reservation of an attempt that computes without its GPUs: a part of them, at first.
+    """Return the reservation of an attempt that computes without its GPUs; at first it keeps a part of each.
 
-    All attempts of a run that compute without a GPU share that part: not all of them will begin to use it.
+    All attempts of a run that compute without a GPU share that part: not all of them will begin to use the GPU.
     """
     reservation = dict(placement.reservation)
     for gpu in placement.gpus:
@@ -197,8 +202,8 @@ def _without(run: JudgedRun, placement: Placement) -> dict[str, int]:
 
 
 def _returned(run: JudgedRun, placement: Placement, used: Mapping[str, int]) -> dict[str, int]:
-    """Return the reservation of an attempt that uses its GPUs after all: all that is left there, as for any unknown
-    need, and nothing that others have reserved.
+    """Return the reservation of an attempt that uses its GPUs after all. On each it gets all that is free, as for any
+    unknown need, but nothing that others have reserved.
     """
     reservation = dict(placement.reservation)
     for gpu in placement.visible:

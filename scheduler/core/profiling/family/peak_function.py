@@ -27,35 +27,42 @@ from scheduler.units import GIB, MIB
 from scheduler.values import dataclass
 
 FIT_FROM = 3
-"""The least number of known classes for a function: a new one is below the highest of three with probability 3/4."""
+"""The least number of known classes for a function. A new class is below the highest of three with probability 3/4."""
 MOST_ROWS = 100
-"""A function is fitted to at most this many classes, spread over all: more would add little, and cost more."""
+"""The largest number of classes to which a function is fitted, spread evenly over all: more would add little, and cost
+more."""
 ALIKE, SLACK = 0.05, 64 * MIB
-"""A prediction is right if its error is at most this share of the peak, or at most this number of bytes."""
+"""The share of the peak, and the number of bytes: a prediction is right if its error is at most one of them."""
 MOST_TERMS = 8
 ROWS_A_TERM = 4
-"""The least number of known classes for each term, so with fewer than eight a function is only a constant."""
+"""The number of known classes that each term needs. So with fewer than eight classes a function is only a constant."""
 MOST_NUMBERS = 12
-"""With more numbers than this, products of three are left out, because they would be too many to distinguish."""
+"""The number of numeric arguments above which products of three are not tried: there would be too many to
+distinguish."""
 CHANCE = 2.0
-"""A term is kept if it explains more than this many times what the best of equally many random terms would."""
+"""A term is kept if it explains this many times more than the best of as many random terms would."""
 LEAST_ERROR = 0.01
-"""The error below which no further term is sought."""
+"""The relative error below which no further term is tried."""
 SMALL = 1e-9
 UNITS = {"GiB": GIB, "MiB": MIB, "KiB": 1024, "B": 1}
 MOST = 0.75
-"""The share of peaks that have to agree with their prediction for a function to explain them."""
+"""The share of the peaks that must agree with their predictions for a function to explain them."""
 WIDEST = 4.0
-"""The highest ratio of the bound to the predicted peak. A higher bound says less than the peaks of other scripts."""
+"""The highest allowed ratio of the bound to the predicted peak. A higher bound says less than the peaks of other
+scripts."""
 FAR = 16.0
-"""The leverage above which a task is too far from all observations to be predicted."""
+"""The leverage above which no peak is predicted for a class, because it is too far from all observed classes."""
 
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One product of a function: the places of its numbers and of its logarithm, and a string that must be equal."""
+    """One term of a function: a product of numbers, with a logarithm or the condition that a string has a certain
+    value.
+
+    `numbers`, `logarithm` and `text` name arguments by their positions.
+    """
 
     numbers: tuple[int, ...] = ()
     logarithm: int | None = None
@@ -75,7 +82,7 @@ class Term:
         return found
 
     def words(self, names: Sequence[str]) -> str:
-        """Return the term in words, given the names of the arguments; empty for the constant."""
+        """Return the term in words, given the names of the arguments; empty for the constant term."""
         factors = [names[place] for place in self.numbers]
         factors += [f"log({names[self.logarithm]})"] if self.logarithm is not None else []
         factors += [f"({names[self.text[0]]} = {self.text[1]})"] if self.text is not None else []
@@ -83,7 +90,7 @@ class Term:
 
     @property
     def places(self) -> frozenset[int]:
-        """The arguments on which it depends."""
+        """The positions of the arguments on which the term depends."""
         some = set(self.numbers)
         some |= {self.logarithm} if self.logarithm is not None else set()
         return frozenset(some | ({self.text[0]} if self.text is not None else set()))
@@ -96,44 +103,44 @@ class Prediction:
     middle: int
     """The most likely peak, in bytes."""
     bound: int
-    """The peak that is not exceeded in the requested share of cases."""
+    """The peak in bytes that is not exceeded in the requested share of cases."""
 
 
 class PeakFunction:
-    """A function fitted to observed peaks."""
+    """A function from the arguments of a script to its peak, fitted to observed peaks."""
 
     def __init__(
         self, terms: Sequence[Term], directions: _Directions, usual: UsualPeaks, rows: Sequence[Row], *, unused: bool
     ) -> None:
         self.terms = tuple(terms)
         self.rows = len(rows)
-        """The number of classes to which it was fitted."""
+        """The number of classes to which the function was fitted."""
         self._unused = unused
         """True if the peaks of all classes are 0."""
         self._usual, self._rows = usual, rows
         self._basis = directions.basis()
         errors, right = directions.errors(), directions.right()
         self.errors = sorted(errors)
-        """The ratio of each real peak to the predicted one."""
+        """The ratio of each observed peak to its prediction, in sorted order."""
         self.explains = sum(right) >= ceil(MOST * (self.rows + 1))
-        """True if most peaks agree with what the others predict."""
+        """True if most peaks agree with their predictions from the other classes."""
         covered = [error <= self.error(MOST) + ALIKE for error in errors]
         self._seen = [SeenValues(column, right, covered) for column in zip(*rows, strict=True)]
 
     @property
     def places(self) -> frozenset[int]:
-        """The arguments that matter."""
+        """The positions of the arguments that the function uses."""
         return frozenset(self._usual.place(place) for term in self.terms for place in term.places)
 
     @property
     def _categories(self) -> frozenset[int]:
-        """The arguments that matter by single values, not as numbers."""
+        """The positions of the arguments that the function uses by single values, not as numbers."""
         texts = {term.text[0] for term in self.terms if term.text is not None}
         usual = {self._usual.place(at) for term in self.terms for at in term.numbers if at >= len(self._seen)}
         return frozenset(texts | usual)
 
     def is_neutral(self, place: int, values: int) -> bool:
-        """Tell whether an argument with this number of values is known to change nothing."""
+        """Tell whether an argument with this number of values is known to change no peak; `place` is its position."""
         return self.explains and place not in self.places and self._seen[place].is_neutral(values)
 
     def words(self, names: Sequence[str]) -> str:
@@ -149,15 +156,16 @@ class PeakFunction:
         return said
 
     def error(self, share: float) -> float:
-        """Return the ratio of the real to the predicted peak that a new class does not exceed in this share of
-        cases.
-        """
+        """Return the ratio of real to predicted peak that a new class does not exceed in this share of cases."""
         place = ceil(share * (len(self.errors) + 1))
         highest = self.errors[-1]
         return self.errors[place - 1] if place <= len(self.errors) else highest + max(0.0, highest - 1)
 
     def predict(self, row: Row, share: float) -> Prediction | None:
-        """Return the predicted peak of a class; None if it differs too much from all observed classes."""
+        """Return the predicted peak of a class, with the bound for this share of cases.
+
+        None if the class differs too much from all observed classes.
+        """
         if not self._knows(row):
             return None
         if self._unused:
@@ -171,11 +179,11 @@ class PeakFunction:
         return Prediction(round(middle), round(middle * wider)) if wider <= WIDEST else None
 
     def says_of(self, place: int, value: float | str | None) -> bool:
-        """Tell whether the value of an argument that matters is part of the function, or was seen."""
+        """Tell whether the function uses an argument, or has seen this value of it."""
         return place in self.places or any(row[place] == value for row in self._rows)
 
     def is_surprised(self, row: Row, peak: int) -> bool:
-        """Tell whether no peak was expected for a class, or only a lower one."""
+        """Tell whether the peak of a class is higher than predicted, or none was predicted."""
         guess = self.predict(row, 1.0)
         return guess is None or peak > max(guess.bound * (1 + ALIKE), guess.bound + SLACK)
 
@@ -188,8 +196,8 @@ class PeakFunction:
         return known and all(self._knows_beside(place, row) for place in self._categories)
 
     def _knows_beside(self, place: int, row: Row) -> bool:
-        """Tell whether classes with this value of an argument had the other values of the row too, or numbers on both
-        sides of them, where these matter.
+        """Tell whether observed classes with this value of an argument also had the other values of the row, or numbers
+        on both sides of them. Only arguments that the function uses count.
 
         Without such classes the peak is unknown: what doubles the memory of one model may not change that of another.
         """
@@ -198,20 +206,22 @@ class PeakFunction:
         return all(is_among(row[one], [other[one] for other in alike]) for one in others)
 
     def _is_unimportant(self, seen: SeenValues, value: float | str | None) -> bool:
-        """Tell whether a value of an argument that is in no term changes nothing, as far as is known."""
+        """Tell whether a value of an argument that the function does not use changes no peak, as far as is known."""
         return self.explains and (seen.was_right(value) or seen.is_neutral(ENOUGH))
 
 
 @dataclass(frozen=True, slots=True)
 class _Basis:
-    """Terms that were made orthogonal one after another, and the share of each in the peaks."""
+    """The terms of a function, made orthogonal one after another, and the share of each in the peaks."""
 
     shares: Sequence[float]
     mixes: Sequence[Sequence[float]]
     norms: Sequence[float]
 
     def at(self, values: Sequence[float]) -> tuple[float, float]:
-        """Return the peak for these values of the terms, and how far they are from all observations."""
+        """Return the peak for these values of the terms, and its leverage: how far they are from all observed
+        classes.
+        """
         found, coordinates = 0.0, list[float]()
         for value, mix, norm, share in zip(values, self.mixes, self.norms, self.shares, strict=True):
             coordinate = (value - sum(one * other for one, other in zip(mix, coordinates, strict=True))) / norm
@@ -222,12 +232,12 @@ class _Basis:
 
 
 class _Directions:
-    """Terms over all rows, made orthogonal one after another; all rows are weighted by their peak."""
+    """The values of terms in all rows, made orthogonal one after another; each row is divided by its peak."""
 
     def __init__(self, peaks: Sequence[int]) -> None:
         self._peaks = peaks
         self.rest = [1.0] * len(peaks)
-        """The unexplained share of each peak."""
+        """For each row, the share of its peak that no term explains yet."""
         self.leverages = [0.0] * len(peaks)
         self._units: list[list[float]] = []
         self._shares: list[float] = []
@@ -235,11 +245,11 @@ class _Directions:
         self._norms: list[float] = []
 
     def weighted(self, values: Iterable[float]) -> list[float]:
-        """Return a term's values divided by the peaks."""
+        """Return the values of a term in all rows, divided by the peaks."""
         return [value / peak for value, peak in zip(values, self._peaks, strict=True)]
 
     def add(self, values: Sequence[float]) -> None:
-        """Add a term, and subtract what it explains."""
+        """Add a term with these values, and subtract from the peaks what it explains."""
         left, mix = list(values), []
         for unit in self._units:
             share = _dot(unit, left)
@@ -256,33 +266,35 @@ class _Directions:
         self._norms.append(norm)
 
     def newest(self) -> list[float]:
-        """Return the direction that was added last."""
+        """Return the values of the term that was added last, made orthogonal to the earlier ones."""
         return self._units[-1]
 
     def left_out(self) -> list[float]:
-        """Return the relative error of the prediction of each peak by all others."""
+        """Return, for each peak, the relative error of its prediction from all other rows."""
         return [
             one / max(SMALL, 1 - leverage) if leverage < 1 - SMALL else inf
             for one, leverage in zip(self.rest, self.leverages, strict=True)
         ]
 
     def right(self) -> list[bool]:
-        """Tell for each peak whether it agrees with its prediction by all others."""
+        """Tell, for each peak, whether it agrees with its prediction from all other rows."""
         return [
             abs(error) <= max(ALIKE, SLACK / peak) for error, peak in zip(self.left_out(), self._peaks, strict=True)
         ]
 
     def errors(self) -> list[float]:
-        """Return the ratio of each peak to its prediction by all others."""
+        """Return, for each peak, its ratio to its prediction from all other rows."""
         return [1 / (1 - error) if error < 1 - SMALL else 1 / SMALL for error in self.left_out()]
 
     def basis(self) -> _Basis:
-        """Return what is needed to predict further peaks."""
+        """Return the terms in the form that is needed to predict further peaks."""
         return _Basis(self._shares, self._mixes, self._norms)
 
 
 def fit(rows: Sequence[Row], peaks: Sequence[int]) -> PeakFunction | None:
-    """Return the function that explains these peaks; None if too few are known, or if none does."""
+    """Return the function that explains these peaks; None if there are too few rows, or if no function explains
+    them.
+    """
     if len(rows) < FIT_FROM or min(peaks) <= 0 < max(peaks):
         return None
     unused, peaks = max(peaks) == 0, [max(1, peak) for peak in peaks]
@@ -308,32 +320,34 @@ def fit(rows: Sequence[Row], peaks: Sequence[int]) -> PeakFunction | None:
 
 
 def _spread(values: Sequence[Value]) -> Sequence[Value]:
-    """Return at most MOST_ROWS values, spread evenly over all."""
+    """Return at most MOST_ROWS of the values, spread evenly over all of them."""
     number = len(values)
     return values if number <= MOST_ROWS else [values[at * number // MOST_ROWS] for at in range(MOST_ROWS)]
 
 
 def _candidates(rows: Sequence[Row], arguments: int, found: _Directions) -> dict[Term, list[float]]:
-    """Return the direction of each term, apart from the constant."""
+    """Return each term, apart from the constant, with its values made orthogonal to the constant and scaled to length
+    1.
+    """
     made = {term: _direction(found.weighted(map(term.of, rows))) for term in _terms(rows, arguments)}
     return {term: _without(values, found.newest()) for term, values in made.items()}
 
 
 def _direction(values: Sequence[float]) -> list[float]:
-    """Return the values scaled to length 1, so that a later length shows which share of them is left."""
+    """Return the values scaled to length 1. Their later length shows which share of them is not explained."""
     length = sqrt(_dot(values, values)) or 1.0
     return [value / length for value in values]
 
 
 def _amount(factor: float) -> str:
-    """Return bytes with three digits, in the largest unit that is not above them."""
+    """Return a number of bytes as text with three digits, in the largest unit that does not exceed it."""
     unit = next((unit for unit in UNITS if factor >= UNITS[unit]), "B")
     amount = factor / UNITS[unit]
     return f"{amount:.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
 
 
 def _explains(before: _Directions, after: _Directions, among: int) -> bool:
-    """Tell whether one more term, the best of `among`, predicts better than chance would."""
+    """Tell whether one more term, the best of `among` terms, improves the predictions more than chance would."""
     number = len(before.rest)
     floor = number * LEAST_ERROR * LEAST_ERROR
     was, now = (sum(error * error for error in one.left_out()) + floor for one in (before, after))
@@ -341,7 +355,9 @@ def _explains(before: _Directions, after: _Directions, among: int) -> bool:
 
 
 def _best(candidates: Mapping[Term, Sequence[float]], rest: Sequence[float]) -> Term | None:
-    """Return the term that explains the largest part of `rest`; of equal ones the simplest."""
+    """Return the term that explains most of `rest`; if several explain it equally, the simplest one. None if no term
+    does.
+    """
     best, most = None, SMALL
     for term, values in candidates.items():
         length = _dot(values, values)
@@ -378,7 +394,7 @@ def _varies(column: Sequence[float | str | None]) -> bool:
 
 
 def _categories(column: Sequence[float | str | None]) -> list[str | None]:
-    """Return the strings in a column that may matter, except the first; none if there are too many."""
+    """Return the strings in a column that can be terms: all but the first. None at all if there are too many."""
     if is_number(column) and None not in column:
         return []
     values = dict.fromkeys(value if isinstance(value, str) else None for value in column)
