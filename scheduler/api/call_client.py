@@ -41,7 +41,7 @@ class NewCall:
     future: CallFuture
     call: PythonCall
     rows: CallRows
-    """The maker of its row."""
+    """The object that makes the row of the call."""
 
 
 class CallClient:
@@ -65,7 +65,7 @@ class CallClient:
         self._places: RunPaths | None = None
         self._rows = 0
         self._calls: dict[int, CallFuture] = {}
-        """The futures of the calls that were sent and have not ended, by their rows."""
+        """The futures of the calls that were sent and have not ended, by the row of each call."""
         self._rows_of: dict[int, int] = {}
         """The rows of the accepted tasks."""
         self._forms: dict[str, int] = {}
@@ -74,7 +74,7 @@ class CallClient:
         self._ready = False
         """True once the scheduler has answered that it takes calls."""
         self._over = False
-        """True once the run has ended normally; it is then not resumed."""
+        """True once the run has ended normally; such a run is not resumed."""
         self._modules: SentModules | None = None  # other machines need them
         self._deaths = 0
         """The number of schedulers that died since the last call ended."""

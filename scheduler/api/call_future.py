@@ -22,7 +22,8 @@ class CallFailed(SchedulerError, BrokenExecutor):
     """
 
     state = ""
-    """The state of its task: failed, oom, timeout, interrupted, cancelled, refused; empty if it had none."""
+    """The state of the call's task: failed, oom, timeout, interrupted, cancelled, refused; empty if the call had no
+    task."""
     task: int | None = None
 
 

@@ -87,7 +87,7 @@ class Executor(futures.Executor):
     def _set_fields(self, fields: Mapping[str, Any]) -> None:
         self._fields = dict(fields)
         self._rows: dict[tuple[str, ...], CallRows] = {}
-        """The makers of rows, by the names of the arguments of their calls."""
+        """The objects that make rows, each for calls with the same names of arguments."""
         try:
             self._rows_of(()).check_terms()
         except BadCell as exc:

@@ -19,7 +19,7 @@ from scheduler.units import count
 
 INDICES = "SCHEDULER_GPU_INDICES"
 UVM = "/dev/nvidia-uvm"
-"""A file that only CUDA opens, when it starts."""
+"""The device file that only CUDA opens, at its start."""
 Ask = Callable[[Mapping[str, str]], LeaseClient]
 """A function that requests a lease with the given task fields."""
 
@@ -77,7 +77,7 @@ class ProcessLeases:
         self._lock = threading.RLock()
         self._held: HeldDevices | None = None
         self._bound = ""
-        """The GPUs to which CUDA is bound in this process, if it was first used within a lease."""
+        """The GPUs to which CUDA is bound in this process, if this process first used CUDA within a lease."""
 
     def take(
         self, asked: Mapping[str, str], patience: float, ask: Callable[[Mapping[str, str]], LeaseClient]

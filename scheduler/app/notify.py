@@ -120,7 +120,7 @@ class Delivery:
     def __init__(self, target: str, facts: Mapping[str, Any], directory: str) -> None:
         self.done = threading.Event()
         self.trouble = ""
-        """Why it could not be delivered; empty if it was delivered or is still being sent."""
+        """Why the notification could not be delivered; empty if it was delivered or is still being sent."""
         self._began = time.monotonic()
         self._target, self._facts, self._directory = target, facts, directory
 

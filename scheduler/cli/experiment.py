@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SETTINGS = ("buffer", "max_load", "max_gpu_load", "python", "profile_epochs", "margin", "my_columns")
 IDENTITY = ("devices", "append", "simulate", "mps_speed", "assume", "seed", *SETTINGS)
-"""The flags whose values identify an experiment, in addition to its list."""
+"""The flags whose values, together with the list, identify an experiment."""
 OF_ONE_KIND = {"mps": ("num", "order"), "priority": ("percentages", "copies", "mps_speed")}
 """The flags that each kind of experiment refuses, because only the other kind has them."""
 OF_SIMULATION = ("mps_speed", "assume", "seed")

@@ -21,7 +21,7 @@ TRY = {
     'scheduler grid "python train.py --lr {lr}" -p lr 0.1 0.01 --run': "",
     "scheduler submit -- python train.py": "one task into your queue, from any terminal",
 }
-"""Five commands to begin with, with what they do."""
+"""Five commands to begin with, each with a phrase about its effect."""
 _WIDTH = 38
 
 

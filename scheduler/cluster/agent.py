@@ -50,7 +50,7 @@ MISSING = 0.5
 VIEWS = 64
 """The number of latest reports on which a reservation may be based."""
 _PATHS = ("SCHEDULER_TASK_DIR", "SCHEDULER_RESULT", "SCHEDULER_PROGRESS")
-"""Variables of a task that name files of its run."""
+"""Variables of a task that name files of the run."""
 
 
 class RunEngine(Engine, Protocol):
@@ -82,7 +82,8 @@ class NodeRun:
     has_lines: Callable[[str], bool]
     """Tells whether a result consists of JSON lines."""
     fence: NodeFence | None = None
-    """Ends the attempts here when nothing was heard from the head for some time; None: they live on."""
+    """The fence, which ends the attempts here when nothing was heard from the head for some time; None: the attempts
+    live on."""
 
 
 @dataclass(slots=True)
@@ -129,7 +130,8 @@ class Agent:
         self._of_earlier_boot: set[Key] = set()
         """Attempts that were started before this machine was restarted."""
         self._samples: list[Sample] = []
-        """Samples that are sent after the next report, because its free memory must not be older than the samples."""
+        """Samples that are sent after the next report, because the free memory in a report must not be older than the
+        samples."""
         self._watched: dict[Key, Watched] = {}
         self._met: tuple[Trees, frozenset[UnnamedShim]] = ({}, frozenset())
         self._unlooked = True

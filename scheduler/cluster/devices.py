@@ -36,7 +36,7 @@ class ClusterDevices:
         """The layout of each node whose devices are noted."""
         self.notes = nodes.notes()
         self.labels: dict[str, str] = {}
-        """The names of all devices of the run so far, by their keys; those of nodes that join are added."""
+        """The names of all devices of the run so far, by key. Devices of nodes that join are added."""
 
     def discover(self) -> tuple[Device, ...]:
         """Return the devices of all nodes that have ever answered."""

@@ -103,11 +103,11 @@ class NodeFacts:
     driver: str
     reads: str
     budgets: tuple[DeviceBudget, ...]
-    """The state of its devices at that time."""
+    """The state of the node's devices at the time of the answer."""
     notes: tuple[str, ...] = ()
     limits: Mapping[str, str] = field(default_factory=dict)
     features: tuple[str, ...] = ()
-    """Its features, which rows may ask for."""
+    """The node's features, which rows may request."""
 
     @property
     def identity(self) -> tuple[str, str]:

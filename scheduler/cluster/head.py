@@ -49,16 +49,17 @@ class Nodes:
         """Prepare the nodes; `hello` is the first message to each agent, `node_fence` a time in seconds (0: none)."""
         self._sources, self._fence = sources, node_fence
         self.grace_of: Callable[[int], float] = lambda _: 0.0
-        """Returns the time that a task gets after its stop signal."""
+        """A function that returns the grace time of a task in seconds."""
         self._hello = dict(hello)
         self._join: dict[str, Any] | None = None
         self.nodes: dict[str, Node] = {}
         self.environments: dict[Key, tuple[Mapping[str, str | None], Mapping[str, str | None], Sequence[int]]] = {}
-        """The variables that the nodes gave to each attempt when they took its reservation: those for most programs,
-        those for programs that read device numbers, and the numbers of the GPUs inside the task."""
+        """The variables that the nodes gave to each attempt with its reservation: for most programs, and for programs
+        that read device numbers. The third value has the numbers of the GPUs inside the task."""
         self._where: dict[Key, Node] = {}
         self.needs: Callable[[], Mapping[str, Any]] | None = None
-        """Returns the things that a node must have if it answers for the first time during the run; None: nothing."""
+        """A function that returns what tasks need on a node that first answers during the run; None: nothing is
+        compared."""
         self._compared: set[str] = set()
         """The nodes that have compared what the tasks need with what they have."""
         self._places: TaskPaths | None = None

@@ -39,11 +39,11 @@ class NodeName:
 
     kind: str
     name: str
-    """Its name for users, with which the labels of its devices begin."""
+    """The node's name for users, with which the labels of its devices begin."""
     cluster: RayCluster | None = None
-    """The cluster to which it belongs, and which carries the links to it."""
+    """The cluster to which the node belongs, and which carries the links to the node."""
     features: tuple[str, ...] = ()
-    """The features that Slurm lists for it."""
+    """The features that Slurm lists for the node."""
 
     def open(self) -> Transport:
         """Start an agent there, and the program or connection that carries its input and output. Raise OSError."""

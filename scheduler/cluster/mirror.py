@@ -56,9 +56,9 @@ class _Followed:
     files: Mapping[str, str]
     read: dict[str, int] = field(default_factory=dict)
     longest: dict[str, int] = field(default_factory=dict)
-    """The size of each file at the last check: a file that has shrunk has lost its middle, and is read again."""
+    """The size of each file at the last check. A file that has shrunk was cut in its middle, and is read again."""
     has_live_result: bool = False
-    """True if JSON lines of its result were copied before its end."""
+    """True if JSON lines of the result were copied before the end of the attempt."""
 
 
 class FileSender:

@@ -22,7 +22,7 @@ class Node:
 
     named: NodeName
     facts: forms.NodeFacts | None = None
-    """The facts in its first answer; None: it has never answered."""
+    """The facts in the node's first answer; None: the node has never answered."""
     link: NodeLink | None = None
     is_there: bool = False
     """True if an agent has answered over the present link."""
@@ -32,28 +32,28 @@ class Node:
     heard: float = 0.0
     due: float = 0.0
     refused: float = 0.0
-    """The times at which it was last heard, at which the next connection is due, and at which it last refused a
-    reservation."""
+    """The times at which the node was last heard, at which the next connection is due, and at which the node last
+    refused a reservation."""
     view: int = 0
     reported: float = field(default_factory=time.monotonic)
-    """The time of its last report; before the first one, the time from which this scheduler expects one."""
+    """The time of the node's last report; before the first report, the time from which this scheduler expects one."""
     budgets: tuple[DeviceBudget, ...] = ()
     layout: int = 0
-    """The number of times that its devices have changed."""
+    """The number of times that the node's devices have changed."""
     oldest: float = 0.0
-    """The age of the oldest measurement in its last report, in seconds."""
+    """The age of the oldest measurement in the node's last report, in seconds."""
     leases: tuple[Lease, ...] = ()
     waiters: tuple[Waiter, ...] = ()
     closed: Mapping[str, str] = field(default_factory=dict)
     """Devices that are kept for other users there, each with the reason."""
     took: Message | None = None
-    """Its answer to the last request for reservations."""
+    """The node's answer to the last request for reservations."""
     clock: float = 0.0
-    """Its own clock in its last report; 0: it has not served this run yet."""
+    """The node's own clock in its last report; 0: the node has not served this run yet."""
     living: dict[Key, Placement] = field(default_factory=dict)
     started: set[Key] = field(default_factory=set)
     unsent: list[Message] = field(default_factory=list)
-    """Orders to forget and to stop attempts, which must reach it once it answers again."""
+    """Orders to forget and to stop attempts, which must reach the node once it answers again."""
     watched: list[Any] = field(default_factory=list)
     carried: mirror.CallSender = field(default_factory=mirror.CallSender)
 

@@ -29,13 +29,13 @@ from typing import Any
 PIECE = 1 << 16
 """The largest number of bytes in one call: Ray sends larger ones through its object store."""
 WAIT = 4.0
-"""The seconds for which an actor waits for bytes before it answers with none."""
+"""The seconds for which an actor waits for bytes; then it answers with none."""
 PATIENCE = 15.0
 """The seconds after which an actor that is not asked for anything ends."""
 LOOK = 2.0
 """The seconds between two checks of the nodes of the cluster."""
 MOST_WORDS = 2000
-"""The number of last bytes of an agent's standard error that are sent when it has ended."""
+"""The number of last bytes of an agent's standard error that are sent after the agent's end."""
 PACKET = 1 << 16
 UNAUTHORISED = b"InvalidAuthToken"
 """A word in Ray's log when the cluster refuses the token; Ray itself tries again until its own time limit."""

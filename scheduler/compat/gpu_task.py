@@ -12,7 +12,7 @@ class GPUTask:
         self._config = config
         """The parameters of this task."""
         self._work_dir = work_dir
-        """The folder for its results."""
+        """The folder for the task's results."""
 
     def required_env(self) -> dict[str, str]:
         """Return additional environment variables for `main`; called before it, after the folder was created."""

@@ -33,7 +33,7 @@ from scheduler.units import count
 AT_ONCE = 10_000
 """The largest number of combinations that are in memory with their strings at once, while a list is accepted."""
 MANY = 100_000
-"""The number of combinations between two lines about the progress of their acceptance."""
+"""The number of accepted combinations between two lines about the progress."""
 
 
 class GPUTaskScheduler:

@@ -30,7 +30,7 @@ class ClassicView(ExecView):
     """The view of one task with the messages of the older tool; `asked` is the latest request by a signal."""
 
     forced = ""
-    """The GPU it waits for, even if others are free."""
+    """The GPU that the task waits for, even if others are free."""
     asked: Callable[[], str] = staticmethod(lambda: "")
     indices: Mapping[str, int]
     _group = 0

@@ -44,11 +44,11 @@ class DevicePool:
         """CUDA's numbers of the GPUs, by UUID."""
         self._visible = visible
         self.labels: dict[str, str] = {}
-        """The names of all devices of the run so far, by their keys; MIG instances that join are added."""
+        """The names of all devices of the run so far, by key. MIG instances that join are added."""
         self.fence: MemoryFence | None = None
         """The limit on the GPU memory of tasks outside of MPS, if the run has one."""
         self.power: PowerCaps | None = None
-        """The power limits that the run has set, if it has."""
+        """The power limits that the run has set; None if it has set none."""
         self.mps: MpsSharing | None = None
         """The MPS daemons of the run's GPUs, if it uses MPS."""
 

@@ -48,7 +48,7 @@ class SamplerChild:
     """
 
     bug = ""
-    """The error of its own program that ended it; empty if there was none."""
+    """The error of the child's own program that ended the child; empty if there was none."""
 
     def __init__(
         self, module: str, code: Path, arguments: Sequence[str] = (), env: Mapping[str, str] | None = None

@@ -34,7 +34,7 @@ IN_FLIGHT = 32
 SWEEP = 0.1
 """Seconds that one search for processes may take: `collect` must not delay the loop."""
 LOOK = 0.1
-"""Seconds that a look at one process may take: if it hangs in the kernel, reading its memory may hang too."""
+"""Seconds that a look at one process may take: if the process hangs in the kernel, reading its memory may hang too."""
 MOST_UNREADABLE = 16
 """The largest number of looks at processes that may hang at the same time; each keeps a thread busy."""
 LOOK_AGAIN = 0.2
@@ -54,23 +54,23 @@ class _Attempt:
     attempt: int
     folder: str
     stderr: str = ""
-    """The file for its standard error, if that is not its log."""
+    """The file for the attempt's standard error, if that is not the log."""
     directory: str = ""
-    """Its working directory; unknown for an attempt that an earlier scheduler started."""
+    """The attempt's working directory; unknown if an earlier scheduler started the attempt."""
     ordered: bool = False
-    """True if this scheduler launched it, so that a missing claim means that it never ran."""
+    """True if this scheduler launched the attempt, so that a missing claim means that the attempt never ran."""
     reason: str = ""
-    """The reason to report if it never ran."""
+    """The reason to report if the attempt never ran."""
     sent: float = 0.0
     retried: bool = False
     claim: Claim | None = None
-    """The claim of its shim, once the attempt is known to have started."""
+    """The claim of the attempt's shim, once the attempt is known to have started."""
     pidfd: int = -1
     """The pidfd of a shim that an earlier scheduler started; -1 if there is none."""
     shim: ShimClient | None = None
-    """The shim that has its order, and reports its end."""
+    """The shim that has the order of the attempt, and reports the attempt's end."""
     once: bool = False
-    """True if its shim must not run another attempt."""
+    """True if the attempt's shim must not run another attempt."""
     asked: list[int] = field(default_factory=list)
     """Signals for a shim that has not answered yet."""
 
@@ -123,7 +123,7 @@ class LocalEngine:
         """Attempts whose record was read; their claims are therefore no fences."""
         self._events: list[Started | Exited] = []
         self._collecting = False
-        """True while events are collected, so that they need not make the engine readable."""
+        """True while events are collected: a new event then need not make the engine's descriptor readable."""
         self._looked = 0.0
         self._epoll = select.epoll()
         self._shims = ShimPool(self._server, self._epoll)

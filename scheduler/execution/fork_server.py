@@ -168,9 +168,9 @@ class ShimClient:
         self._channel = channel
         self.fd = channel.fileno()
         self.key: Key | None = None
-        """The attempt that it was given and that has not ended; None if it is idle."""
+        """The unfinished attempt that the shim was given; None if the shim is idle."""
         self.process = (0, 0)
-        """Its pid and its start time, once it has reported an attempt."""
+        """The pid and the start time of the shim, once it has reported an attempt."""
         self.served = 0
         self.idle_since = 0.0
 
@@ -206,7 +206,7 @@ class ShimPool:
         self._server = server
         self._epoll = epoll
         self._by_fd: dict[int, ShimClient] = {}
-        """The shims by the descriptors of their channels."""
+        """The shims, each by the descriptor of its channel."""
         self._idle: list[ShimClient] = []
         """The idle shims; the one that has been idle longest comes first."""
 

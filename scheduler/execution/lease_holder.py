@@ -62,7 +62,7 @@ class HolderWait:
         self._sock = sock
         self._grace = grace
         self._kill_at: float | None = None
-        """The time at which the guest is killed; None: it was not asked to stop."""
+        """The time at which the guest is killed; None: the guest was not asked to stop."""
         self._signals, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         for number in STOPS:

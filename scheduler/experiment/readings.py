@@ -45,7 +45,7 @@ class Reading:
     arm: str
     repeat: int
     run: int | None
-    """Number of the run; None: it was simulated."""
+    """The number of the run; None for a simulated run."""
     tasks: int
     succeeded: int
     epochs: int
@@ -61,7 +61,7 @@ class Reading:
     """The number of attempts that were seen as clients of the MPS daemon."""
     waits: Sequence[BatchWait] = ()
     energy_j: float | None = None
-    """Joules that its GPUs used; None if unknown."""
+    """The joules that the run's GPUs used; None if unknown."""
     machine_state: Mapping[str, Any] = field(default_factory=dict)
     """The telemetry of the GPUs before and after the run, and the thread percentages that the MPS daemons reported."""
 

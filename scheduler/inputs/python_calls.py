@@ -45,7 +45,7 @@ class PythonCall:
     target: CallTarget
     name: str
     varied: Mapping[str, Any]
-    """The arguments that are shown, and by which its memory is learned."""
+    """The arguments that are shown, and by which the memory of calls is learned."""
     pickled: bytes = b""
     """The values that this call alone has."""
     rest: Mapping[Any, str] = field(default_factory=dict)

@@ -74,7 +74,7 @@ class Python:
     path: str
     why: str = ""
     prefix: str = ""
-    """The environment to activate for it, if it is not the one that the shell has activated."""
+    """The environment to activate for this interpreter; empty if the shell has activated it already."""
 
 
 class Programs:

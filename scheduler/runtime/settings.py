@@ -80,7 +80,7 @@ class Settings:
     source: Mapping[str, str] = field(default_factory=dict)
     """The source of each value that is not a default."""
     ignored: str = ""
-    """A sentence about why the machine's file is ignored; empty if it is not."""
+    """A sentence about why the machine's file is ignored; empty if it is not ignored."""
 
 
 YES = "yes"

@@ -159,7 +159,7 @@ class AttemptOrder(NamedTuple):
     cgroup: bool = True
     """True if the attempt gets a control group of its own where that is possible."""
     lasting: bool = True
-    """True if its record must survive a power failure."""
+    """True if the attempt's record must survive a power failure."""
     bounds: Mapping[str, Any] | None = None
     """The umask and the limits of the shell that the task was submitted from; None: those of the run."""
     limits: list[str] = []  # noqa: RUF012 - of a tuple with names, never changed

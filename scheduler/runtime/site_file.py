@@ -26,7 +26,7 @@ class SiteFile:
     path: str
     said: Mapping[str, Any] = field(default_factory=dict)
     why_not: str = ""
-    """Why it is ignored, as a sentence with the cure; empty if it is valid, or does not exist."""
+    """Why the file is ignored, as a sentence with the cure; empty if the file is valid, or does not exist."""
     there: bool = False
 
 

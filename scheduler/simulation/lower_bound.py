@@ -42,7 +42,7 @@ class TaskWork:
     beside: int
     """The bytes in RAM of a task that also uses GPUs."""
     loading: float = 0.0
-    """The seconds for which it does not use its GPUs yet."""
+    """The seconds from the task's start until it uses its GPUs."""
 
     @property
     def computing(self) -> float:

@@ -44,19 +44,20 @@ class RunningAttempt:
     work: float
     began: float
     steps: list[tuple[float, str, int]]
-    """Future changes of its memory: (seconds of work, device, bytes), the next one last; and the end of loading."""
+    """Future changes of the attempt's memory: (seconds of work, device, bytes), the next one last; and the end of
+    loading."""
     since: float
     """The time for which `done` is valid."""
     load: float = 0.0
-    """The share of time for which it keeps each of its GPUs busy now, when alone."""
+    """The share of time for which the attempt at present keeps each of its GPUs busy when it is alone there."""
     done: float = 0.0
     slower: float = 1.0
     version: int = 0
-    """The number of its valid entry in the event queue."""
+    """The number of the attempt's valid entry in the event queue."""
     used: dict[str, int] = field(default_factory=dict)
     peak: dict[str, int] = field(default_factory=dict)
     ends_at: float = inf
-    """The time of its end, once it was stopped."""
+    """The time at which a stopped attempt ends."""
     ending: Outcome = Outcome.INTERRUPTED
     signal: int = TERM
 
@@ -143,7 +144,7 @@ class SimulatedMachine:
         self.deciding = ""
         """The run that holds the leases' mutex."""
         self.others: dict[int, Mapping[str, int]] = {}
-        """The memory that other schedulers' tasks use, by the pid of their shim."""
+        """The memory that other schedulers' tasks use, by the pid of the task's shim."""
         self.running: dict[Key, RunningAttempt] = {}
         self.past: dict[Key, list[Started | Exited]] = {}
         """The events of each attempt, kept for a later scheduler until the attempt is forgotten."""

@@ -30,28 +30,29 @@ class TaskBehaviour:
 
     seconds: float
     memory: tuple[Curve, ...] = ()
-    """The curve for each of its devices by position; the last one applies to all further devices."""
+    """The curve of memory for each device of the task, by position; the last curve applies to all further devices."""
     host_memory: Curve = ()
     """The curve for the host's RAM, if the task also uses GPUs."""
     cores: float = 1.0
     utilisation: float = 1.0
-    """The share of time for which it keeps each of its GPUs busy."""
+    """The share of time for which the task keeps each of its GPUs busy."""
     loading: float = 0.0
-    """The seconds of work for which it keeps no GPU busy yet, because it imports libraries and loads its data."""
+    """The seconds of work at the start in which the task imports libraries and loads its data, and keeps no GPU
+    busy."""
     epochs: int | None = None
     """The number of epochs. If it is given, the task does as many epochs as its command says, so a probe is shorter."""
     code: int = 0
     signal: int | None = None
     lost: bool = False
-    """True if its shim dies with it, so that its end is unknown."""
+    """True if the task's shim dies together with the task, so that the end of the task is unknown."""
     says: str = ""
-    """The last line of its output."""
+    """The last line of the task's output."""
     resumes: bool = False
-    """True if it saves its state when it is asked to end, and its next attempt goes on from there."""
+    """True if the task saves its state when it is asked to end, and the next attempt goes on from there."""
     metrics: tuple[float, ...] = ()
-    """The value of its metric (`METRIC`) after each epoch."""
+    """The value of the task's metric (`METRIC`) after each epoch."""
     stops_in: float = 0.0
-    """Seconds from the stop signal to its end; after its grace it is killed."""
+    """Seconds from the stop signal to the end of the task; after its grace the task is killed."""
 
     def memory_on(self, position: int) -> Curve:
         """Return the curve on one of its devices."""

@@ -22,12 +22,12 @@ class MeasuredTask:
     arrives: float | None = None
     seconds: float | None = None
     peak: int | None = None
-    """Bytes on each of its GPUs, or in the host's RAM if it has none."""
+    """The task's peak in bytes on each of its GPUs; without GPUs, in the host's RAM."""
     busy: float | None = None
-    """The share of time for which it keeps each of its GPUs busy when alone."""
+    """The share of time for which the task keeps each of its GPUs busy when alone."""
     cores: float | None = None
     host_peak: int | None = None
-    """Bytes in the host's RAM, if it also uses GPUs."""
+    """The peak in bytes in the host's RAM of a task that also uses GPUs."""
 
     def over(self, other: MeasuredTask) -> MeasuredTask:
         """Return these measurements; those that are unknown come from `other`."""

@@ -35,7 +35,8 @@ class Source:
     stamp: tuple[int, int]
     digest: str
     imports: tuple[tuple[str, ...], ...] = ()
-    """The modules that it may import: the level of each (0: absolute), and the parts of its name."""
+    """The modules that the file may import: the level of each import (0: absolute), and the parts of the module's
+    name."""
 
 
 @dataclass(slots=True)

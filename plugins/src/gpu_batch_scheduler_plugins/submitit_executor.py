@@ -50,7 +50,7 @@ class GschedInfoWatcher(core.InfoWatcher):
     def __init__(self, delay_s: int = 60) -> None:
         super().__init__(delay_s)
         self._groups: dict[int, SubmittedTasks] = {}
-        """The registered tasks by their runs."""
+        """The registered tasks, by run."""
 
     def know(self, tasks: SubmittedTasks) -> None:
         """Note tasks with their runs, so that these runs need not be searched for."""

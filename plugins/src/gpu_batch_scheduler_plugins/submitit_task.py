@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 RANKS, RANK = "SUBMITIT_GSCHED_NTASKS", "SUBMITIT_GSCHED_RANK"
 """The variables with the number of ranks of a job, and with the rank of a process."""
 PATIENCE = 2.0
-"""Seconds after a rank has failed before the others are interrupted: most of them fail as well, and say why."""
+"""Seconds between the failure of a rank and the interruption of the others: most of these also fail in this time, and
+say why."""
 GRACE = 10.0
 """Seconds that ranks have to end once they are interrupted."""
 LOOK = 0.05

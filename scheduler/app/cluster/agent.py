@@ -47,7 +47,8 @@ FIRST_WORD = 30.0
 NODES_OWN = ("state", "leases", "notify", "features")
 """Settings of which each node uses its own values."""
 PATIENCE = 8.0
-"""Seconds within which an earlier agent of the run must end once it is asked to; after half of them it is killed."""
+"""Seconds within which an earlier agent of the run must end after the request to end; after half of this time it is
+killed."""
 BREATH = 0.5
 """Seconds between two looks of an agent that only waits for the end of the shims."""
 FENCE = "fence"

@@ -27,7 +27,7 @@ class NodeRequests:
         self._nodes, self._inbox, self._answer = nodes, inbox, answer
         self._done: list[tuple[Request, Answer]] = []
         self._recorded: list[tuple[Request, Answer]] = []
-        """The requests that were carried out and whose effects the loop records before the next `collect` answers them.
+        """The requests that were carried out. The loop records their effects before the next `collect` answers them.
 
         `_done` has the requests whose effects the loop has not taken yet.
         """

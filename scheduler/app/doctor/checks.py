@@ -50,7 +50,7 @@ class Patient:
             self.trouble = str(exc)
         self.leases = find_directory(self.settings.leases or None)
         self.gpus: gpus.ExaminedGpus | None = None
-        """The GPUs, once they were examined; None where that failed."""
+        """The GPUs, once they were examined; None if the examination failed."""
         self.ram = "the host's RAM"
         self.nodes: Sequence[Node] = ()
         """The nodes that the setting `on` names, once they were greeted."""

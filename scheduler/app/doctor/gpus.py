@@ -39,7 +39,8 @@ LONGEST_DOUBT = 4.0
 _MIG = "is in MIG mode"
 _MODES = ("default", "exclusive thread", "prohibited", "exclusive process")
 _UUID, _MODEL = 12, 28
-"""The characters that are shown of a UUID, if these distinguish it from the others, and of a model name."""
+"""The numbers of characters that are shown of a UUID (if these distinguish the GPU from the others) and of a model
+name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +50,15 @@ class ExaminedGpu:
     installed: InstalledGpu
     allowed: bool = False
     budget: DeviceBudget | None = None
-    """None if it was not read: the GPU must not or cannot be used."""
+    """The free memory of the GPU; None if it was not read, because the GPU must not or cannot be used."""
     kept: int = 0
     """Bytes kept free for the growth of unmanaged memory."""
     reads: str = ""
-    """`process` if memory is visible per process, `device` if only per device; empty if it was not read."""
+    """`process` if memory is visible per process, `device` if only per device; empty if the GPU was not read."""
     reserved_used: int = 0
     """Bytes used by tasks that have a reservation."""
     trouble: str = ""
-    """Why it cannot be read, as a sentence with the cure."""
+    """Why the GPU cannot be read, as a sentence with the cure."""
 
     @property
     def index(self) -> int:
@@ -114,7 +115,7 @@ class ExaminedGpus:
     module_trouble: str = ""
     """The problem with pynvml, as a sentence with the cure; empty if there is none."""
     cuda_numbers: Mapping[int, int] | None = None
-    """CUDA's number of each GPU by its number in nvidia-smi, if CUDA orders them by PCI bus id."""
+    """CUDA's number of each GPU, by the GPU's number in nvidia-smi, if CUDA orders GPUs by PCI bus id."""
     by_bus: bool = True
     """True if CUDA orders the GPUs by PCI bus id here."""
 

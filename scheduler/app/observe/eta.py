@@ -44,7 +44,7 @@ class EtaUpdater:
         self._due = time.monotonic() + FIRST
         self._began = clock.now()
         self._unknown_then: tuple[int, int] | None = None
-        """The numbers of known durations and of changes when the ETA was last unknown; None if it was known."""
+        """The numbers of known durations and of changes at the last estimate, if that gave no ETA; otherwise None."""
 
     def see(self, sample: Sample) -> None:
         """Note the memory use and the progress of a living attempt."""

@@ -21,7 +21,7 @@ class LeaseHolder:
     lease: Lease
     user: str
     pid: int
-    """The pid of the task's own process, or of its guest; 0 if it cannot be seen."""
+    """The pid of the task's own process, or of the lease's guest; 0 if that process cannot be seen."""
 
 
 def holders(settings: Settings, *, used: bool = False) -> list[LeaseHolder]:

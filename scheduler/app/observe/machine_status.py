@@ -48,7 +48,7 @@ class MonitoredDevices:
 
         self.pool: DevicePool | None = None
         self.why = ""
-        """Why they cannot be read; empty if they can."""
+        """Why the devices cannot be read; empty if they can be read."""
         try:
             self.pool = find_devices(said, settings)
         except SchedulerError as exc:

@@ -52,13 +52,13 @@ class ListedRun:
     dead: bool
     """True if the run has unfinished tasks on this machine but no scheduler."""
     varies: Sequence[str] = ()
-    """The columns of the parameters that vary in its list."""
+    """The columns of the parameters that vary in the run's list."""
     metrics: Sequence[str] = ()
     """The metrics of the listed tasks, the most important ones first."""
     pause: str = ""
-    """A phrase that says that its living scheduler starts nothing, and until when; empty if tasks may start."""
+    """A phrase that says that the run's living scheduler starts nothing, and until when; empty if tasks may start."""
     recorded: Sequence[str] = ()
-    """The requests that its next scheduler will carry out, such as `retry 17`."""
+    """The requests that the run's next scheduler will carry out, such as `retry 17`."""
 
 
 def my_runs(settings: Settings, options: ListOptions) -> Iterator[ListedRun]:

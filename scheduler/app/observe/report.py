@@ -34,7 +34,8 @@ MOST_ARROWS = 2000
 ALL_LOG_ENDS, LOG_END, LEAST_LOG_END = 1 << 20, 4096, 256
 """The bytes of all ends of logs in a report, the largest end of one log, and the smallest that is worth reading."""
 BAD_LOG_END, MOST_BAD = 2048, 200
-"""The bytes of the end of the log of a task that went wrong, and the number of such tasks that get them."""
+"""The bytes that are read from the end of a log of a failed task, and the largest number of failed tasks whose logs are
+read."""
 MOST_RUNS = 4
 """The largest number of runs that are readable side by side."""
 

@@ -52,7 +52,7 @@ class CallEnd:
     task: int
     state: str
     attempt: int = 0
-    """The number of its last attempt; 0 if it had none."""
+    """The number of the task's last attempt; 0 if the task had none."""
     why: str = ""
     peak: Mapping[str, int] = field(default_factory=dict)
 

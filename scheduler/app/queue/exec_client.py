@@ -67,7 +67,7 @@ class ExecClient:
         self._goes_on = True
         """False after the first Ctrl-C: the task is not tried again."""
         self._due, self._pause = time.monotonic() + REASONS[0], REASONS[0]
-        """The time of the next question why the task waits, and the pause after it."""
+        """The time of the next question why the task waits, and the pause after that question."""
         labels = self._reader_labels()
         files = output_files(self._info.places, fields.get("Stdout", ""), fields.get("Stderr", ""))
         waits = waits_for(settings, self._info.meta["token"], labels)

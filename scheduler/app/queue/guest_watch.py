@@ -29,7 +29,7 @@ class GuestWatch:
         """The number of entries in the brain's `terms` that were searched for guests so far."""
         self._epoll = select.epoll()
         self._guests: dict[int, str] = {}
-        """The living guests by the descriptors that tell their ends."""
+        """The living guests, each by the descriptor that becomes readable at the guest's end."""
         self._ended: set[str] = set()
 
     def fileno(self) -> int:

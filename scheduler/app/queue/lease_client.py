@@ -47,7 +47,7 @@ PAUSE = 0.2
 REASONS = (0.1, 30.0)
 """The shortest and longest pause, in seconds, between two questions why the lease waits."""
 PATIENCE = 1.0
-"""Seconds to wait for an answer why it waits."""
+"""Seconds to wait for an answer to the question why the lease waits."""
 BEGINNING = 10.0
 """Seconds after which `wait=False` gives up. A lease that does not have to wait is granted within this time."""
 _OWN = frozenset({"PYTHONUNBUFFERED", "PWD", "OLDPWD", "SHLVL", "_"})
@@ -61,7 +61,7 @@ class LeaseRequest:
     what: Sequence[str]
     """Words that distinguish leases with different memory needs: the command, or the program that asks."""
     fields: Mapping[str, str]
-    """The fields of its task, by their columns."""
+    """The fields of the lease's task, by column."""
     grace: float
     queue: str
     settings: Settings
@@ -86,10 +86,10 @@ class LeaseClient:
         self._connection: socket.socket | None = None
         self._reader: RunReader | None = None
         self._due, self._pause = time.monotonic() + REASONS[0], REASONS[0]
-        """The time of the next question why it waits, and the pause after it."""
+        """The time of the next question why the lease waits, and the pause after that question."""
         self._said = ""
         self._reason: tuple[str, str] = ("", "")
-        """The reason and the device of `_said`, which is the last known sentence about why it waits."""
+        """The reason and the device of `_said`, which is the last known sentence about why the lease waits."""
         token = secrets.token_hex(16)
         self._listener = socket.socket(socket.AF_UNIX)
         try:

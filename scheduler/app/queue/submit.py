@@ -39,7 +39,7 @@ class AcceptedSubmission:
     run: int
     tasks: tuple[int, ...]
     hints: tuple[str, ...] = ()
-    """Sentences about the queue's start, where this submission started it."""
+    """Sentences about the start of the queue, if this submission started the queue."""
 
 
 def submit(

@@ -41,7 +41,7 @@ class RunOptions:
     """True if the run continues even if its first rows all fail in the same way."""
     max_failures: int | None = None
     plain: bool = False
-    """True if tasks run as from a plain shell: their background processes outlive them."""
+    """True if tasks run as from a plain shell: background processes of a task outlive the task."""
     mps: str = "off"
     """off, on, auto or join."""
     mps_fence: bool = True

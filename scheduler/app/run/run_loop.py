@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from scheduler.ui.terminal.sink import LineSink
 
 MOST_RANKED = 500
-"""The number of tasks up to which a run names its best one at its end."""
+"""The largest number of tasks with which a run names the best task at its end."""
 PRELOADING = 300.0
 """Seconds within which the fork server must answer if it loads the modules of an executor first."""
 FILE_CHECKS = 1.0

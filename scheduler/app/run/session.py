@@ -41,18 +41,18 @@ class RunSession:
         self.settings = settings
         self.meta = meta
         self.shell = shell
-        """Environment, Python and directory that its tasks start from."""
+        """The environment, the Python and the directory with which the run's tasks start."""
         self.places = store.places
         self.history = RunSummary()
-        """The summary of its events so far; after a takeover, of all events of its journal."""
+        """The summary of the run's events so far; after a takeover, of all events of the journal."""
         self.notes_on_earlier: list[str] = []
         """Sentences about earlier runs of this list."""
         self.just_ended: list[Key] = []
-        """The attempts whose ends were recorded last; after a takeover their files may still exist."""
+        """The attempts whose ends were recorded last; after a takeover, files of these attempts may still exist."""
         self.resumed = False
-        """True if it was taken over."""
+        """True if the run was taken over."""
         self.inherits = False
-        """True if its tasks write to this process's standard streams instead of their logs."""
+        """True if tasks write to this process's standard streams instead of their logs."""
         self.detached = False
         """True if the run has no terminal."""
         self.signals = SignalReader()

@@ -39,7 +39,7 @@ class TaskList:
     rows: Iterator[InputRow]
     warnings: Callable[[], Sequence[str]] = field(default=lambda: ())
     path: str = ""
-    """The real path of the file, by which its earlier runs are found."""
+    """The real path of the file, by which earlier runs of the file are found."""
     source: RowSource | None = None
     """The source from which rows join the run while it goes on; None: there is none."""
     door: str = "list"

@@ -29,7 +29,7 @@ class _Proof:
     covered: float = 0.0
     looks: int = 0
     present: bool = False
-    """True if it was ever seen to use the GPU; this is never reset."""
+    """True if the attempt was ever seen to use the GPU; this is never reset."""
 
     def take(self, at: float, *, proved: bool) -> None:
         """Add one sample."""

@@ -36,15 +36,15 @@ class AllowedGpus:
     """The GPUs that this process may use."""
 
     gpus: tuple[InstalledGpu, ...]
-    """The GPUs in the order in which they are counted."""
+    """The GPUs, in the order in which the variable names them; without a variable, in nvidia-smi's order."""
     source: str = ""
-    """The variable or the cgroup that limits them; empty if nothing does."""
+    """The variable or the cgroup that limits the GPUs; empty if nothing limits them."""
     notes: tuple[str, ...] = ()
     """Sentences about GPUs that were left out, if that may surprise users."""
 
 
 Found = tuple[tuple[InstalledGpu, ...], str]
-"""The GPUs that a variable permits, and its name."""
+"""The GPUs that a variable permits, and the variable's name."""
 
 
 def allowed(node: Sequence[InstalledGpu], environ: Mapping[str, str], device_rules: str = "") -> AllowedGpus:

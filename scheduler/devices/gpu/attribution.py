@@ -57,12 +57,12 @@ class DeviceLook:
     exact: bool
     """True if `held` does not contain the driver's own share."""
     processes: tuple[ListedProcess, ...] | None
-    """None: the driver does not list them."""
+    """The listed processes; None: the driver does not list processes."""
     busy: float | None
     peaks: Mapping[int, int]
-    """The exact highest use of each process, if accounting mode shows it."""
+    """The exact highest use of each process, if accounting mode is on."""
     clients: frozenset[str]
-    """Attempts with a container client in their tree and no process in any list."""
+    """Attempts that have a container client in their process tree, but no process in any list."""
     celsius: int | None = None
     watts: float | None = None
 
@@ -136,7 +136,7 @@ class LaunchBaseline:
     at: float
     held: int
     unexplained: int
-    """The part of it that belongs to no listed process."""
+    """The part of this use that belongs to no listed process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +153,13 @@ class DeviceAccount:
     def __init__(self, uuid: str, *, first_namespace: bool = True, reads: str = PROCESS, uid: int = -1) -> None:
         """Create an account; a process of the user `uid` without a lease may belong to an attempt."""
         self.reads = reads
-        """How its memory is read: per process or per device."""
+        """How the device's memory is read: per process or per device."""
         self.used: dict[Key, int] = {}
         self.peak: dict[Key, int] = {}
-        """The highest use of each attempt, as far as it was measured."""
+        """The highest measured use of each attempt."""
         self.busy: dict[Key, float] = {}
         self.other_use: dict[int, int] = {}
-        """Bytes of other schedulers' attempts, by the pid of their shim."""
+        """Bytes that other schedulers' attempts use, by the pid of the attempt's shim."""
         self.unmanaged: dict[int, UnmanagedProcess] = {}
         """Unmanaged processes by pid; 0: no visible process. Some of them may have nothing left after the memory of
         attempts is subtracted."""

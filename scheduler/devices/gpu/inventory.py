@@ -56,18 +56,18 @@ class InstalledGpu:
     """One GPU of the node, or one MIG instance of a GPU, whether it may be used or not."""
 
     index: int
-    """Its number in nvidia-smi; for an instance, the number of its GPU."""
+    """The GPU's number in nvidia-smi; for an instance, the number of the GPU that it is a part of."""
     uuid: str
     model: str
     bus_id: str
     total: int
     minor: int = -1
-    """The minor number of its /dev/nvidiaN, which cgroups and Slurm use; -1: equal to its index."""
+    """The minor number of the device file /dev/nvidiaN, which cgroups and Slurm use; -1: equal to the index."""
     mig: bool = False
-    """True if it is divided into MIG devices."""
+    """True if the GPU is divided into MIG devices."""
     compute_mode: int = 0
     capability: Sequence[int] = ()
-    """CUDA's compute capability, major and minor; empty if it is unknown."""
+    """CUDA's compute capability, major and minor; empty if unknown."""
     accounting: bool = False
     """True if accounting mode is on, which gives exact peaks."""
     parent: str = ""
@@ -75,15 +75,15 @@ class InstalledGpu:
     part: int = -1
     """The number of the instance on its GPU; -1: a whole GPU."""
     uncorrected: int | None = None
-    """Uncorrectable memory errors since the driver was loaded; None: it does not count them."""
+    """The number of uncorrectable memory errors since the driver was loaded; None: this GPU does not count them."""
     pending: bool = False
-    """True if a part of its memory is replaced at the next reset."""
+    """True if a part of the GPU's memory is replaced at the next reset."""
     worn: bool = False
-    """True if a broken row of its memory could not be replaced."""
+    """True if a broken row of the GPU's memory could not be replaced."""
     throttled: int = 0
-    """Why its clocks are below their maximum, as bits of NVML."""
+    """Why the GPU's clocks are below their maximum, as bits of NVML."""
     sharers: int = 1
-    """The number of instances that have its memory in common: compute instances of one GPU instance."""
+    """The number of compute instances of one GPU instance that share this memory."""
 
     @property
     def word(self) -> str:
@@ -206,7 +206,7 @@ class PynvmlModule:
 
     path: Path | None
     hint: str = ""
-    """The problem with it and the cure; empty if there is none."""
+    """The problem with the module and the cure; empty if there is no problem."""
 
 
 def find_pynvml() -> PynvmlModule:

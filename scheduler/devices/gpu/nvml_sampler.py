@@ -53,7 +53,8 @@ RISEN = 3.0
 """Seconds for which rounds are frequent after a rise."""
 RISE = 16 << 20
 SHARE = 30.0
-"""A round is followed by a pause of at least this many times its processor time: 3 % of a core at most."""
+"""The least pause after a round, as a multiple of the processor time of the round: a sampler takes at most 3 % of a
+core."""
 LONGEST = 2.0
 SELDOM = 0.25
 """Seconds between samples of values that change slowly or are expensive: utilisation, accounting, names of
@@ -117,7 +118,7 @@ class SampledGpu:
         self._library = library
         self._errors = errors
         self._card = ""
-        """The UUID of the whole GPU, which critical errors name; empty until it is opened."""
+        """The UUID of the whole GPU, which critical errors name; empty until the GPU is opened."""
         self._place = (bus, index)
         self._part = part
         self._handle: Any = None

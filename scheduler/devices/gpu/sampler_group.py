@@ -39,7 +39,7 @@ class SampledGroup:
     child: SamplerChild
     gpus: dict[str, InstalledGpu]
     apart: bool
-    """True if it was started for a GPU that may be faulty."""
+    """True if the child was started for a GPU that may be faulty."""
     began: float
     ready: bool = False
     good: int = 0
@@ -54,7 +54,7 @@ class QuarantinedGpu:
     reason: str
     again_at: float
     together: bool
-    """True if its trouble is shared with others, so that one child tries them all."""
+    """True if other GPUs have the same trouble, so that one child tries all of them."""
     trying: bool = False
 
 
@@ -75,7 +75,7 @@ class SamplerGroup:
         self._watched: Mapping[str, Any] = {"attempts": {}, "others": []}
         self._divided: Sequence[tuple[int, Sequence[str]]] = ()
         self._uncompared: set[int] = set()
-        """The indexes of GPUs that delayed, hung or crashed a child: only a child of their own asks them anything."""
+        """The indexes of GPUs that delayed, hung or crashed a child. Each is read only by a child of its own."""
         self._changes: list[list[dict[str, Any]]] = []
         self._news: list[str] = []
         self._told_silent = False

@@ -18,12 +18,13 @@ class ProcessWork(NamedTuple):
     """The work of one process so far."""
 
     asleep: bool
-    """True if it waits for an event; one that waits for a disk, or was stopped, does not rest."""
+    """True if the process waits for an event. A process that waits for a disk, or was stopped, does not count as
+    asleep."""
     ticks: int
-    """Its processor time and that of its children that have ended."""
+    """The processor time of the process and of its ended children, in clock ticks."""
     faults: int
     switches: int
-    """How often its main thread has gone to sleep or was interrupted."""
+    """How often the main thread of the process has gone to sleep or was interrupted."""
 
 
 def work_of(pid: int) -> ProcessWork | None:

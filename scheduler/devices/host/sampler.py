@@ -35,7 +35,8 @@ FAST, SLOW = 0.1, 1.0
 """Seconds between samples while something is new, and when nothing has grown for a while."""
 CALM = 20.0
 SHARE = 50.0
-"""A sample is followed by a pause of at least this many times its processor time: 2 % of a core at most."""
+"""The least pause after a sample, as a multiple of the processor time of the sample: a sampler takes at most 2 % of a
+core."""
 TRIGGER = 1.05
 PSS_REST = 100.0
 PROGRESS_REST, SAVE_REST = 0.5, 2.0
@@ -50,13 +51,14 @@ class Tree:
     def __init__(self, pid: int, files: MetricReader | None = None, guest: int = 0) -> None:
         self.pid = pid
         self.guest = guest
-        """A process outside of its shim's tree that uses its devices, with its descendants; 0: none."""
+        """The pid of a process outside of the shim's tree that uses the attempt's devices, as its descendants may; 0:
+        none."""
         self.files = files
-        """The reader of its epochs and metrics; None where they are not asked for."""
+        """The reader of the attempt's epochs and metrics; None if they are not requested."""
         self.activity: Activity | None = None
-        """The work of its processes; None where it is not asked for."""
+        """The work of the attempt's processes; None if it is not requested."""
         self.unsaid = files is not None and bool(files.record.curves)
-        """True if its metrics have changed since they were last sent."""
+        """True if the attempt's metrics have changed since they were last sent."""
         self._read_at = self._saved_at = 0.0
         self.used = 0
         self.peak = 0

@@ -58,13 +58,13 @@ class MpsGpu:
     """None: the daemon belongs to another user."""
     fd: int = -1
     answered: float = 0.0
-    """The time at which its daemon last answered."""
+    """The time at which the daemon last answered."""
     look: DaemonLook | None = None
     news: bool = False
     suspected: float = 0.0
     why: str = ""
     before: frozenset[int] = frozenset()
-    """Its clients at the time when it was suspected."""
+    """The clients of the daemon at the time when the daemon was suspected."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class UnverifiedClient:
     shim: int
     uuid: str
     since: float = field(default=0.0)
-    """The time at which it was first seen to use its GPU."""
+    """The time at which the attempt was first seen to use its GPU."""
 
 
 class MpsSharing:

@@ -34,12 +34,12 @@ class DeviceReservation:
     by: int
     """The file's owner, whatever the file says."""
     user: int | None = None
-    """The user that it is reserved for; None: it is disabled."""
+    """The user for whom the device is reserved; None: the device is disabled."""
     until: float = 0.0
-    """The time at which it ends, in seconds since the epoch; 0: when a user ends it."""
+    """The time at which the reservation ends, in seconds since the epoch; 0: it lasts until a user ends it."""
     why: str = ""
     name: str = ""
-    """The name of its file."""
+    """The name of the reservation's file."""
 
     @property
     def asks(self) -> str:

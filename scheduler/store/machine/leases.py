@@ -62,11 +62,12 @@ class OwnLease(NamedTuple):
 
     name: str = ""
     inode: int = 0
-    """The inode of its file, which distinguishes it from another file with its name; 0: it must be created again."""
+    """The inode of the lease's file, which distinguishes the file from another one of that name; 0: the lease must be
+    created again."""
     since: float = 0.0
     port: int = 0
     by_shim: bool = False
-    """True if it was created again, so that it lives as long as the shim that it names."""
+    """True if the lease was created again, so that it lives as long as the shim that it names."""
     fd: int = -1
     """The lock of a lease that was created again; for any other, the shim has the lock."""
 
@@ -87,7 +88,7 @@ class FileLeaseRegistry:
         self._stem = stem(self.uid, run)
         self._boot = boot
         self._ports: set[int] = set()
-        """The ports of all living leases, as they were last read."""
+        """The ports of all living leases at the last read of the leases."""
         self._own: dict[Key, OwnLease] | None = None
         """This run's leases by task and attempt; None: the directory has not been searched for them."""
         self._fd = open_trusted(directory)

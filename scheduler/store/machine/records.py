@@ -53,7 +53,7 @@ class RecordFile(NamedTuple):
 
     status: os.stat_result
     is_free: bool
-    """True if no process has locked it."""
+    """True if no process has locked the file."""
     lockers: LockHolders
 
     def user(self, *, with_process: bool = True) -> str:

@@ -26,7 +26,7 @@ class RunInfo:
     meta: Mapping[str, str]
     alive: bool
     lost: str = ""
-    """A sentence about how much of the end of its journal was lost; empty if nothing was."""
+    """A sentence about how much of the end of the run's journal was lost; empty if nothing was lost."""
     kept: bool = False
     """True if the facts are those that the run's scheduler saved when it ended; then the recorded status is up to
     date."""

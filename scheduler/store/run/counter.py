@@ -17,7 +17,7 @@ PATIENCE = 5.0
 
 
 LENGTH = 64
-"""The number of bytes that contain its two numbers."""
+"""The number of bytes that contain the counter's two numbers."""
 
 
 class Counter:

@@ -43,7 +43,7 @@ class Row:
     """One accepted row; its text stays in the journal until the task is placed."""
 
     row: int
-    """Its number in the source."""
+    """The number of the row in its source."""
     nth: int
     """The number of earlier rows with an equal command."""
     terms: int
@@ -75,9 +75,9 @@ class JournalReader:
     ) -> None:
         self.path = path
         self.lost = ""
-        """A sentence about how much of its end was lost; empty if nothing was."""
+        """A sentence about how much of the journal's end was lost; empty if nothing was lost."""
         self._reached = reached or Reach()
-        """How far it was certainly durable when it was opened."""
+        """How far the journal was certainly durable when it was opened."""
         self._db = connection
         self._owner = owner
         """The user under whose identity the journal is read, if that is not this process's."""

@@ -18,7 +18,8 @@ TRY = ("PRAGMA synchronous = OFF", AHEAD, "CREATE TABLE try (number INTEGER)")
 """Statements that fail on a disk where a journal could not be kept."""
 
 LATER = "PRAGMA synchronous = NORMAL"
-"""With this, the end of a transaction does not wait for the disk, and a power failure may lose it."""
+"""The statement after which the end of a transaction does not wait for the disk, so that a power failure may lose the
+transaction."""
 NOW = "PRAGMA synchronous = FULL"
 
 CREATE = (  # each row ends with a checksum of its other columns, except the place of an event

@@ -56,7 +56,7 @@ class ScheduleBar:
     colour: str
     title: str
     floor: int = 0
-    """The number of bytes below it in the drawing."""
+    """The number of bytes below the bar in the drawing."""
 
 
 @dataclass(frozen=True, slots=True)

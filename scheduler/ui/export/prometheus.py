@@ -18,7 +18,7 @@ class MetricFamily:
 
     name: str
     labels: str
-    """The names of its labels, for the documentation."""
+    """The names of the metric's labels, for the documentation."""
     help: str
     samples: Callable[[Mapping[str, Any]], Iterable[Sample]]
 

@@ -26,7 +26,7 @@ class DeviceTrend:
     celsius: deque[float | None] = field(default_factory=lambda: deque(maxlen=KEPT))
     watts: deque[float | None] = field(default_factory=lambda: deque(maxlen=KEPT))
     idle_since: float | None = None
-    """The time since which it has had no load; None: it has load now, or its load is unknown."""
+    """The time since which the device has had no load; None: the device has load at present, or its load is unknown."""
 
 
 class DeviceTrends:

@@ -36,9 +36,9 @@ class MachinePicture:
     runs: Sequence[LiveStatus]
     """My runs that have a scheduler or living tasks."""
     varies: Sequence[str] = ()
-    """The parameters that vary in their lists."""
+    """The parameters that vary in the lists of my runs."""
     recent: Callable[[], Sequence[str]] = tuple
-    """Reads the last lines of their logs."""
+    """A function that reads the last lines of the logs of my runs."""
 
 
 class RunPane(Protocol):

@@ -19,7 +19,7 @@ class TaskWords:
     script: str
     """The name without the parameters that vary."""
     parameters: Mapping[str, str]
-    """The parameters that vary in its list."""
+    """The parameters of the task that vary in its list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class TaskDetails:
     lines: Sequence[str] = ()
     """The last lines of that log."""
     links: Sequence[str] = ()
-    """The addresses at which trackers show it."""
+    """The addresses at which trackers show the task."""
     trouble: str = ""
     """Why something could not be read."""
 

@@ -42,11 +42,11 @@ class Column:
     most: int = 40
     least: int = 0
     shrinks: int = 0
-    """The width to which it shrinks before another column is left out; 0: it does not shrink."""
+    """The width to which the column shrinks before another one is left out; 0: it does not shrink."""
     stretch: int = 0
-    """The width to which it grows if there is room."""
+    """The width to which the column grows if there is room."""
     sparse: bool = False
-    """True if it is left out while no row has had a value in it."""
+    """True if the column is left out as long as no row has had a value in it."""
 
 
 def make(

@@ -33,9 +33,9 @@ class Finding:
     note: str = ""
     """An addition, on a line of its own if it does not fit on the line of the text."""
     broken: bool = False
-    """True if it must be repaired, False if it only needs attention."""
+    """True if something must be repaired, False if it only needs attention."""
     stops: bool = False
-    """True if no run can start because of it."""
+    """True if no run can start because of this finding."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as JSON values."""

@@ -34,7 +34,7 @@ class TaskReport:
     """True while the run has a scheduler."""
     log: str = ""
     last: str = ""
-    """The last line of its log."""
+    """The last line of the task's log."""
     done_by: int | None = None
     waits: str = ""
     """The reason that a living scheduler gives for a waiting task."""
@@ -42,7 +42,7 @@ class TaskReport:
     expected: ExpectedTask | None = None
     """The forecast of a living scheduler for a waiting or running task."""
     unfinished: Sequence[tuple[int, State]] = ()
-    """The tasks for whose end it waits, with their states."""
+    """The tasks for whose end the task waits, with their states."""
     spoiler: tuple[int, State] | None = None
     """The parent that did not succeed, so that the task was skipped, with the state of that parent."""
     spoiler_is_outside: bool = False

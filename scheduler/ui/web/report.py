@@ -61,19 +61,20 @@ class ReportedRun:
     """Bytes of each device, by device id, if the run recorded them."""
     now: float
     varies: Sequence[str] = ()
-    """The columns of the parameters that vary in its list."""
+    """The columns of the parameters that vary in the run's list."""
     metrics: Mapping[int, MetricRecord] = field(default_factory=dict)
-    """The metrics of its tasks."""
+    """The metrics of the run's tasks."""
     arrows: Sequence[tuple[int, int]] = ()
     """Pairs of a task and a task that depends on it."""
     first: Sequence[str] = ()
-    """The metrics that its user has named."""
+    """The metrics that the run's user has named."""
     log_ends: Callable[[], Mapping[int, str]] = dict
-    """Reads the end of each task's newest log; only a page has them."""
+    """A function that reads the end of each task's newest log; only an HTML report shows log ends."""
     load: DeviceHistory = field(default_factory=DeviceHistory)
-    """The load of its GPUs over time, if it was recorded."""
+    """The load of the run's GPUs over time, if it was recorded."""
     links: Callable[[], Mapping[int, Sequence[str]]] = dict
-    """Reads the addresses of its tasks at Weights & Biases and MLflow; only a page has them."""
+    """A function that reads the addresses of the run's tasks at Weights & Biases and MLflow; only an HTML report shows
+    them."""
 
 
 def data(runs: Sequence[ReportedRun]) -> dict[str, Any]:
