@@ -51,7 +51,7 @@ else:
 
         A truly frozen class takes three times as long to define, mostly to compile its own methods. Each of its values
         takes three times as long to create, and every start of a task creates a dozen values. The constructor is
-        compiled when the first value is created: light verbs load seventy classes and create values of few.
+        compiled when the first value is created: light verbs load seventy classes and create values of only a few.
         """
         assert slots, "values have slots"
         return lambda cls: _made(cls, hashed=frozen, eq=eq)

@@ -142,7 +142,9 @@ class CallClient:
         self._end(why)
 
     def _serve(self) -> str:
-        """Talk to the scheduler, and to the next one if it is killed, until the last has ended; return why it ended."""
+        """Talk to the scheduler until it has ended, and return why it ended. If it is killed, start the next one and go
+        on with that.
+        """
         while True:
             self._start()
             while self._turn():

@@ -109,7 +109,9 @@ class ProcessLeases:
         return held
 
     def _where_cuda_is(self, asked: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the fields of a lease in a process that may be bound to a GPU. Raise NoLease if it cannot have one."""
+        """Return the fields of a lease. A process that has used CUDA keeps its GPU, so its lease is for that GPU; raise
+        NoLease if it has several.
+        """
         used = cuda_user()
         if not used or asked.get("GPUs") == "0":
             return given_devices(asked)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SettingFlag(NamedTuple):
-    """How one setting is shown in `--help`; its name is the setting's."""
+    """The description of a setting's flag for `--help`; the flag is named like the setting."""
 
     metavar: str
     help: str

@@ -86,7 +86,7 @@ class ClusterDevices:
 
     @property
     def limits(self) -> Mapping[str, str]:
-        """Nothing: each node has limits of its own."""
+        """Return nothing, because each node has limits of its own."""
         return {}
 
     @property

@@ -215,7 +215,7 @@ class Nodes:
         return self._epoll.fileno()
 
     def collect(self) -> list[Happening]:
-        """Return what happened on the nodes; look after the links."""
+        """Return what happened on the nodes, and keep the links alive."""
         self._add_nodes()
         self._read_all()
         now = time.monotonic()

@@ -80,7 +80,9 @@ class DevicePool:
         return {**self.host.threads(self._share(len(mine))), **variables}
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
-        """Return the positions of the task's GPUs in CUDA_VISIBLE_DEVICES; in bus order if the task sees all."""
+        """Return the positions of the task's GPUs in CUDA_VISIBLE_DEVICES; if the task sees all GPUs, return their
+        numbers in bus order.
+        """
         if self._visible == ALL:
             return [self._ordinals.get(uuid, 0) for uuid in placement.sees]
         return range(len(placement.sees))
@@ -131,7 +133,7 @@ class DevicePool:
         return [self.mps]
 
     def close(self) -> None:
-        """End the samplers of the GPUs, and give up what was set on them."""
+        """End the samplers of the GPUs, restore power limits that the run has set, and give up its MPS daemons."""
         if self.power is not None:
             self.power.restore()
             self.power = None

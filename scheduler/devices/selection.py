@@ -76,7 +76,7 @@ def _cards(spec: str, which: str, node: Sequence[InstalledGpu]) -> list[Installe
 
 
 def _is_free(card: InstalledGpu, allowed: AllowedGpus, node: Sequence[InstalledGpu]) -> bool:
-    """Tell whether all parts of a GPU may be used, including those that may be made later."""
+    """Tell whether all present parts of a GPU may be used, and parts into which it may be divided later."""
     parts = divided([card], node)
     return all(part in allowed.gpus for part in parts) and (bool(parts) or not allowed.source)
 

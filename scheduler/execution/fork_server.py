@@ -235,7 +235,9 @@ class ShimPool:
         return None
 
     def _next(self, once: bool) -> ShimClient | None:
-        """Return the shim that was busy last; a new one if none is idle, or if it must be used once."""
+        """Return the idle shim that was busy last; a new one if none is idle, or with `once`, for a shim that runs one
+        attempt only.
+        """
         if self._idle and not once:
             return self._idle.pop()
         client = self._server.fork()

@@ -136,8 +136,8 @@ class Spread:
     most: float
 
     def exceeds(self, other: Spread) -> bool:
-        """Tell whether it exceeds another number by more than chance: no repeats overlap, and the means differ by over
-        2 %.
+        """Tell whether this number exceeds another one by more than chance: no repeats overlap, and the means differ by
+        over 2 %.
         """
         return self.least > other.most and self.mean > other.mean * (1 + LEAST_DIFFERENCE)
 

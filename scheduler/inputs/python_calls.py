@@ -88,7 +88,9 @@ def _target(what: type | FunctionType, kind: str) -> CallTarget:
 
 
 def _of_main(module: Any, file: str, name: str, kind: str) -> CallTarget:
-    """Return the place in the script that was run; a notebook, a prompt and `python -c` have none."""
+    """Return the place in the script that was run; raise ConfigError for a notebook, a prompt and `python -c`, which
+    have no file.
+    """
     if not os.path.isfile(file):
         raise ConfigError(
             f"the {kind} {name} was defined in a notebook or at a prompt, where other processes cannot find it: "

@@ -766,8 +766,8 @@ class LogKeeper:
 
 
 def _move(fd: int, source: int, target: int) -> tuple[int, int]:
-    """Copy everything from `source` on to `target`; return the end of the copy, and the number of bytes that came too
-    fast to be copied.
+    """Copy everything after the position `source` to the position `target`; return the end of the copy, and the number
+    of bytes that came too fast to be copied.
 
     The copy goes on while each round has less than half as much to copy as the one before.
     """

@@ -125,7 +125,9 @@ class Ranks:
         return code if code >= 0 else 128 - code
 
     def _copy_errors(self, ranks: list[int]) -> None:
-        """Copy the last errors of ranks that failed to the task's own, where an out-of-memory is recognised."""
+        """Copy the last errors of failed ranks to the task's own errors, in which the scheduler recognises an
+        out-of-memory error.
+        """
         for rank in ranks:
             with contextlib.suppress(OSError), open(self._paths[rank].stderr, "rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))

@@ -1,4 +1,6 @@
-"""The devices of a run in a file of the run: written by its scheduler, read by views in place of a sampler."""
+"""The file of a run with the last measurements of its devices. The run's scheduler writes it, and views read it so that
+they need no sampler.
+"""
 
 from __future__ import annotations
 

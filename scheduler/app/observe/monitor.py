@@ -121,7 +121,7 @@ class RunMonitor:
         self._see(trees, ObservedState(readings.budgets, readings.attempts))
 
     def _see(self, trees: dict[Key, Tree], seen: ObservedState) -> None:
-        """Read the epochs and metrics of these attempts, and keep them with what was seen of devices and memory."""
+        """Read the epochs and metrics of these attempts, and keep them together with the measured state `seen`."""
         epochs: dict[Key, float] = {}
         totals: dict[Key, float] = {}
         metrics: dict[Key, Mapping[str, Sequence[float | None]]] = {}

@@ -49,7 +49,7 @@ def runs_since(settings: Settings, words: Sequence[str], since: float) -> list[R
 
 
 def _may_have(info: RunInfo, since: float) -> bool:
-    """Tell whether tasks of a run may have ended since then; a run that cannot be read has none."""
+    """Tell whether tasks of a run may have ended after the time `since`; a run that cannot be read has none."""
     try:
         facts = facts_of_run(info)
     except SchedulerError:

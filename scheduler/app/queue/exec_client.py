@@ -42,7 +42,9 @@ def follow(accepted: AcceptedSubmission, queue: str, fields: Mapping[str, str], 
 
 
 class ExecClient:
-    """The process in front of one task of a queue. It reads the journal, and asks the queue's scheduler by requests."""
+    """The foreground process that follows one task of a queue. It reads the journal, and asks the queue's scheduler by
+    requests.
+    """
 
     def __init__(
         self,

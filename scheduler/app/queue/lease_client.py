@@ -255,7 +255,7 @@ class LeaseClient:
 
 
 def _last_line(path: Path) -> str:
-    """Return what the holder of a lease said before it ended."""
+    """Return the last line that the holder of a lease wrote to its log before it ended."""
     with contextlib.suppress(OSError):
         return (path.read_text(encoding="utf-8", errors="replace").splitlines() or [""])[-1].removeprefix("scheduler: ")
     return ""

@@ -34,7 +34,7 @@ class ParentRuns(OtherRuns):
     """The other runs of this user, as far as tasks of one run depend on them."""
 
     def __init__(self, settings: Settings, own: int = 0) -> None:
-        """Prepare for the run `own`, whose dependencies are to be given to `follow`."""
+        """Prepare for the run `own`; pass the dependencies of its tasks to `follow` afterwards."""
         self._settings = settings
         self._catalog = RunCatalog(places(settings))
         self._own = own

@@ -197,7 +197,7 @@ def _parts_here(session: RunSession, devices: DevicePool, stack: contextlib.Exit
 
 
 def _node_requests(nodes: Nodes, inbox: RequestInbox) -> EventSource:
-    """Return the inbox, without what concerns the nodes themselves."""
+    """Return the inbox without requests about the nodes themselves, which are carried out elsewhere."""
     from scheduler.app.cluster.node_requests import NodeRequests
 
     return NodeRequests(nodes, inbox, inbox.answer)

@@ -19,7 +19,7 @@ _GIVEN_ANEW = ("SLURM_", "NVIDIA_VISIBLE_DEVICES")
 
 @dataclass(frozen=True, slots=True)
 class ShellContext:
-    """The environment that the tasks of a run start from, and the facts of its journal about it."""
+    """The environment that the tasks of a run start from, and the facts about it for the run's journal."""
 
     shell: ShellState
     python: Python

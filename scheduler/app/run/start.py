@@ -87,7 +87,7 @@ def try_leases(settings: Settings) -> None:
 
 
 def check_place(listing: TaskList, settings: Settings) -> None:
-    """Refuse what can run on this machine only, if the run is on nodes."""
+    """Refuse a list that can run on this machine only, if the run is on nodes."""
     if settings.on and listing.local:
         raise UsageError(f"on {settings.on}: {listing.local} cannot run on nodes yet; leave the setting `on` out")
 
@@ -178,9 +178,10 @@ def _apply(brain: Brain, events: Iterable[Event]) -> None:
 def screen_for(
     store: SqliteRunStore, what: str, door: str, pool: RunDevices, budgets: Sequence[DeviceBudget], directory: str
 ) -> Screen:
-    """Return the screen of a run's rows; on nodes it also compares what they need with what is there.
+    """Return the check that a run's rows pass before they are accepted. On nodes it also compares what the rows need
+    with what the nodes have.
 
-    Calls of an executor need only their directory and their interpreter, which are checked now.
+    Calls of an executor need only their directory and their interpreter, which this function checks itself.
     """
     from scheduler.devices.pool import DevicePool
 

@@ -36,7 +36,7 @@ class _Usual(ctypes.Structure):
 
 
 class _Long(ctypes.Structure):
-    """The longer structure that some drivers 53x fill in under the name of the usual one."""
+    """The longer structure that some drivers 53x use in place of the usual structure, under the same name."""
 
     _fields_ = (*_Usual._fields_, ("protected", ctypes.c_uint64))
 

@@ -227,8 +227,8 @@ class SamplerGroup:
         self._uncompared -= {gpu.index for gpu in group.gpus.values()}
 
     def _merge(self, group: SampledGroup, main: SampledGroup) -> None:
-        """Give a child's GPUs to the younger child: a library that was loaded before the trouble may not notice its
-        end.
+        """Give a child's GPUs to the younger child: a library that was loaded before the trouble may not notice the end
+        of the trouble.
         """
         self._trust(group)
         gpus = {**main.gpus, **group.gpus}

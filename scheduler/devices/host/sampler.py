@@ -94,11 +94,11 @@ class Tree:
         return self.files.record.last_values(self.files.first) if self.files is not None else None
 
     def attend(self, asked: bool) -> None:
-        """Begin or end the measurement of its activity."""
+        """Begin or end the measurement of the tree's activity."""
         self.activity = (self.activity or Activity()) if asked else None
 
     def read_files(self, now: float) -> None:
-        """Read the next part of its epochs and metrics, if that is due, and keep the metrics."""
+        """Read the next part of the attempt's epochs and metrics, if that is due, and save the metrics."""
         if self.files is None or now - self._read_at < PROGRESS_REST:
             return
         self._read_at = now
@@ -109,7 +109,7 @@ class Tree:
             self.files.save()
 
     def is_read(self) -> bool:
-        """Read the next part of its files after its end; return True, and keep its metrics, when there is no more."""
+        """Read the next part of the files of an ended attempt. At their end, save the metrics and return True."""
         if self.files is None:
             return True
         if self.files.look():

@@ -87,7 +87,7 @@ class HostWatcher:
     """The watcher of host RAM; `fileno` becomes readable when there are samples. No method waits for the child."""
 
     def __init__(self, code: Path, groups: Sequence[Group] = ()) -> None:
-        """Prepare the watcher; the limits of `groups` count too."""
+        """Prepare the watcher; free memory is limited by the control groups in `groups` too."""
         self._code = code
         self._groups = list(groups)
         self._attempts: Mapping[Key, Watched] = {}

@@ -264,7 +264,7 @@ class MpsSharing:
 
 
 def _look(gpu: MpsGpu) -> DaemonLook:
-    """Ask one daemon for its whole state; start it again if it has died."""
+    """Ask one daemon for its whole state; start the daemon again if it has died."""
     began = time.monotonic()
     try:
         revived = _revive(gpu)
@@ -278,7 +278,7 @@ def _look(gpu: MpsGpu) -> DaemonLook:
 
 
 def _revive(gpu: MpsGpu) -> bool:
-    """Start a daemon that has died again; one that is alive may only be busy with the end of a client."""
+    """Start a daemon again if it has died. One that is alive may only be busy with the end of a client."""
     try:
         gpu.control.percentage()
     except DaemonSilent:

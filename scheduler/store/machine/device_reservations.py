@@ -34,7 +34,7 @@ class DeviceReservation:
     by: int
     """The file's owner, whatever the file says."""
     user: int | None = None
-    """The user for whom the device is reserved; None: the device is disabled."""
+    """The user that the device is reserved for; None: the device is disabled."""
     until: float = 0.0
     """The time at which the reservation ends, in seconds since the epoch; 0: it lasts until a user ends it."""
     why: str = ""

@@ -1,4 +1,6 @@
-"""Submissions to a queue: their form in a request, and their acceptance by the queue's scheduler, each once."""
+"""Submissions to a queue: their form in a request, and the queue's scheduler as their receiver, which accepts each only
+once.
+"""
 
 from __future__ import annotations
 

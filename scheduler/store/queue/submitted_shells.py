@@ -20,7 +20,7 @@ MOST_KEPT = 256
 
 @dataclass(frozen=True, slots=True)
 class SubmittedShell:
-    """A shell with the programs that it finds, as tasks are started from it."""
+    """The shell from which tasks were submitted, and the programs that it finds."""
 
     task_shell: TaskShell
     programs: Programs

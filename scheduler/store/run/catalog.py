@@ -201,7 +201,7 @@ class RunCatalog:
     def _latest(self) -> RunInfo:
         """Return the latest living run, else the latest of this machine, else the latest of all.
 
-        A standing queue lives on for a while without tasks, so it is the latest run only by its number.
+        A standing queue lives on for a while without tasks, so a living queue counts only by its number.
         """
         for number in filter(lambda one: is_locked(self.places.run(one).root), reversed(self.numbers())):
             with contextlib.suppress(StateError):

@@ -74,7 +74,7 @@ class _Later:
         """Accept the rows, because they belong to the run's own list."""
 
     def events(self, first: int) -> Sequence[Event]:
-        """Return the event of their arrival."""
+        """Return the event that these rows have arrived."""
         return [self._arrived]
 
 

@@ -59,7 +59,7 @@ def make(
     no_metrics: Sequence[str] = (),
     filled: set[str] | None = None,
 ) -> Table:
-    """Return the table of these rows for a width; `no_metrics` are names that the tasks print, but do not measure.
+    """Return the table of these rows for a width; `no_metrics` are names of printed values that are no metrics.
 
     Columns without a value are left out. `filled` names the columns that have had a value; they stay, and further ones
     are added to it.

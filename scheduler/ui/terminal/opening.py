@@ -113,7 +113,7 @@ def _first(names: Sequence[str]) -> str:
 
 
 def _node(budgets: Sequence[DeviceBudget], brain: Brain) -> str:
-    """Return what one node has, and what its processes outside of all schedulers use."""
+    """Return what one node has, and the unmanaged memory on it."""
     gpus = [budget for budget in budgets if budget.device.is_gpu]
     if budgets[0].away:
         return f"{_had(budgets, _numbers(gpus))}; nothing starts there: {budgets[0].away}"

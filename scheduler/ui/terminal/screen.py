@@ -179,7 +179,7 @@ class Screen:
 
 
 def in_front(fd: int) -> bool:
-    """Tell whether this process is in a terminal's foreground: Ctrl-C reaches its group."""
+    """Tell whether this process is in a terminal's foreground, so that Ctrl-C reaches it."""
     try:
         return os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:

@@ -70,7 +70,9 @@ def brief(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tasks(rows: Iterable[dict[str, Any]], forecast: Forecast | None, now: float) -> Iterator[dict[str, Any]]:
-    """Yield rows of tasks, with the forecast of those that have not ended; `more` of each row is taken as it is."""
+    """Yield rows of tasks, with the forecast of those that have not ended; The values in `more` of each row are added
+    unchanged.
+    """
     for row in eta.with_expected(rows, forecast):
         texts = {name: shown(row.get(name)) for name in ("name", "command", "reason")}
         expected = eta.of_task(row.get("expected"), now)
