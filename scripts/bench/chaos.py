@@ -386,7 +386,6 @@ class Life(threading.Thread):
         before = {run["number"] for run in self.runs()}
         (user.root / f"told-{number}").touch()
         os.chown(user.root / f"told-{number}", user.uid, user.uid)
-        full = self.score.done["full disks"]
         start = lambda *words, **how: user.start(*words, **how, env=user.env | chaos_queue.SETTINGS)  # noqa: E731
         terminals = chaos_queue.Terminals(start, f"q{number}", f"told-{number}", self.dice, self.make_submission)
         watched = threading.Event()
@@ -402,8 +401,7 @@ class Life(threading.Thread):
         self.score.done["submissions"] += len(terminals.sent)
         self.score.done["submissions killed"] += terminals.killed
         self.score.done["submissions refused"] += sum(one.answer == chaos_queue.REFUSED for one in terminals.sent)
-        was_full = full != self.score.done["full disks"] or user.world.ballast.exists()
-        self.judge_queue(number, runs, terminals, was_full=was_full)
+        self.judge_queue(number, runs, terminals)
 
     def make_submission(self, dice: random.Random) -> Job:
         """One that states its memory: a queue has the whole machine, not the little RAM of the lists."""
@@ -439,12 +437,10 @@ class Life(threading.Thread):
                 self.user.scheduler = resumed = start("resume", f"r{left[0]}", stderr=said)
             self.wait(resumed)
 
-    def judge_queue(
-        self, number: int, runs: Sequence[int], terminals: chaos_queue.Terminals, *, was_full: bool
-    ) -> None:
+    def judge_queue(self, number: int, runs: Sequence[int], terminals: chaos_queue.Terminals) -> None:
         """Compare the answers, the tasks, the journals and what the tasks wrote themselves."""
         tasks = [task for run in runs for task in self.tasks(run)]
-        for what, words in chaos_queue.faults(terminals.sent, tasks, was_full):
+        for what, words in chaos_queue.faults(terminals.sent, tasks, self.user.world.was_full):
             self.score.find(what, f"{self.user.root.name}: {words}")
         jobs = {one.name: one.job for one in terminals.sent}
         known = [task for task in tasks if task["name"] in jobs]
@@ -553,15 +549,14 @@ class Life(threading.Thread):
     def look(self, *words: str) -> dict[str, Any]:
         """Return the JSON output of a verb; a full disk may keep it from looking."""
         while True:
-            before = self.score.done["full disks"]
-            was_full = self.user.world.ballast.exists()
+            began = time.monotonic()
             try:
                 said: dict[str, Any] = json.loads(self.user.call(*words, "--json", code=0).stdout)
                 troubles = [run for run in said.get("runs", ()) if "trouble" in run]
                 assert not troubles, troubles
                 return said
             except AssertionError:
-                if not was_full and before == self.score.done["full disks"]:
+                if not self.user.world.was_full(began, time.monotonic()):
                     raise
                 wait_until(lambda: not self.user.world.ballast.exists(), 60)
 
@@ -745,6 +740,10 @@ class World:
         self.root, self.score = root, score
         self.disk, self.leases, self.code = root / "disk", root / "leases", root / "code"
         self.ballast = self.disk / "ballast"
+        self.full: list[tuple[float, float]] = []
+        """The times in which the disk was full, each with its end."""
+        self.stopped: list[tuple[float, float]] = []
+        """The times in which a scheduler was stopped, each with its end."""
         self.queuing: set[User] = set()
         """The users that have a queue in place of a list just now."""
         self.crowded = threading.Event()
@@ -778,14 +777,24 @@ class World:
         shutil.copy(pynvml.__file__, self.code / "pynvml.py")
         return PYTHON if os.geteuid() == 0 else sys.executable
 
+    def was_full(self, since: float, until: float) -> bool:
+        """Tell whether the disk was full at a moment between these two."""
+        return any(begin <= until and since <= end for begin, end in self.full)
+
     def unmanaged(self, device: int) -> int:
         return self.unmanaged_processes[device][-1][1]
 
     def long_unmanaged(self, device: int, at: float) -> int:
-        """Return the least that unmanaged processes held in the seconds before a moment: a decision must have known."""
+        """Return the least that unmanaged processes held in the seconds before a moment: a decision must have known.
+
+        A scheduler that was stopped while it decided is as far behind as it stood still.
+        """
         steps = self.unmanaged_processes[device]
-        before = [bytes_ for since, bytes_ in steps if since <= at - STALE][-1:]
-        return min([*before, *(bytes_ for since, bytes_ in steps if at - STALE < since <= at)])
+        stops = [(begin, min(end, at)) for begin, end in self.stopped if begin <= at]
+        still = max((end - begin for begin, end in stops if at - STALE <= end), default=0.0)
+        since = at - STALE - still
+        before = [bytes_ for when, bytes_ in steps if when <= since][-1:]
+        return min([*before, *(bytes_ for when, bytes_ in steps if since < when <= at)])
 
 
 class Observer(threading.Thread):
@@ -846,9 +855,13 @@ class Observer(threading.Thread):
             self._outgrown.update(one[0] for one in now if now[one] > granted[one])
             self.score.done["outgrown guesses"] = len(self._outgrown)
         for name, since in new:
-            if reserved + world.long_unmanaged(device, since) > TOTAL - RESERVED:
+            then = sum(bytes_ for (_, at), bytes_ in self._granted[device].items() if at <= since)
+            if then + world.long_unmanaged(device, since) > TOTAL - RESERVED:
+                beside = f"unmanaged {world.unmanaged_processes[device][-8:]}, stopped {world.stopped[-4:]}"
                 self.score.find(
-                    "overcommits", f"GPU {device}: {reserved} reserved beside unmanaged processes, last {name}"
+                    "overcommits",
+                    f"GPU {device}: {then} reserved beside unmanaged processes, last {name} at {since}: {leases}"
+                    f"{self.told_of(leases)}\n      {beside}",
                 )
         living = {tuple(name.split(".")[i] for i in (0, 2, 3)) for name in leases}
         for holder in world.box.processes(device):
@@ -1015,9 +1028,15 @@ class Monkey:
     def stop_scheduler(self, user: User) -> None:
         scheduler = user.scheduler
         if scheduler is not None and scheduler.poll() is None:
+            began, place = time.time(), len(self.world.stopped)
+            self.world.stopped.append((began, float("inf")))
             scheduler.send_signal(signal.SIGSTOP)
             self.done["schedulers stopped"] += 1
-            self.later(0.2, 2.0, lambda: scheduler.send_signal(signal.SIGCONT))
+            self.later(0.2, 2.0, lambda: self.go_on(scheduler, place))
+
+    def go_on(self, scheduler: chaos_queue.Living, place: int) -> None:
+        scheduler.send_signal(signal.SIGCONT)
+        self.world.stopped[place] = self.world.stopped[place][0], time.time()
 
     def stop_samplers_for_good(self, user: User) -> None:
         if user.scheduler is not None:
@@ -1043,10 +1062,15 @@ class Monkey:
         if not self.world.can_fill or ballast.exists():
             return
         self.done["full disks"] += 1
+        self.world.full.append((time.monotonic(), float("inf")))
         with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as file:
             while file.write(b"\1" * MIB):
                 pass
-        self.later(0.5, 3.0, ballast.unlink)
+        self.later(0.5, 3.0, self.empty_disk)
+
+    def empty_disk(self) -> None:
+        self.world.ballast.unlink()
+        self.world.full[-1] = self.world.full[-1][0], time.monotonic()
 
     def take_memory(self, _: User) -> None:
         """Take part of a GPU's free and unreserved memory without a lease, and give it back after a while.
@@ -1069,8 +1093,8 @@ class Monkey:
             self.later(1.0, 8.0, lambda: self.give_back(device, unmanaged_process, size))
 
     def give_back(self, device: int, unmanaged_process: Unmanaged, size: int) -> None:
+        self.note(device, -size)  # before: a decision may know it at once
         unmanaged_process.close()
-        self.note(device, -size)
 
     def note(self, device: int, more: int) -> None:
         self.world.unmanaged_processes[device].append((time.time(), self.world.unmanaged(device) + more))

@@ -78,6 +78,8 @@ class Sent:
     answer: str = UNKNOWN
     task: int = -1
     said: str = ""
+    began: float = 0.0
+    ended: float = 0.0
 
 
 class Terminals:
@@ -131,6 +133,7 @@ class Terminals:
         return ["submit", "--json", "--queue", self._queue, *fields, "--", *command]
 
     def _submit(self, sent: Sent, words: Sequence[str], dice: random.Random) -> None:
+        sent.began = time.monotonic()
         with self._start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             if dice.random() < 0.15:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -141,6 +144,7 @@ class Terminals:
             except subprocess.TimeoutExpired:
                 process.kill()
                 out, err = process.communicate()
+        sent.ended = time.monotonic()
         killed = process.returncode == -signal.SIGKILL
         self.killed += killed
         sent.said = err.strip()
@@ -162,8 +166,10 @@ def scheduler_of(state: Path) -> int:
     return 0
 
 
-def faults(sent: Sequence[Sent], tasks: Sequence[dict[str, Any]], was_full: bool) -> list[tuple[str, str]]:
-    """Compare what was answered with what is there."""
+def faults(
+    sent: Sequence[Sent], tasks: Sequence[dict[str, Any]], was_full: Callable[[float, float], bool]
+) -> list[tuple[str, str]]:
+    """Compare what was answered with what is there; `was_full` tells whether the disk was full between two moments."""
     found = []
     there: dict[str, list[int]] = {}
     for task in tasks:
@@ -176,7 +182,8 @@ def faults(sent: Sequence[Sent], tasks: Sequence[dict[str, Any]], was_full: bool
             found.append(("lost", f"{one.name} was accepted as {one.task} and is there as {ids}"))
         if one.answer == REFUSED and ids:
             found.append(("duplicated", f"{one.name} was refused ({one.said}) and is there as {ids}"))
-        if one.answer == REFUSED and not was_full and not any(word in one.said for word in LEGITIMATE):
+        legitimate = was_full(one.began, one.ended) or any(word in one.said for word in LEGITIMATE)
+        if one.answer == REFUSED and not legitimate:
             found.append(("disagreements", f"{one.name} was refused: {one.said}"))
         if "Traceback" in one.said:
             found.append(("disagreements", one.said))

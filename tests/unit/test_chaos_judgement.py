@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.core.events import Exited
 from scheduler.core.model import Outcome
-from scripts.bench.chaos import Attempt, Job, Judgement, Score
+from scripts.bench.chaos import STALE, Attempt, Job, Judgement, Score, World
 
 SAVES = Job("saves", 0, "", 1, "1GiB")
 PLAIN = Job("plain", 0, "", 1, "1GiB")
@@ -43,3 +43,12 @@ def test_a_task_that_saved_three_times_and_ended_is_right() -> None:
 )
 def test_faults_of_making_room_are_found(job: Job, attempts: list[Attempt], faults: dict[str, int]) -> None:
     assert found(job, *attempts) == faults
+
+
+def test_a_decision_must_know_unmanaged_memory_that_was_there_for_long_unless_its_scheduler_stood_still() -> None:
+    world = World.__new__(World)
+    world.unmanaged_processes = {0: [(0.0, 0), (100.0, 7), (120.0, 3)]}
+    world.stopped = []
+    known = [world.long_unmanaged(0, at) for at in (100.0 + STALE - 1, 100.0 + STALE, 119.9, 120.0)]
+    world.stopped = [(104.0, 109.0), (150.0, float("inf"))]
+    assert (known, [world.long_unmanaged(0, at) for at in (107.5, 109.0, 119.9)]) == ([0, 7, 7, 3], [0, 0, 7])

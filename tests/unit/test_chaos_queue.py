@@ -26,4 +26,13 @@ A = {"id": 7, "name": "a"}
 def test_only_what_is_there_once_as_answered_is_right(
     sent: Sent, tasks: list[dict[str, object]], found: list[str]
 ) -> None:
-    assert [what for what, _ in faults([sent], tasks, was_full=False)] == found
+    assert [what for what, _ in faults([sent], tasks, lambda _, __: False)] == found
+
+
+def test_a_refusal_counts_for_nothing_only_where_the_disk_was_full_at_its_time() -> None:
+    sent = Sent("a", None, REFUSED, said="the disk is full", began=5.0, ended=6.0)
+    full = [(4.0, 5.5)]
+    was_full = lambda since, until: any(begin <= until and since <= end for begin, end in full)  # noqa: E731
+    assert not faults([sent], [], was_full)
+    full[:] = [(1.0, 4.9), (6.1, 8.0)]
+    assert [what for what, _ in faults([sent], [], was_full)] == ["disagreements"]
