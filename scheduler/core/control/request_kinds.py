@@ -1,5 +1,6 @@
-"""The kinds of requests to a run, and the words for them. This module is light, since every client of a run loads
-it.
+"""The kinds of requests to a run, and the words for them.
+
+This module is light, since every client of a run loads it.
 """
 
 from __future__ import annotations

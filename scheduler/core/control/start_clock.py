@@ -1,6 +1,4 @@
-"""The times at which a run may start tasks, by the wall clock: its pause, its window and the begin times of its
-tasks.
-"""
+"""The times at which a run may start tasks: its pause, its window and the begin times of its tasks."""
 
 from __future__ import annotations
 
