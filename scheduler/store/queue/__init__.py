@@ -1,5 +1,4 @@
-"""The files of a standing queue outside of its run: the link to the run, the lock for its start, the shells of its
-tasks.
+"""The files of a standing queue outside of its run: the link to the run, the lock for its start, and shells.
 
 The files of the run itself are in `store/run`. Start at `queue_link`.
 """

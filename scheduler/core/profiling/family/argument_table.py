@@ -1,6 +1,4 @@
-"""The table of the arguments of one script's task classes: which arguments change together, and which only label
-rows.
-"""
+"""The table of the arguments of one script's task classes: which change together, and which only label rows."""
 
 from __future__ import annotations
 
