@@ -87,7 +87,7 @@ class Elsewhere(StateError):
 
 
 class SameList(StateError):
-    """Another run of that list, which is alive or unfinished."""
+    """An earlier run of the same list, which is alive or unfinished."""
 
     exit_code = 2
 

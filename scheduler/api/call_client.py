@@ -323,7 +323,7 @@ class CallClient:
         return None
 
     def _end(self, why: str) -> None:
-        """End the scheduler's process, and every call that has no result."""
+        """End the scheduler's process, and fail every call that has no result."""
         self._leave()
         with self._lock:
             left = [*(call.future for call in self._new), *self._calls.values()]
@@ -360,7 +360,7 @@ def _name(future: CallFuture, end: CallEnd) -> str:
 
 
 def _loaded(pickled: bytes) -> tuple[Any, str]:
-    """Return a value, or why it cannot be loaded: objects of the user raise anything."""
+    """Return a value, or why it cannot be loaded: a user's object may raise any exception while it is loaded."""
     try:
         return pickle.loads(pickled), ""
     except BaseException as exc:  # noqa: BLE001  # even SystemExit, which concerns that object alone

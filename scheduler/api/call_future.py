@@ -59,7 +59,9 @@ class CallFuture(Future[Any]):
 
     @property
     def peak(self) -> int | None:
-        """The most memory that it used on one GPU, in bytes, or of the host if it used no GPU; None before the end."""
+        """The most memory that the call used on one GPU, or of the host if it used no GPU, in bytes; None before its
+        end.
+        """
         if self._end is None:
             return None
         on_gpus = [used for device, used in self._end.peak.items() if device != HOST]

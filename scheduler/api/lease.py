@@ -80,12 +80,12 @@ class ProcessLease:
 
     @property
     def task_id(self) -> int:
-        """The id of its task, for scheduler list, why, results and cancel."""
+        """The id of the lease's task, for scheduler list, why, results and cancel."""
         return self._now().task
 
     @property
     def gpus(self) -> list[int]:
-        """The numbers of its GPUs, as nvidia-smi shows them; none without GPUs."""
+        """The numbers of the leased GPUs, as nvidia-smi shows them; none without GPUs."""
         return [int(word) for word in self._now().gpus]
 
     def __enter__(self) -> ProcessLease:

@@ -42,7 +42,7 @@ class HeldDevices:
 
     @property
     def gpus(self) -> list[str]:
-        """The numbers of its GPUs, as nvidia-smi shows them."""
+        """The numbers of the GPUs that are held, as nvidia-smi shows them."""
         return [word for word in self.environ[INDICES].split(",") if word]
 
     def check(self, asked: Mapping[str, str]) -> None:

@@ -122,7 +122,7 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     """Run a CSV file or a list of Tasks to its end, as `scheduler run` does; raise only if the run cannot start.
 
     A failed task is not an exception: look at `.succeeded` or `.frame`. `defaults` has strings by column, for rows
-    one of their own. A file whose earlier run has not ended is refused, unless `new`; `skip_done` skips rows that
+    without a value there. A file whose earlier run has not ended is refused, unless `new`; `skip_done` skips rows that
     succeeded earlier. `stop_when` ("val_loss > 2 after 3, val_loss is nan") and `keep_best` ("1/3 by val_acc at
     3,9,27") stop tasks early by their metrics. `mps` is True, "auto" or "join"; `fence` "torch" or "dmem". Without
     `launcher_args`, commands of accelerate and deepspeed stay as they are. `on` names other machines ("ssh:gpu1,gpu2"),

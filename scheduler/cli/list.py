@@ -139,7 +139,7 @@ def _with_nodes(lines: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Iter
 
 
 def _with_time(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a row with the time for which its task has run so far, if it runs."""
+    """Return a row with the time that its task has run so far, if the task is running."""
     if row["state"] not in LIVING or row["started"] is None:
         return row
     return {**row, "ran_s": max(0.0, time.time() - row["started"])}

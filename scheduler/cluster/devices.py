@@ -71,7 +71,7 @@ class ClusterDevices:
             self._unheard.pop(device.key, None)
 
     def environment_for(self, placement: Placement, *, numbers: bool = False) -> Mapping[str, str | None]:
-        """Return the variables that the node gave to a placement when it took its reservation."""
+        """Return the variables that the node gave to a placement together with its reservation."""
         plain, numbered, _ = self.nodes.environments[placement.task, placement.attempt]
         return numbered if numbers else plain
 

@@ -131,7 +131,7 @@ class Nodes:
         return [f"{node.name} is away: {node.why_away}" for node in self.nodes.values() if node.facts is None]
 
     def compare(self, said: Mapping[str, Any]) -> dict[str, list[str]]:
-        """Ask the nodes which things they lack that a list needs; a node that does not answer is away."""
+        """Ask the nodes which of the things that a list needs they lack; a node that does not answer is away."""
         before = self._join is None
         asked = [node for node in self.nodes.values() if (node.is_there if before else node.joined)]
         for node in asked:
@@ -237,8 +237,8 @@ class Nodes:
         return news
 
     def _give_up_fenced(self, node: Node, now: float) -> None:
-        """Count those attempts on a node as lost that its fence has certainly ended: the node cannot have received an
-        echo of a report later than its last one.
+        """Count the attempts that a node's fence has certainly ended as lost. The node cannot have received an echo of
+        any report after its last one.
         """
         silent = now - node.reported - self._fence - fence.MARGIN
         over = [key for key in node.living if silent > self.grace_of(key[0])]
@@ -298,7 +298,9 @@ class Nodes:
         self._welcome(node)
 
     def _hear_lacks(self, node: Node, lacks: list[str]) -> None:
-        """Take the answer of a node that was asked before tasks were accepted, or when it joined a run later."""
+        """Handle a node's answer about the things that it lacks, which was requested before tasks were accepted, or
+        when the node joined a run.
+        """
         if self._join is None or node.joined:
             node.took = {"lacks": lacks}
         elif lacks:
@@ -402,8 +404,8 @@ class Nodes:
         node.order({"adopt": {"placement": forms.event_to_dict(placement), "sizes": sizes}})
 
     def give_up(self, name: str) -> Answer:
-        """Count the attempts on a node that is away as lost, so that they start again elsewhere, and do not connect to
-        it again.
+        """Give up a node that is away: its attempts count as lost and start again elsewhere, and it is not connected
+        again.
         """
         node = self.nodes.get(name)
         if node is None:

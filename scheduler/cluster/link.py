@@ -53,7 +53,7 @@ class NodeName:
 
     @property
     def argv(self) -> list[str]:
-        """The command that starts an agent there and carries its input and output."""
+        """The command that starts an agent on the node and carries its input and output."""
         if self.kind == LOCAL:
             return [sys.executable, "-m", MODULE]
         if self.kind == SLURM:
@@ -169,7 +169,7 @@ class NodeLink:
             return []
 
     def why_ended(self) -> str:
-        """Return why it ended, in the words of the other end or of the transport."""
+        """Return why the link ended, in the words of the other end or of the transport."""
         return self._noise or self._transport.why_ended()
 
     def close(self, patience: float = 0.0) -> None:

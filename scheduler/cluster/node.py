@@ -59,18 +59,20 @@ class Node:
 
     @property
     def name(self) -> str:
-        """Its name for users."""
+        """The node's name for users."""
         return self.named.name
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Its features: those of its own configuration, and those that Slurm lists for it."""
+        """The node's features: those of its own configuration, and those that Slurm lists for it."""
         said = self.facts.features if self.facts is not None else ()
         return tuple(dict.fromkeys((*said, *self.named.features)))
 
     @property
     def echo(self) -> float:
-        """Its own clock in its last report over the present link, 0 without one: another boot has another clock."""
+        """The node's own clock in its last report over the present link; 0 without such a report, because a reboot
+        resets the clock.
+        """
         return self.clock if self.view else 0.0
 
     @property

@@ -60,7 +60,7 @@ def _values(key: str, values: Any) -> list[Any]:
 
 
 def _read(values: Iterator[Any], what: str, *, endless: bool = True) -> list[Any]:
-    """Return all values; `endless`: there may be no last one."""
+    """Return all values; `endless`: the values may never end."""
     found: list[Any] = []
     try:
         found.extend(islice(values, MOST + 1) if endless else values)

@@ -111,7 +111,7 @@ class ScheduleGpu:
 
     @property
     def used(self) -> bool:
-        """True if a task uses it. A GPU that is neither used nor available is out of service."""
+        """True if a task uses the GPU. A GPU that is neither used nor available is out of service."""
         return bool(self.user)
 
 

@@ -24,7 +24,7 @@ class LoadRecorder:
     """An observer of a run that keeps the load of its GPUs for the page and the report."""
 
     def __init__(self, look: Callable[[], Sequence[DeviceBudget]], is_active: Callable[[], bool], path: Path) -> None:
-        """Record what `look` returns while `is_active`, after what the file at `path` already has."""
+        """Record what `look` returns while `is_active`, in addition to what the file at `path` already has."""
         self._look, self._is_active, self._path = look, is_active, path
         self._there = any(budget.busy is not None or budget.device.is_gpu for budget in look())
         self.history = read_history(path)
@@ -54,7 +54,7 @@ class LoadRecorder:
             replace_file(self._path, text.encode("ascii"), durable=False)
 
     def close(self) -> None:
-        """Write what came after the last write."""
+        """Write the measurements that were made after the last write."""
         if self.history.points:
             self._write()
 

@@ -55,7 +55,7 @@ class MetricReader:
 
     @cached_property
     def _lines(self) -> LineReader:
-        """The search of its output, made for the first output that was not read yet."""
+        """The search for metrics in the attempt's output, created when there is output to read."""
         return LineReader(self._names, self._watched)
 
     def _load(self) -> MetricRecord:

@@ -193,7 +193,7 @@ class SamplerChild:
 
 
 def bury(children: Iterable[SamplerChild], patience: float = 0.0) -> list[SamplerChild]:
-    """Reap the dead children; return the others, after `patience` seconds each."""
+    """Reap killed children; wait up to `patience` seconds for each, and return those that still live."""
     left = []
     for child in children:
         try:

@@ -32,7 +32,7 @@ class Arm:
     """True if the other arms are compared with it."""
 
     def settings(self, settings: Settings) -> Settings:
-        """Return the settings of its runs."""
+        """Return the settings of the arm's runs."""
         counted = self.per_device is not None and self.per_device > 1
         chosen = {"order": "flag"} if self.num or self.order else {}
         return replace(

@@ -379,7 +379,7 @@ class Loop:
     # ---- what arrives ----
 
     def _arrive(self, *, last: bool) -> bool:
-        """Accept rows that were appended to the source; return whether there were any, or may be some."""
+        """Accept rows that were appended to the source; return whether there were any, or may still be some."""
         try:
             arrivals = self.ports.run_store.arrivals(last=last)
         except StateError as exc:

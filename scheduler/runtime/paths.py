@@ -151,7 +151,7 @@ class RunPaths:
 
     @property
     def facts(self) -> Path:
-        """The file with the facts of the run, which its scheduler keeps as it ends."""
+        """The file with the facts of the run, which its scheduler saves when it ends."""
         return self.root / "facts.json"
 
     @property

@@ -344,7 +344,7 @@ def _kill_orphans(dead: shim.Claim, found: dict[int, int]) -> list[int]:
 
 
 def _kill_marked(belongs: Callable[[int], bool], others: set[int], start: int) -> tuple[dict[int, int], list[int]]:
-    """Kill each process that belongs as soon as it is found (it may be about to fork).
+    """Kill each process that belongs to the task as soon as it is found, because it may be about to fork.
 
     Return {pid: pidfd} of these, and the pids of the processes that could not be examined, or ended before they were:
     they may have belonged, and may have forked. A process that began before `start` does not belong.

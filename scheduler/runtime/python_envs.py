@@ -31,24 +31,26 @@ class Environment:
 
     @property
     def python(self) -> str:
-        """The path of its interpreter."""
+        """The path of the environment's interpreter."""
         return f"{self.prefix}/bin/python"
 
     @property
     def what(self) -> str:
-        """Its description for users."""
+        """The environment's description for users."""
         return f"{'conda' if self.conda else 'virtual'} environment"
 
     @property
     def name(self) -> str:
-        """Its name in conda: `base`, the name below `envs`, else its path."""
+        """The environment's name in conda: `base`, the name below `envs`, else its path."""
         if os.path.isdir(f"{self.prefix}/condabin"):
             return "base"
         folder, name = os.path.split(self.prefix)
         return name if os.path.basename(folder) == "envs" else self.prefix
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str | None]:
-        """Return the variables that activating it sets; None removes one. Activation scripts are not run."""
+        """Return the variables that the activation of this environment sets; None removes one. Activation scripts are
+        not run.
+        """
         bins = {f"{environ[name]}/bin" for name in ("CONDA_PREFIX", "VIRTUAL_ENV") if environ.get(name)}
         rest = [entry for entry in environ.get("PATH", os.defpath).split(os.pathsep) if entry not in bins]
         path = os.pathsep.join([f"{self.prefix}/bin", *rest])

@@ -820,8 +820,8 @@ class WarmProgram(NamedTuple):
     module: Any
 
     def runs(self, home: ServerContext, order: AttemptOrder) -> bool:
-        """Tell whether a fork of the server can be this task: not if the task changes a variable that is only read when
-        a process starts.
+        """Tell whether a fork of the server can run this task. It cannot if the task changes a variable that is only
+        read when a process starts.
         """
         changed = (name for name, value in order.env.items() if home.env.get(name) != value and name != _AT_ONCE)
         return order.argv[:2] == [self.python, self.path] and not any(name.startswith(_AT_START) for name in changed)

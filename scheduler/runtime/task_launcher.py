@@ -383,7 +383,8 @@ def digest(content: bytes) -> str:
 
 
 def module_path(archive: str, path: list[str]) -> list[str]:
-    """Return the path of a call's modules: those in the archive that was sent come first, unless all are here too.
+    """Return the module search path of a call. The archive that was sent comes first, unless this machine has all of
+    its modules too.
 
     The first call on a machine finds that out, and notes it in a file next to the archive.
     """

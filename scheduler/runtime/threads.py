@@ -28,7 +28,7 @@ class StartedThread:
     """
 
     def __init__(self, work: Callable[[], object]) -> None:
-        """Start it. Raise RuntimeError where this user may have no more threads."""
+        """Start the thread. Raise RuntimeError where this user may have no more threads."""
         self._work = work
         self._living = _thread.allocate_lock()
         self._living.acquire()

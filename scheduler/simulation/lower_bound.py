@@ -46,7 +46,7 @@ class TaskWork:
 
     @property
     def computing(self) -> float:
-        """The seconds of a GPU's time that it needs on each of its GPUs."""
+        """The seconds of a GPU's time that the task needs on each of its GPUs."""
         return (self.seconds - self.loading) * self.busy
 
 
@@ -144,7 +144,7 @@ def _ram(work: TaskWork) -> float:
 def _of_gpus(
     works: Sequence[TaskWork], gpus: Sequence[Device], above: int, model: Interference
 ) -> list[tuple[Area, float, str]]:
-    """Return the resources of the GPUs that are the only ones to hold tasks above a size."""
+    """Return the resources of the GPUs that alone can hold tasks above a size."""
     total, largest = sum(device.total for device in gpus), max(device.total for device in gpus)
     which = count(len(gpus), "GPU") + (f" above {size(above)}" if above != NONE else "") + f" ({size(total)} in all)"
 
@@ -167,7 +167,7 @@ def _of_gpus(
 
 
 def _only(area: Area, above: int) -> Area:
-    """Return what a task takes, or 0 if another device could hold it."""
+    """Return what a task takes of a resource, or 0 if another device could hold the task."""
     return lambda work: area(work) if work.gpus and work.bytes > above else 0.0
 
 

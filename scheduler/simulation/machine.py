@@ -71,12 +71,12 @@ class RunningAttempt:
 
     @property
     def epochs_done(self) -> float | None:
-        """The completed epochs, as its output would report them."""
+        """The completed epochs, as the attempt's output would report them."""
         return self.done * self.truth.epochs / self.truth.seconds if self.truth.epochs else None
 
     @property
     def due(self) -> float:
-        """The time of its next event, if everything stays as it is."""
+        """The time of the attempt's next event, if everything stays as it is."""
         if self.ends_at < inf:
             return self.ends_at
         mark = min(self.work, self.steps[-1][0]) if self.steps else self.work
@@ -122,7 +122,7 @@ class SimulatedLeases(dict[str, Lease]):
 
 
 class SimulatedMachine:
-    """Devices, the attempts on them, and the time; equal behaviour always leads to an equal end."""
+    """Devices, the attempts on them, and the time; the same behaviour of tasks always leads to the same end."""
 
     def __init__(
         self,
@@ -322,7 +322,7 @@ class SimulatedMachine:
         return due
 
     def _happen_now(self) -> None:
-        """Process all events that are due now; of several, the one of the first task comes first."""
+        """Process all events that are due now; if several are due, that of the first task comes first."""
         while due := self._take_due():
             first = min(due, key=lambda running: running.key)
             for running in due:

@@ -55,7 +55,7 @@ class TaskBehaviour:
     """Seconds from the stop signal to the end of the task; after its grace the task is killed."""
 
     def memory_on(self, position: int) -> Curve:
-        """Return the curve on one of its devices."""
+        """Return the curve on one of the task's devices."""
         return self.memory[min(position, len(self.memory) - 1)] if self.memory else ()
 
     def work(self, told: str | None) -> float:

@@ -72,7 +72,7 @@ def _row_to_dict(row: StoredProfile) -> dict[str, Any]:
 
 
 def from_file(text: str, name: str) -> list[StoredProfile]:
-    """Return the profiles of a file. Raise InputError if it is none, or if one of them is damaged."""
+    """Return the profiles of a file. Raise InputError if it is not a file of profiles, or if a profile is damaged."""
     try:
         said = json.loads(text)
         rows = said["profiles"] if said["format"] == FILE_FORMAT else None

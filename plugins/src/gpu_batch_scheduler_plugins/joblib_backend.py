@@ -59,7 +59,7 @@ class GschedBackend(ParallelBackendBase):
         return wanted
 
     def submit(self, func: Any, callback: Callable[[Any], Any] | None = None) -> Future[Any]:
-        """Make a batch of calls in a process of its own."""
+        """Run a batch of calls in a process of its own."""
         future: Future[Any] = self._submitted(func)
         self._futures.add(future)
         future.add_done_callback(self._futures.discard)
@@ -97,7 +97,9 @@ class GschedBackend(ParallelBackendBase):
             self.configure(n_jobs=self.parallel.n_jobs, parallel=self.parallel)
 
     def get_nested_backend(self) -> tuple[Any, int | None]:
-        """Return the backend for a `Parallel` inside a call: one after another, within the call's own memory."""
+        """Return the backend for a `Parallel` inside a call. It makes the inner calls one after another, within the
+        memory of the outer call.
+        """
         return SequentialBackend(nesting_level=(self.nesting_level or 0) + 1), None
 
 

@@ -27,7 +27,7 @@ class OptunaRunner:
     """The runner of one study: it asks for trials, runs each as a task of a standing queue, and reports their values to
     the study.
 
-    The program of a trial needs nothing of Optuna: it prints the usual epoch lines, or writes to SCHEDULER_RESULT.
+    The program of a trial need not import Optuna: it prints the usual epoch lines, or writes to SCHEDULER_RESULT.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class OptunaRunner:
         log.info("trial %d pruned at step %d (task %d)", trial.number, max(self._steps[task]), task)
 
     def _tell(self, trial: Trial, row: Mapping[str, Any]) -> None:
-        """Report the values of a trial whose task has ended to the study."""
+        """Report to the study the values of a trial whose task has ended."""
         values = [row.get(f"result.{name}") for name in self._metrics]
         if row["state"] == "pruned":
             self._study.tell(trial, state=TrialState.PRUNED)

@@ -161,7 +161,7 @@ class GschedExecutor(core.PicklingExecutor):
         return -1 if shutil.which("srun") else 2
 
     def _internal_update_parameters(self, **kwargs: Any) -> None:
-        """Set parameters; raise ValueError for what one machine cannot hold, and for names that do not exist."""
+        """Set parameters; raise ValueError for values that one machine cannot provide, and for unknown names."""
         unknown = sorted(kwargs.keys() - {*GENERIC, *OWN})
         if unknown:
             raise ValueError(f"gsched has no parameter {', '.join(unknown)}; it has {', '.join((*GENERIC, *OWN))}")
@@ -266,7 +266,7 @@ def _own_environment(ranks: int) -> Mapping[str, str]:
 
 
 def _check(said: Mapping[str, Any]) -> None:
-    """Raise ValueError for parameters that one machine, or one another, cannot hold."""
+    """Raise ValueError for parameters that one machine cannot provide, or that contradict each other."""
     if said.get("nodes", 1) > 1:
         raise ValueError(f"nodes={said['nodes']}: gsched has one machine; leave nodes out, or use cluster='slurm'")
     if said.get("tasks_per_node", 1) < 1:

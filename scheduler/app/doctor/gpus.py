@@ -62,7 +62,7 @@ class ExaminedGpu:
 
     @property
     def index(self) -> int:
-        """The number that nvidia-smi gives it."""
+        """The number that nvidia-smi gives to the GPU."""
         return self.installed.index
 
     @property

@@ -120,7 +120,7 @@ class RunReader:
 
     @property
     def devices(self) -> list[Device]:
-        """Return the run's devices, of which its journal has the names."""
+        """Return the run's devices with their names from its journal."""
         found = []
         for key, label in self.labels.items():
             number, _, part = (label.removeprefix("GPU ") if label.startswith("GPU ") else "").partition(".")

@@ -116,7 +116,7 @@ class TaskLogReader:
         return str(self.info.places.task_log(self.task, self.attempt)) if self.attempt else ""
 
     def has_output(self) -> bool:
-        """Tell whether the log has anything."""
+        """Tell whether the log has any content."""
         try:
             return bool(self.attempt) and os.path.getsize(self.path) > 0
         except OSError:

@@ -115,7 +115,7 @@ class ExecClient:
     # ---- what happened ----
 
     def _look(self) -> bool:
-        """Take in what was recorded since the last look; return whether there was anything."""
+        """Read what was recorded since the last look; return whether there was anything."""
         new = list(self._journal.events(self._seen))
         if new:
             self._seen = new[-1].seq
@@ -131,7 +131,7 @@ class ExecClient:
                 self._read_state()
 
     def _taken(self, event: Placement | Started | Exited | Refused) -> None:
-        """Take in an event of the task itself. Its placement is in the journal before it starts."""
+        """Note an event of the task itself. Its placement is in the journal before it starts."""
         self._is_running = isinstance(event, Placement | Started)
         if isinstance(event, Exited):
             self._ended = event

@@ -1,7 +1,7 @@
 """The client's side of a lease: a task of the user's queue whose devices this process uses itself.
 
-The task is `execution/lease_holder`, which waits in line and is watched like any other one; it hands its environment to
-this process, and ends with it.
+The task is `execution/lease_holder`, which waits its turn and is watched like any other task; it hands its environment
+to this process, and ends with it.
 """
 
 from __future__ import annotations

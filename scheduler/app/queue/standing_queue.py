@@ -27,7 +27,8 @@ DIRECTORY_WAIT = 600.0
 
 
 def ensure_started(home: StatePaths, name: str, settings: Settings) -> Sequence[str]:
-    """Start the queue's scheduler unless it lives, and return hints about it; of several callers one starts it.
+    """Start the queue's scheduler unless it lives, and return hints about it; of several simultaneous callers only one
+    starts it.
 
     Raise SchedulerError where it cannot be started.
     """

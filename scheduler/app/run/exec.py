@@ -127,7 +127,7 @@ def files(session: RunSession, task: int) -> Callable[[int, int], dict[Path, int
 def waits_for(settings: Settings, token: str, labels: Mapping[str, str]) -> Callable[[Refusal], str]:
     """Return a function that says which leases hold what a task waits for, and for about how long.
 
-    `token` is that of its run, `labels` the names of the run's devices by their keys.
+    `token` is the token of the task's run, `labels` the names of the run's devices by their keys.
     """
     from scheduler.app.observe.lease_holders import others_before
     from scheduler.store.machine.lease_directory import find_directory

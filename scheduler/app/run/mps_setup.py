@@ -135,7 +135,7 @@ def _check_age(pool: DevicePool) -> None:
 
 
 def _joined(gpus: Sequence[Device], program: str) -> MpsSharing:
-    """Return the sharing through the daemon that tasks would use by themselves."""
+    """Return the sharing through the MPS daemon that tasks would find without this scheduler."""
     daemon = next(reversed(find_daemons(os.environ)), None)
     if daemon is None:
         places = " or ".join(dict.fromkeys([str(USUAL), os.environ.get(DIRECTORY) or str(USUAL)]))

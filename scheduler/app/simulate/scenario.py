@@ -193,7 +193,7 @@ class _OneDevice(Hardware):
         self._name = name
 
     def of(self, terms: Terms) -> tuple[str, ...]:
-        """Return the name, whatever a task asks for."""
+        """Return the name of this hardware, which is the same for all terms."""
         return (self._name,)
 
 

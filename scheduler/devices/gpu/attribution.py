@@ -122,7 +122,7 @@ class UnmanagedProcess:
     low: int
 
     def see(self, held: int, now: float) -> None:
-        """Update its use. If it has grown by more than GROWTH, the time without growth starts again."""
+        """Update the use of the process. If it has grown by more than GROWTH, the time without growth starts again."""
         if held > self.low + GROWTH:
             self.low, self.since = held, now
         self.low = min(self.low, held)

@@ -87,7 +87,7 @@ class InstalledGpu:
 
     @property
     def word(self) -> str:
-        """Its number as users write it: `0`, or `0.1` for an instance."""
+        """The GPU's number as users write it: `0`, or `0.1` for an instance."""
         return str(self.index) if self.part < 0 else f"{self.index}.{self.part}"
 
     @property
@@ -97,7 +97,9 @@ class InstalledGpu:
 
     @property
     def number(self) -> int:
-        """The N of its /dev/nvidiaN; inside a container or a Slurm job nvidia-smi may count differently."""
+        """The N in the name of the GPU's device file /dev/nvidiaN; inside a container or a Slurm job nvidia-smi may
+        count differently.
+        """
         return self.index if self.minor < 0 else self.minor
 
     @property

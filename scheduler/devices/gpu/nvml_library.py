@@ -63,7 +63,9 @@ class Library:
             raise NvmlFailure(int(exc.value), name) from exc
 
     def maybe(self, name: str, *arguments: Any) -> Any:
-        """Call a function of pynvml; return None if this driver, device or user cannot have the value."""
+        """Call a function of pynvml; return None if the value is not available with this driver or device, or to this
+        user.
+        """
         try:
             return self.call(name, *arguments)
         except NvmlFailure as failure:

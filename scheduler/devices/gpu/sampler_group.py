@@ -222,7 +222,7 @@ class SamplerGroup:
         return next((group for group in self._groups if not group.apart), None)
 
     def _trust(self, group: SampledGroup) -> None:
-        """Let a child whose GPUs answer be the one that samples all healthy ones."""
+        """Let a child whose GPUs answer sample all healthy GPUs from now on."""
         group.apart = False
         self._uncompared -= {gpu.index for gpu in group.gpus.values()}
 

@@ -128,7 +128,7 @@ class HostDevices:
     def _left_by_slurm(self) -> Iterator[int]:
         """Yield what is left of a Slurm allocation.
 
-        The use of its job is only visible if it has a cgroup; otherwise the whole limit counts as left.
+        The use of the job is only visible if it has a cgroup; otherwise the whole limit counts as left.
         """
         if self._slurm is None:
             return

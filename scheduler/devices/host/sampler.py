@@ -83,7 +83,7 @@ class Tree:
         return self.peak > before
 
     def told(self) -> list[Any]:
-        """Return what the last look found, in the form that the answer has."""
+        """Return what the last look found, in the form of the child's answer."""
         cpu, rested = (None, 0.0) if self.activity is None else (self.activity.cpu_seconds, self.activity.rested)
         progress = self.files.record.progress if self.files is not None else None
         metrics = self._last_values() if self.unsaid else None

@@ -224,7 +224,7 @@ class HostWatcher:
         """Return the free bytes that a decision may count on: `now`, which the kernel reports, but no more than the
         last sample found.
 
-        Memory that attempts which have ended since then used in that sample counts as free. Long after the last sample,
+        Memory that the sample found in attempts that have ended since counts as free. Long after the last sample,
         return `now` without the use of the living attempts in that sample: they may have freed it since, and `now` may
         contain it.
         """

@@ -43,7 +43,7 @@ class DeviceReservation:
 
     @property
     def asks(self) -> str:
-        """The right that its creator needs for it to be valid."""
+        """The right that the creator of the reservation needs, so that it is valid."""
         return DISABLE if self.user is None else RESERVE
 
 

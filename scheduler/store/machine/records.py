@@ -57,7 +57,9 @@ class RecordFile(NamedTuple):
     lockers: LockHolders
 
     def user(self, *, with_process: bool = True) -> str:
-        """Return the name of its user, for a sentence, with the process that locked it if the kernel lists one."""
+        """Return the name of the file's user, for a sentence, with the process that locked the file if the kernel lists
+        one.
+        """
         name = user_name_soon(self.status.st_uid)
         pids = self.lockers.of(self.status) if with_process else []
         return f"{name} (process {pids[0]})" if pids else name
@@ -210,7 +212,7 @@ class RecordDirectory:
     def _open(self, name: str, owner: int) -> tuple[int, os.stat_result] | None:
         """Open a regular file of this owner for reading; return None for any other, which is not opened again.
 
-        Raise OSError if its owner keeps it from being opened just now, by a lease of the kernel on it.
+        Raise OSError if its owner delays opening it by a kernel lease on the file.
         """
         try:
             fd = os.open(name, _READ, dir_fd=self.fd)

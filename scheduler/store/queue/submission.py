@@ -48,7 +48,7 @@ class Submission:
     """The nodes on which the queue must run; empty: the queue may run anywhere."""
 
     def to_dict(self) -> dict[str, str]:
-        """Return it as the strings of a request."""
+        """Return the submission as the strings of a request."""
         rows = [[row, nth, pack_cells(cells)] for row, cells, _, nth in self.rows]
         return {
             "format": FORMAT,
@@ -76,7 +76,9 @@ class SubmissionReceiver:
     """The receiver of submissions in the scheduler of a queue."""
 
     def __init__(self, store: SqliteRunStore, mark: str, on: str = "") -> None:
-        """Prepare to accept into a run; `mark` is the fact of its journal in which tokens are kept, `on` its nodes."""
+        """Prepare to accept into a run; `mark` names the fact of its journal in which tokens are kept, `on` the run's
+        nodes.
+        """
         self._store = store
         self._on = on
         self._batches: dict[str, int] = dict(json.loads(mark)) if mark else {}

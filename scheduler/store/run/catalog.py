@@ -38,7 +38,9 @@ class RunInfo:
 
     @property
     def elsewhere(self) -> str:
-        """The other machine to which it belongs, where its lock and pids mean nothing here; empty for this machine."""
+        """The other machine to which the run belongs, so that its lock and pids mean nothing here; empty for a run of
+        this machine.
+        """
         host = self.meta.get("host", "")
         return "" if is_here(self.meta.get("boot", ""), self.meta.get("machine", ""), host) else host
 

@@ -61,7 +61,7 @@ class RerunPlan(Protocol):
         """Raise StateError if this list must not start now; no other list is accepted meanwhile."""
 
     def events(self, first: int) -> Sequence[Event]:
-        """Return the events with which its rows start; `first` is the id of the first row."""
+        """Return the events with which the rows of the new run start; `first` is the id of the first row."""
 
 
 class _Later:
@@ -71,7 +71,7 @@ class _Later:
         self._arrived = Arrived(batch)
 
     def refuse(self) -> None:
-        """Accept the rows, because they belong to the run's own list."""
+        """Refuse nothing, because the rows belong to the run's own list."""
 
     def events(self, first: int) -> Sequence[Event]:
         """Return the event that these rows have arrived."""
@@ -436,7 +436,7 @@ class SqliteRunStore:
         return told
 
     def end_probe(self, task: int, told: int) -> None:
-        """Remove the folder of a probe; one that used its task's own id, and so its folder, has none to remove."""
+        """Remove the folder of a probe, unless the probe used the id and the folder of its task."""
         if told != task:
             shutil.rmtree(self.places.task(told), ignore_errors=True)
 
@@ -445,7 +445,7 @@ class SqliteRunStore:
         return read_result(self.places.result(task, attempt))
 
     def ignored_result(self, task: int, attempt: int) -> str:
-        """Return why the result file of an ended attempt says nothing; empty if it left none."""
+        """Return why the result file of an ended attempt was ignored; empty if there is none, or if it was read."""
         return ignored(self.places.result(task, attempt))
 
     def clear(self, task: int, attempt: int) -> None:

@@ -60,7 +60,7 @@ class Rows(Protocol):
 
 
 class Browser:
-    """The selection and all else that keys change. It returns requests, and never carries them out."""
+    """The selection, and everything else that keys change. It returns requests, and never carries them out."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows

@@ -201,7 +201,7 @@ def _said(name: str, curve: Curve) -> list[str]:
 
 
 def _memory(details: TaskDetails) -> list[Chart]:
-    """Return the highest use over time on the device that it used most."""
+    """Return the highest use over time on the device that the attempt used most."""
     if not details.memory:
         return []
     label, steps = max(details.memory.items(), key=lambda item: max((step[2] for step in item[1]), default=0))

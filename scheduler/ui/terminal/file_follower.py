@@ -90,7 +90,7 @@ class _File:
         return not self._gone
 
     def pop_lost(self) -> bool:
-        """Return whether its reader has closed since the last call."""
+        """Return whether the reader of the copy has closed since the last call."""
         lost, self._lost = self._lost, False
         return lost
 

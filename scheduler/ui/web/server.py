@@ -164,7 +164,7 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """The port on which it listens."""
+        """The port on which the server listens."""
         return int(self.server_address[1])
 
     def server_bind(self) -> None:
