@@ -1,4 +1,4 @@
-"""Dependencies of tasks on the ends of others and on times: which tasks are blocked, and what follows from an end."""
+"""Dependencies of tasks on other tasks and on times: which tasks are blocked, and what follows when a task ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scheduler.values import dataclass
 MOST_TASKS = 5000
 """The largest number of tasks in one event."""
 _MOVABLE = frozenset({State.WAITING, State.BLOCKED, State.SKIPPED})
-"""States of children that their parents can change: a task that runs, is held or has ended stays as it is."""
+"""States of children that their parents can change now. A task that runs, is held or has ended stays as it is."""
 STATE_AFTER = {
     DependencyStep.BLOCK: State.BLOCKED,
     DependencyStep.READY: State.WAITING,
@@ -23,20 +23,20 @@ STATE_AFTER = {
 }
 """The state of a task after each step."""
 _JUDGED = _MOVABLE | {State.HELD}
-"""States of children that their parents can change now or later."""
+"""States of children that their parents can change now, or later when they are released."""
 _FREE = State.WAITING, NO_TASK
-"""The state of a task that nothing blocks, without a cause."""
+"""The state and the cause (none) of a task that no parent blocks."""
 _STEPS = {state: step for step, state in STATE_AFTER.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Parents:
-    """The tasks that others depend on; all tasks of one event share one object."""
+    """The tasks on which other tasks depend; all tasks of one event share one object."""
 
     after: tuple[int, ...] = ()
     """Tasks that must succeed."""
     ended: tuple[int, ...] = ()
-    """Tasks that must end, whatever their end."""
+    """Tasks that must end, with or without success."""
 
     def __iter__(self) -> Iterator[int]:
         yield from self.after
@@ -48,42 +48,42 @@ NONE = Parents()
 
 @dataclass(slots=True)
 class _Group:
-    """The tasks of one event, which have equal parents."""
+    """Tasks that one event gave equal parents."""
 
     tasks: tuple[int, ...]
     parents: Parents
     needed: frozenset[int]
     """The parents that must succeed."""
     last: int = NO_TASK
-    """A parent that blocks the tasks; while it does, a good end of any other parent changes nothing."""
+    """A parent that still blocks the tasks. As long as it does, a success of another parent changes nothing."""
 
 
 class DependencyTracker:
     """The dependencies of a run's tasks, and the events that follow from the states of the tasks.
 
-    The Brain tells it of every event of dependencies and every changed state, and nothing else changes it, except that
-    `due` forgets which changes it has seen. So a replay of the journal restores it as it was.
+    The Brain passes on every event of dependencies and every changed state. Nothing else changes the tracker, except
+    that `due` forgets the changes that it has seen. So a replay of the journal restores the tracker.
     """
 
     def __init__(self, state: Callable[[int], State]) -> None:
-        """Begin without dependencies; `state` returns the present state of a task of this run."""
+        """Create a tracker without dependencies; `state` returns the present state of a task of this run."""
         self._own = state
         self._group: dict[int, _Group] = {}
         """The group of each task that has parents."""
         self._below: dict[int, list[_Group]] = {}
-        """The groups that depend on a task, in the order in which they were accepted."""
+        """For each parent, the groups of its children, in the order in which they were accepted."""
         self._causes: dict[int, int] = {}
-        """For each task that is skipped because of its parents, the task whose end is the cause."""
+        """For each task that is skipped because of its parents, the task whose end caused that."""
         self._outside: dict[int, State] = {}
-        """The states of parents in other runs, as they were last seen."""
+        """The last known states of parents in other runs."""
         self._moved: dict[int, None] = {}
-        """Tasks whose state has changed since the last call of `due`, if others depend on them or they on others."""
+        """Tasks with parents, children or a begin time whose state has changed since the last call of `due`."""
         self._begins: dict[int, float] = {}
-        """The times before which tasks must not start."""
+        """For each task with a begin time, the time before which it must not start."""
         self._at: dict[float, list[int]] = {}
-        """The tasks that begin at each time to come; some may have another time by now."""
+        """For each future begin time, its tasks; some of them may have another time by now."""
         self._times: list[float] = []
-        """A heap of these times."""
+        """The future begin times, as a heap."""
 
     def __bool__(self) -> bool:
         return bool(self._group)
@@ -91,7 +91,9 @@ class DependencyTracker:
     # ---- what happened ----
 
     def apply(self, event: Depended) -> None:
-        """Note the parents of new tasks, or the cause for which tasks are skipped; call this before the tasks move."""
+        """Note the parents of new tasks, or the cause for which tasks are skipped. Call this before the states of the
+        tasks change.
+        """
         if event.after or event.ended:
             group = _Group(event.tasks, Parents(event.after, event.ended), frozenset(event.after))
             self._group.update(dict.fromkeys(event.tasks, group))
@@ -117,7 +119,7 @@ class DependencyTracker:
             self._moved[task] = None
 
     def begin(self, tasks: Iterable[int], at: float | None) -> None:
-        """Note the time before which tasks must not start; None: at once."""
+        """Note the time before which tasks must not start; None: they may start at once."""
         for task in tasks:
             if at is None:
                 self._begins.pop(task, None)
@@ -131,7 +133,7 @@ class DependencyTracker:
     # ---- questions ----
 
     def state(self, parent: int) -> State:
-        """Return the present state of a task of this run, or the last known one of a parent in another run."""
+        """Return the present state of a task of this run, or the last known state of a parent in another run."""
         outside = self._outside.get(parent)
         return self._own(parent) if outside is None else outside
 
@@ -149,7 +151,7 @@ class DependencyTracker:
         return self._times[0] if self._times else inf
 
     def parents(self, task: int) -> Parents:
-        """Return the tasks on which a task depends."""
+        """Return the parents of a task."""
         group = self._group.get(task)
         return NONE if group is None else group.parents
 
@@ -160,7 +162,7 @@ class DependencyTracker:
                 yield from ((parent, child) for group in groups for child in group.tasks)
 
     def cause(self, task: int) -> int:
-        """Return the task because of whose end a task is skipped; NO_TASK if there is none."""
+        """Return the task whose end caused a task to be skipped; NO_TASK if there is none."""
         return self._causes.get(task, NO_TASK)
 
     def unfinished(self, task: int) -> list[int]:
@@ -168,7 +170,7 @@ class DependencyTracker:
         return [parent for parent in self.parents(task) if self.state(parent) in UNFINISHED]
 
     def awaited(self) -> list[int]:
-        """Return the parents in other runs whose next state may still change a task of this run."""
+        """Return the parents in other runs that may still change the state of a task of this run."""
         return [
             parent for parent, state in self._outside.items() if state is not State.SUCCEEDED and self._matters(parent)
         ]
@@ -179,7 +181,8 @@ class DependencyTracker:
     # ---- what follows ----
 
     def due(self, now: float = 0.0) -> list[Depended]:
-        """Return the events that follow from the time and all changes since the last call, all the way down.
+        """Return the events that follow from the time and from all changes since the last call, including what follows
+        from these events.
 
         Once they are applied, nothing more follows. After a restart the whole history counts as changes, so that this
         returns the events that could not be recorded before.
@@ -194,7 +197,7 @@ class DependencyTracker:
 
 
 class _Cascade:
-    """The changes that follow from one another, before any of them is recorded."""
+    """The changes of tasks that follow from one another, before they are recorded."""
 
     def __init__(
         self,
@@ -213,10 +216,10 @@ class _Cascade:
         self._causes_before = causes
         self._begins, self._now = begins, now
         self._after: dict[int, tuple[State, int]] = {}
-        """The new states of tasks, and the causes of those that are skipped."""
+        """The new state of each changed task, and the cause if it is skipped."""
 
     def events(self, moved: Iterable[int]) -> list[Depended]:
-        """Return the events that follow from these changed tasks; each task is in one of them at most."""
+        """Return the events that follow from these changed tasks; each task is in at most one of them."""
         moved = list(moved)
         work, verdicts = deque(moved), dict[int, tuple[State, int]]()
         for task in moved:
@@ -236,7 +239,7 @@ class _Cascade:
         return list(self._gathered())
 
     def _judge(self, child: int, verdict: tuple[State, int]) -> bool:
-        """Return whether the state of a child changes, now that it or one of its parents has changed."""
+        """Note the new state of a child after a change of its own or of a parent; return whether it differs."""
         if verdict == _FREE and self._begins.get(child, 0.0) > self._now:
             verdict = State.BLOCKED, NO_TASK
         now = self._state(child), self._cause(child)
@@ -246,14 +249,18 @@ class _Cascade:
         return True
 
     def _waits_for_another(self, group: _Group, parent: int) -> bool:
-        """Tell whether a parent ended well, or not at all, while another one is known to block the group."""
+        """Tell whether another parent is known to block the group, so that this parent, which has not failed, changes
+        nothing.
+        """
         last = group.last
         if last in (NO_TASK, parent) or self._state(last) not in UNFINISHED:
             return False
         return parent not in group.needed or self._spoiler(parent) == NO_TASK
 
     def _verdict(self, group: _Group) -> tuple[State, int]:
-        """Return the state that the parents of a group give its tasks, and the cause if it is skipped."""
+        """Return the state that the tasks of a group should have because of their parents, and the cause if it is
+        skipped.
+        """
         group.last = NO_TASK
         for parent in group.parents.after:
             if (spoiler := self._spoiler(parent)) != NO_TASK:
@@ -265,10 +272,10 @@ class _Cascade:
         return _FREE
 
     def _spoiler(self, parent: int) -> int:
-        """Return the task because of which a parent has not succeeded: the parent itself, or an earlier task. NO_TASK:
-        there is none.
+        """Return the task that prevents the success of a parent: the parent itself, or a task for which it was skipped.
 
-        A parent that is skipped because an equal row succeeded in an earlier run counts as succeeded.
+        NO_TASK: none does. A parent that is skipped because an equal row succeeded in an earlier run counts as
+        succeeded.
         """
         state = self._state(parent)
         if state in UNSUCCESSFUL:
@@ -286,8 +293,8 @@ class _Cascade:
         return self._causes_before.get(task, NO_TASK) if new is None else new[1]
 
     def _gathered(self) -> Iterator[Depended]:
-        """Yield the events, each for one new state and one cause, with the tasks whose state or cause differs from
-        before.
+        """Yield the events. Each is for one new state and one cause, and names the tasks whose state or cause has
+        changed.
         """
         groups: dict[tuple[State, int], list[int]] = {}
         for task, new in self._after.items():

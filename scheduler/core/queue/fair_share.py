@@ -32,38 +32,39 @@ from scheduler.core.placement.request import MemoryRequest, ResourceRequest
 from scheduler.values import replace
 
 STANDS_STILL = 5.0
-"""Seconds without a look at the machine after which a waiter is ignored: it was stopped, or its disk is full."""
+"""Seconds without a look at the machine after which a waiting scheduler is ignored: it was stopped, or its disk is
+full."""
 CHANCE = 1.0
-"""Seconds within which a waiter must take the capacity kept for it; if it looks and does not take it, something else
+"""Seconds within which a waiting scheduler must use the capacity kept for it. If it looks and does not, something else
 prevents it."""
 MOST_ENDS = 55
-"""A waiter that was passed over starts before this many other tasks have ended, apart from a few that ended before it
-looked. The tasks that run when its devices close still end, and count. So where many tasks run, its devices close
-before the bypass limit is reached, but not before half of it."""
+"""The bound on a wait: a task that others have bypassed starts before this many other tasks have ended, apart from a
+few that ended before its wait was noticed. Tasks that run when its devices close still end, and count. So where many
+tasks run, its devices close before the bypass limit is reached, but not before half of it."""
 IN_VAIN = 3.0
-"""Seconds in all for which capacity is kept for a user's tickets, whatever their names, until the user takes some."""
+"""Seconds in all for which capacity is kept for the tickets of one user, who has used none of it."""
 LOSES_TURN, MOST_TIMES = 10.0, 64
-"""Seconds for which such a user's tickets are ignored, at least as long as devices were drained for them in vain.
-The time doubles with each loss, up to this many times the first."""
+"""Seconds for which the tickets of such a user are then ignored, or longer if devices were drained for them longer. The
+time doubles with each loss, up to this many times the first."""
 LONGEST_DRAIN = 1800.0
-"""Seconds in all for which devices are drained for a user's tickets, before the user starts something of that size.
-The next drain may last four times as long, because tasks that take hours may run there."""
+"""Seconds in all for which devices are drained for the tickets of one user before the user starts something of that
+size. The next drain may last four times as long, because tasks that take hours may run there."""
 UsageRank = tuple[int, float]
-"""The bytes that a user holds, and when the newest lease among them began."""
+"""The bytes that a user holds, and the time at which the user last started something there."""
 Rank = tuple[int, int, float, float]
 _OTHER_RUN = 0
-"""The task number of a placement that belongs to another run."""
+"""The number for a task of another run in a placement that this run only assumes."""
 
 
 class Contenders:
-    """The other schedulers that wait, as one pass over this run's queue sees them."""
+    """The other waiting schedulers, and what one pass over this run's queue keeps for them."""
 
     def __init__(
         self, machine: Machine, own: Iterable[Placement], rules: SchedulingConfig, *, slots: bool = False
     ) -> None:
-        """Create the view of one pass; `slots`: the run fills slots, for which memory does not count."""
+        """Prepare for one pass. `slots` is True if the run fills slots, for which memory does not count."""
         self.urgent: Collection[int] = ()
-        """The tasks of this run for which others make room."""
+        """The tasks of this run for which other tasks make room."""
         self._fitting: list[str] = []
         self._draining: list[str] = []
         self._me = machine.uid
@@ -75,21 +76,24 @@ class Contenders:
         self._own = [placement.by_device for placement in own]
         self._now = machine.now
         self._last: dict[int, float] = {self._me: machine.turn.last}
-        """The time of the last start that each user's waiting runs report; its lease may have ended since."""
+        """For each user, the time at which one of its waiting runs last started something. The lease of that start may
+        have ended."""
         for waiter in machine.waiters:
             self._last[waiter.uid] = max(self._last.get(waiter.uid, 0.0), min(waiter.ticket.last, machine.now))
 
     def named(self, decision: Decision) -> Decision:
-        """Return a pass's decision, completed by the waiters for which it kept capacity or drained devices."""
+        """Return the decision of a pass, completed by the schedulers for which it kept capacity or drained devices."""
         return replace(decision, fitting=tuple(self._fitting), draining=tuple(self._draining))
 
     def take(self, placement: Placement) -> None:
-        """Count a placement of this run as held from now on."""
+        """Count a new placement of this run as memory that its user holds."""
         self._own.append(placement.by_device)
         self._last[self._me] = self._now
 
     def give_way(self, task: int, rooms: Mapping[str, DeviceCapacity]) -> bool:
-        """Keep capacity for all waiters that come before a task, each once in a pass; return whether there are any."""
+        """Keep capacity for all schedulers whose turn comes before a task, each only once in a pass. Return whether
+        there were any.
+        """
         turn = self._turn if task == self._turn.task else Turn()
         if task in self.urgent:
             turn = replace(turn, closed=True)
@@ -107,13 +111,15 @@ class Contenders:
         return _rank(self._is_next(waiter), self._usage(waiter.uid, waiter), waiter.ticket.waited)
 
     def _is_next(self, waiter: Waiter) -> bool:
-        """Tell whether a waiter comes before all that were not bypassed too often; an urgent one of this user always
-        does.
+        """Tell whether a scheduler comes first because its task was bypassed too often. An urgent task of this run's
+        user counts as such.
         """
         return waiter.ticket.closed or (waiter.ticket.urgent and waiter.uid == self._me)
 
     def _usage(self, uid: int, waiter: Waiter) -> UsageRank:
-        """Return what a user holds on the devices for which another scheduler waits."""
+        """Return what a user holds on the devices for which a scheduler waits, and when it last started something
+        there.
+        """
         held, newest = _usage(uid, _devices(waiter), self._leases, self._own if uid == self._me else ())
         return held, max(newest, self._last.get(uid, 0.0))
 
@@ -137,7 +143,7 @@ class Contenders:
     def _drain(
         self, waiter: Waiter, need: ResourceRequest, here: Sequence[DeviceCapacity], host: DeviceCapacity | None
     ) -> None:
-        """Close the devices on which a waiter's task would fit if all leases there ended.
+        """Close the devices on which the task of a scheduler would fit if all leases there ended.
 
         If the user has lost its turn, its own leases are assumed to stay: otherwise they could keep devices closed for
         ever.
@@ -155,7 +161,7 @@ class Contenders:
         self._draining += [waiter.name] if keys else []
 
     def _released_for(self, waiter: Waiter, room: DeviceCapacity) -> DeviceCapacity:
-        """Return a device with the bytes that may be released there for a waiter."""
+        """Return a device with the bytes that ending leases may release there for the task of a scheduler."""
         if waiter.uid == self._me or not waiter.lets_capacity_pass:
             return room
         key, left = room.device.key_there, room.copy()
@@ -183,24 +189,26 @@ def _best_first(room: DeviceCapacity) -> tuple[bool, float, int]:
 
 
 def _rank(closed: bool, usage: UsageRank, waited: float) -> Rank:  # of a ticket
-    """Return a sort key; the smallest is next. A waiter that was bypassed too often comes before all others."""
+    """Return the sort key of a waiting scheduler; the smallest is next. A task that was bypassed too often comes before
+    all others.
+    """
     return (0, 0, 0.0, -waited) if closed else (1, *usage, -waited)
 
 
 def _by_device(lease: Lease) -> Mapping[str, int]:
-    """Return what a lease reserves by the keys of this run's devices."""
+    """Return the bytes that a lease reserves, by the keys of this run's devices."""
     reserved = lease.reserved
     return {on_node(key, lease.node): bytes_ for key, bytes_ in reserved.items()} if lease.node else reserved
 
 
 def _devices(waiter: Waiter) -> Sequence[str]:
-    """Return the keys of the devices for which another scheduler waits."""
+    """Return the devices for which a scheduler waits, by the keys of this run's devices."""
     said = waiter.ticket.devices
     return [on_node(key, waiter.node) for key in said] if waiter.node else said
 
 
 def _usage(uid: int, keys: Sequence[str], leases: Iterable[Lease], own: Iterable[Mapping[str, int]]) -> UsageRank:
-    """Return the bytes that a user holds on these devices, and the start of the newest lease among them."""
+    """Return the bytes that a user holds on these devices, and the time at which its newest lease there began."""
     held, newest = sum(reserved.get(key, 0) for reserved in own for key in keys), 0.0
     for lease in leases:
         if lease.uid == uid and (bytes_ := sum(_by_device(lease).get(key, 0) for key in keys)):
@@ -209,7 +217,9 @@ def _usage(uid: int, keys: Sequence[str], leases: Iterable[Lease], own: Iterable
 
 
 def users_with_more(machine: Machine, own: Iterable[Placement], decision: Decision) -> frozenset[int]:
-    """Return the waiting users who hold more than this run's user where it waits: this run comes before them."""
+    """Return the waiting users who hold more than the user of this run on the devices for which it waits. This run
+    comes before them.
+    """
     ticket = decision.wait
     if ticket is None:
         return frozenset()
@@ -220,7 +230,7 @@ def users_with_more(machine: Machine, own: Iterable[Placement], decision: Decisi
 
 
 def ticket_of(task: int, need: ResourceRequest, gpus: tuple[str, ...], hosts: tuple[str, ...] = (HOST,)) -> WaitTicket:
-    """Return the ticket of a task that waits; `gpus` and `hosts` are those that it may run on."""
+    """Return the wait ticket of a task; `gpus` and `hosts` are the devices on which it may run."""
     asks = need.gpus or (need.host,)
     bare: tuple[int, ...] = tuple([ask.bare for ask in asks])
     if bare == tuple([ask.bytes or 0 for ask in asks]):
@@ -243,7 +253,7 @@ def _need(ticket: WaitTicket) -> ResourceRequest:
 
 
 class Patience:
-    """The seconds for which capacity was kept, and devices were drained, in vain for each other user.
+    """For each other user, the seconds for which capacity was kept, and devices were drained, in vain.
 
     They are counted by user, so that a ticket under a new name changes nothing.
     """
@@ -251,23 +261,23 @@ class Patience:
     def __init__(self) -> None:
         self._at = 0.0
         self._kept: dict[int, float] = {}
-        """Seconds for which capacity was kept, by user."""
+        """For each user, the seconds for which capacity was kept in vain."""
         self._drained: dict[int, float] = {}
-        """Seconds for which devices were drained, by user."""
+        """For each user, the seconds for which devices were drained in vain."""
         self._longest: dict[int, float] = {}
-        """The longest drain by user, if it is not `LONGEST_DRAIN`."""
+        """For each user, the longest allowed drain, if it is not `LONGEST_DRAIN`."""
         self._asked: dict[int, int] = {}
-        """The most bytes for which capacity was kept meanwhile, by user."""
+        """For each user, the largest number of bytes that was kept in vain."""
         self._losses: dict[int, int] = {}
-        """The number of turns that a user has lost."""
+        """For each user, how often it has lost its turn."""
         self._lost: dict[int, tuple[float, float]] = {}
-        """The time until which a user's tickets are ignored, and the length of that period."""
+        """For each user that has lost its turn, until when its tickets are ignored, and for how many seconds in all."""
         self._leases: frozenset[str] = frozenset()
 
     def see(self, now: float, waiters: Sequence[Waiter], decision: Decision, leases: Sequence[Lease]) -> None:
         """Note for which tickets capacity is kept, or devices are drained, from now on.
 
-        The counts of a user who has taken such capacity since the last call start again at zero.
+        The counts of a user who has used such capacity since the last call begin at zero again.
         """
         passed, self._at = min(max(0.0, now - self._at), STANDS_STILL), now
         if self._asked:
@@ -287,7 +297,7 @@ class Patience:
                 self._longest[uid] = 4 * longest
 
     def _count(self, seconds: dict[int, float], waiters: Sequence[Waiter], passed: float) -> set[int]:
-        """Add the seconds since the last call to the users of these waiters, and return those users."""
+        """Add the seconds since the last call to `seconds` for the users of these waiters; return these users."""
         users = {waiter.uid for waiter in waiters}
         for uid in users:
             asked = max(_bytes(waiter.ticket) for waiter in waiters if waiter.uid == uid)
@@ -296,24 +306,26 @@ class Patience:
         return users
 
     def _lose(self, uid: int, now: float) -> None:
-        """Ignore a user's tickets for a while."""
+        """Ignore the tickets of a user for a time."""
         self._kept[uid] = 0.0
         losses = self._losses.get(uid, 0)
         loss = max(LOSES_TURN, self._drained.pop(uid, 0.0)) * min(2**losses, MOST_TIMES)
         self._lost[uid], self._losses[uid] = (now + loss, loss), losses + 1
 
     def _take(self, lease: Lease) -> None:
-        """Forget the time kept in vain for a user, once it takes a lease of at least half of what was kept."""
+        """Set the counts of a user back to zero if its new lease has at least half of the bytes that were kept for
+        it.
+        """
         if 2 * sum(lease.reserved.values()) >= self._asked[lease.uid]:
             for of in (self._kept, self._drained, self._longest, self._asked, self._lost, self._losses):
                 of.pop(lease.uid, None)
 
     def has_had_losses(self, uid: int) -> bool:
-        """Tell whether a user has lost its turn since it last took what was kept."""
+        """Tell whether a user has lost its turn and has not used what was kept for it since."""
         return uid in self._losses
 
     def has_lost_its_turn(self, uid: int, now: float) -> bool:
-        """Tell whether a user's tickets are ignored now."""
+        """Tell whether the tickets of a user are ignored at this time."""
         until, loss = self._lost.get(uid, (0.0, 0.0))
         return 0 < until - now <= loss
 
@@ -323,7 +335,7 @@ def _bytes(ticket: WaitTicket) -> int:
 
 
 class TurnTracker:
-    """The position of this run among all waiting schedulers, from one decision to the next."""
+    """The turn of this run among all waiting schedulers, from one decision to the next."""
 
     def __init__(self, rules: SchedulingConfig) -> None:
         self._rules = rules
@@ -331,21 +343,21 @@ class TurnTracker:
         self._since = 0.0
         self._passed = self._lately = self._beside = 0
         self._last: tuple[float, WaitTicket] | None = None
-        """The ticket that was published last, and the time."""
+        """The ticket of the last task that found too little capacity, and the time of that decision."""
         self._waits_for: Sequence[str] = ()
         self._devices: frozenset[str] = frozenset()
-        """The devices for which the ticket waits; the set is only replaced when they change."""
+        """The devices for which this run waits. The set is replaced only if they change."""
         self._ahead: frozenset[str] = frozenset()
-        """Runs that came before this one: their starts do not count as bypassing."""
+        """Other runs whose turn comes before this one: their starts do not count as bypasses."""
         self._leases: frozenset[str] = frozenset()
         self._placed = 0.0
         """The time at which this run last started something."""
         self._patience = Patience()
         self._fits: dict[str, float] = {}
-        """The time since which there seems to be capacity for each waiter whose turn it is."""
+        """For each scheduler whose turn it is, the time since which there seems to be enough capacity for it."""
 
     def turn(self, now: float, leases: Sequence[Lease]) -> Turn:
-        """Return this run's turn, after counting the starts since the last look."""
+        """Return the turn of this run, after counting the starts of other runs since the last call."""
         if self._task == NO_TASK:
             return Turn(last=self._placed)
         new = [lease for lease in leases if lease.name not in self._leases and lease.run not in self._ahead]
@@ -359,14 +371,14 @@ class TurnTracker:
         return Turn(self._task, waited, self._is_closed(waited), self._placed)
 
     def _is_closed(self, waited: float) -> bool:
-        """Tell whether later tasks may no longer bypass, or would have done so too often by the next look."""
+        """Tell whether later tasks may no longer bypass this run, or would have done so too often by the next look."""
         most = self._rules.bypass_limit
         too_often = self._passed >= most or self._passed + self._lately > most
         too_late = 2 * self._passed >= most and self._passed + self._lately + self._beside >= MOST_ENDS
         return too_often or too_late or waited >= self._rules.bypassed_for
 
     def waiters(self, now: float, waiters: Sequence[Waiter]) -> tuple[Waiter, ...]:
-        """Return the other waiters, and mark those that could have started and did not."""
+        """Return the other waiting schedulers, each with a mark if it could have started something and did not."""
         return tuple(self._seen(waiter, now) for waiter in waiters)
 
     def _seen(self, waiter: Waiter, now: float) -> Waiter:
@@ -387,9 +399,9 @@ class TurnTracker:
         leases: Sequence[Lease],
         after: frozenset[int] = frozenset(),
     ) -> WaitTicket | None:
-        """Return the ticket of this run from now on; None if it waits for nothing that others hold.
+        """Return the ticket of this run after a decision; None if it waits for nothing that others hold.
 
-        `after`: users whose turn comes after this run's, however long they have waited.
+        `after` has the users whose turn comes after this run's, however long they have waited.
         """
         self._patience.see(now, waiters, decision, leases)
         self._fits = {name: self._fits.get(name, now) for name in decision.fitting}
@@ -414,7 +426,7 @@ class TurnTracker:
         return replace(wait, waited=waited, closed=self._is_closed(waited), last=self._placed)
 
     def _still(self, now: float, decision: Decision) -> WaitTicket | None:
-        """Return the ticket of a task that something else prevents from starting for a moment.
+        """Return the last ticket again if something else prevents the start of its task only for a moment.
 
         An example is a neighbour's memory that is measured before its lease is read: this must not cost a place in the
         queue.

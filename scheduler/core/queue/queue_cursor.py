@@ -1,4 +1,4 @@
-"""One pass over the wait queue by rank, which leaves the queue as it is."""
+"""A cursor for one pass over the wait queue by rank. It does not change the queue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from scheduler.core.queue.task_group import UNKNOWN, Asked, Rank, TaskGroup
 
 
 def _first_to_look_at(chunk: Sequence[float], bytes_: float, except_above: float, unknown_fits: bool) -> int:
-    """Return the position of the first head that may fit, or may never fit; the length if there is none."""
+    """Return the position of the first head that must be examined, because it may fit or may never fit. If there is
+    none, return the length of `chunk`.
+    """
     for number, least in enumerate(chunk):
         if (least <= bytes_ and (unknown_fits or least != UNKNOWN)) or least > except_above:
             return number
@@ -21,17 +23,17 @@ def _first_to_look_at(chunk: Sequence[float], bytes_: float, except_above: float
 
 
 CHUNK = 256
-"""The number of heads that are passed over at once if none of them can fit."""
+"""The number of heads that are compared at once, and passed over if none of them can fit."""
 
 
 class _Queue(Protocol):
     def rank_behind(self, rank: Rank, task: int) -> Rank:
-        """Return the rank of a task whose group has a task of this rank."""
+        """Return the rank of `task`, whose group has another task with the rank `rank`."""
 
 
 class QueueCursor:
-    """One pass over the groups by rank: the task in front is taken, or its group is skipped. The queue does not
-    change.
+    """A cursor over the groups of waiting tasks by rank. The task in front is taken, or its group is skipped; the queue
+    itself does not change.
     """
 
     def __init__(
@@ -44,25 +46,26 @@ class QueueCursor:
         self._groups = groups
         self._at = 0
         self._followers: list[tuple[Rank, Asked]] = []
-        """The next tasks of groups from which one was taken."""
+        """For each group from which a task was taken, the next task."""
         self._unknown_fits = True
         """True if a task of unknown memory may fit on some GPU."""
         self._same: dict[Asked, float] = {}
-        """The least bytes of each group whose head was taken: the next task of the group requests as much."""
+        """For each group whose head was taken, the least bytes of that head, which are also those of the next task."""
         self._taken: dict[Asked, int] = {}
         self.passed_over: list[int] = []
-        """Heads that were passed over without a closer look, because nothing left could hold them."""
+        """The positions of heads that were passed over without a closer look, because no device has enough left for
+        them."""
         self._passed_followers: list[tuple[Rank, Asked]] = []
         self.first: tuple[Rank, Asked]
-        """The rank and the group of the task in front, once `front` has returned one."""
+        """The rank and the group of the task in front; set once `front` has returned a task."""
 
     def front(
         self, bytes_: float = inf, except_above: float = inf, forced: int = 0, *, unknown_fits: bool = True
     ) -> int | None:
-        """Return the best-ranked task that was neither taken nor skipped.
+        """Return the best-ranked task that was neither taken nor skipped; None if there is none.
 
-        Pass over heads that request more than `bytes_`, but not those that request more than `except_above`, and not
-        the first `forced` ones. Pass over heads of unknown memory unless `unknown_fits`.
+        Pass over heads that request more than `bytes_`, but not over those that request more than `except_above`, nor
+        over the first `forced` heads. Pass over heads of unknown memory unless `unknown_fits`.
         """
         if bytes_ < except_above:
             self._unknown_fits = unknown_fits
@@ -78,20 +81,20 @@ class QueueCursor:
 
     @property
     def is_known(self) -> bool:
-        """True if the least request of the group in front is known."""
+        """True if the least request of the group in front is cached."""
         is_head = self._at < len(self._heads) and self.first is self._heads[self._at]
         return not is_head or self._least[self._at] != 0
 
     def keep(self, least: float, load: float) -> None:
-        """Keep the least request of the head in front in the queue's cache."""
+        """Cache the least request of the head in front."""
         self._requests.keep(self._at, least, load)
 
     def keep_unknown(self, load: float, script: str) -> None:
-        """Keep the head in front in the queue's cache as one of unknown memory."""
+        """Mark the head in front in the cache as a task of unknown memory."""
         self._requests.keep_unknown(self._at, load, script, self.first[1][1])
 
     def _pass_over(self, bytes_: float, except_above: float, forced: int) -> None:
-        """Advance to the first group to be examined, among heads and followers by rank."""
+        """Advance to the first task that must be examined, among heads and followers by rank."""
         while self._followers:
             first = self._followers[0]
             if not self._pass_heads(bisect_left(self._heads, first, self._at), bytes_, except_above, forced):
@@ -104,7 +107,7 @@ class QueueCursor:
         self._pass_heads(len(self._heads), bytes_, except_above, forced)
 
     def _pass_heads(self, end: int, bytes_: float, except_above: float, forced: int) -> bool:
-        """Advance to the first head before `end` that must be examined; return whether there is none."""
+        """Advance to the first head before the position `end` that must be examined; return True if there is none."""
         while self._at < end:
             if self._at < forced:
                 return False
@@ -123,7 +126,7 @@ class QueueCursor:
             self._at += number
 
     def passed_before(self, place: int) -> list[int]:
-        """Return the tasks that were passed over before this position among the heads, each only once."""
+        """Return the tasks that were passed over before this position of the heads. Each is returned only once."""
         if not place:
             return []
         number = bisect_left(self.passed_over, place)
@@ -136,8 +139,8 @@ class QueueCursor:
         return tasks
 
     def take(self) -> None:
-        """Take only the task in front, to place it or leave it out. The next task of its group stays in the pass, at
-        its own rank.
+        """Leave the task in front behind, because it is placed or left out. The next task of its group stays in the
+        pass, at its own rank.
         """
         at, rank = self._at, self.first[0]
         asked = self._leave()
@@ -150,7 +153,7 @@ class QueueCursor:
             heappush(self._followers, (self._line.rank_behind(rank, follower), asked))
 
     def skip(self) -> None:
-        """Skip the group in front, because none of its tasks fits."""
+        """Leave the whole group in front behind, because none of its tasks fits."""
         self._leave()
 
     def _leave(self) -> Asked:

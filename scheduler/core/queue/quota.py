@@ -1,4 +1,4 @@
-"""Quotas: what one user may still reserve in a pass, and the limit up to which leases of other users count."""
+"""Quotas: what one user may still reserve in a pass, and how far the leases of other users count."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_END = 1 << 62
 
 
 class QuotaUse:
-    """The use of a user's quota in one pass: by leases of all runs, and by the placements of the pass."""
+    """The use of a user's quota: by the leases of all its runs, and by the placements of one pass."""
 
     def __init__(self, machine: Machine, own: Iterable[Placement]) -> None:
         self._caps = machine.caps
@@ -26,11 +26,11 @@ class QuotaUse:
 
     @property
     def tasks_left(self) -> int:
-        """The number of tasks that may still start."""
+        """The number of tasks that the user may still start."""
         return NO_END if self._caps.tasks is None else self._caps.tasks - len(self._mine)
 
     def take(self, placement: Placement) -> None:
-        """Count a placement of this pass from now on."""
+        """Count a placement of this pass as reserved."""
         self._mine.append(placement.reservation)
         self._used.update(placement.gpus)
 
@@ -39,7 +39,7 @@ class QuotaUse:
         return self._refusal(task, TASKS, 1, len(self._mine), self._caps.tasks)
 
     def too_many_gpus(self, task: int, number: int) -> Refusal:
-        """Return the refusal of a task on this many GPUs because its user may not have as many."""
+        """Return the refusal of a task on this many GPUs because its user may not use as many."""
         return self._refusal(task, GPUS, number, len(self._used), self._caps.gpus)
 
     def refuses(self, task: int, need: ResourceRequest) -> Refusal | None:
@@ -67,14 +67,16 @@ class QuotaUse:
         return None
 
     def _sizes(self, need: ResourceRequest) -> list[tuple[str, Sequence[MemoryRequest], int, int | None]]:
-        """Return (subject, requests, bytes held, quota) for GPU memory and for RAM."""
+        """Return for GPU memory and for RAM: its name, the requests of a task, the bytes that the user holds, and the
+        quota.
+        """
         gpus = sum(reserved.get(key, 0) for reserved in self._mine for key in gpus_in(reserved))
         ram = sum(reserved.get(HOST, 0) for reserved in self._mine)
         return [(MEMORY, need.gpus, gpus, self._caps.memory), (HOST, (need.host,), ram, self._caps.host_memory)]
 
     def among(self, task: int, number: int, gpus: Sequence[DeviceCapacity]) -> Sequence[DeviceCapacity] | Refusal:
-        """Return the GPUs that a task may use; if the quota of GPUs is short, first those that its user already
-        uses.
+        """Return the GPUs that a task may use, or a refusal. If the quota of GPUs leaves no new ones, these are GPUs
+        that the user uses already.
         """
         cap = self._caps.gpus
         if cap is None or not number:
@@ -88,7 +90,7 @@ class QuotaUse:
         return mine if left <= 0 else mine + [room for room in gpus if room.device.key not in self._used]
 
     def cut(self, placement: Placement, need: ResourceRequest) -> Placement | Refusal:
-        """Return a placement within the quota: a margin is cut at the quota, as it is at the capacity of a device."""
+        """Return a placement whose margins are cut so that it keeps within the quota, or a refusal."""
         most = self._caps.gpus
         if most is not None and len(self._used.union(placement.gpus)) > most:
             return self.too_many_gpus(placement.task, len(placement.gpus))
@@ -111,7 +113,9 @@ class QuotaUse:
 
 
 def exceeded(caps: Caps, held: Sequence[Mapping[str, int]], wanted: Mapping[str, int]) -> str:
-    """Return which quota a reservation would exceed beside what its user holds; empty if none."""
+    """Return the name of the quota that a reservation would exceed, together with what its user holds; empty if
+    none.
+    """
     together = [*held, wanted]
     ram = sum(reserved.get(HOST, 0) for reserved in together)
     memory = sum(reserved[key] for reserved in together for key in gpus_in(reserved))
@@ -128,7 +132,7 @@ def exceeded(caps: Caps, held: Sequence[Mapping[str, int]], wanted: Mapping[str,
 def capped(
     budgets: Sequence[DeviceBudget], caps: Caps, uid: int, leases: Sequence[Lease] = ()
 ) -> tuple[DeviceBudget, ...]:
-    """Return devices with no more than the quota of one user beside what others hold there.
+    """Return devices whose capacity is limited to the quota of one user and what other users hold there.
 
     So a decision that does not know the quotas neither waits for more, nor reserves more for an unknown need.
     """
@@ -146,14 +150,14 @@ def _cap(budget: DeviceBudget, caps: Caps, theirs: Sequence[Mapping[str, int]]) 
 
 
 def _enough(asks: Iterable[MemoryRequest], wanted: int) -> int:
-    """Return the bytes with which a task starts beside others of its user: half of the reservation for an unknown
-    need.
+    """Return the bytes with which a task may start although its user holds some already. For an unknown need that is
+    half of the reservation.
     """
     return wanted // 2 if any(ask.bytes is None for ask in asks) else wanted
 
 
 def bounded(leases: Sequence[Lease], own: int, quotas: UserQuotas, devices: Sequence[Device]) -> tuple[Lease, ...]:
-    """Return leases as they count: those of other users at most up to their quotas and the devices.
+    """Return leases in the size in which they count: for other users, at most their quotas and the devices.
 
     Users write their lease files themselves, and could write anything into them. The leases of the user `own` count
     unchanged. The measured use of a lease stays, so that this memory does not appear as unmanaged. If leases together
@@ -178,18 +182,20 @@ def _has_no_sizes(lease: Lease) -> bool:
 
 
 class _CountedUser:
-    """The rest of another user's quota while its leases are counted."""
+    """The unused part of another user's quota while the leases of that user are counted."""
 
     def __init__(self, caps: Caps, devices: Mapping[str, Device]) -> None:
         self._devices = devices
         self._most_gpus = NO_END if caps.gpus is None else caps.gpus
         self._gpus: set[str] = set()
         self._left = {MEMORY: caps.memory, HOST: caps.host_memory}
-        """Bytes that may still count on GPUs and of RAM; None: no quota."""
+        """Bytes on GPUs and bytes of RAM that may still count; None: no quota."""
         self._tasks = NO_END if caps.tasks is None else caps.tasks
 
     def count(self, lease: Lease) -> Iterator[Lease]:
-        """Return a lease as it counts; one without sizes becomes two, one for the GPUs and one for the host."""
+        """Yield a lease in the size in which it counts. A lease without sizes becomes two, one for the GPUs and one for
+        the host.
+        """
         self._tasks -= 1
         if self._tasks < 0:
             yield replace(lease, reserved={}, load={}, alone=False, unreadable="")
@@ -209,7 +215,9 @@ class _CountedUser:
         return replace(lease, reserved=counted, load=load)
 
     def _take(self, key: str, wanted: int) -> int | None:
-        """Subtract bytes on a device from what is left; return None if the lease cannot be on that device."""
+        """Return how many of the wanted bytes on a device still count, and subtract them; None if the lease cannot be
+        on that device.
+        """
         device, what = self._devices.get(key), HOST if key == HOST else MEMORY
         if what == MEMORY and gpus_in((key,)) and not self._may_use(key):
             return None
@@ -226,7 +234,9 @@ class _CountedUser:
         return True
 
     def _possible(self, lease: Lease, what: str, keys: Sequence[str]) -> Lease:
-        """Return the most that a lease without sizes may reserve on devices: all that its user has left."""
+        """Return a lease without sizes with all that it could have reserved on these devices: all that its user has
+        left.
+        """
         left = self._left[what]
         if left is None:
             return replace(lease, reserved=dict.fromkeys(keys, 0), unreadable=lease.unreadable if keys else "")

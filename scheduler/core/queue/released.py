@@ -12,25 +12,25 @@ from math import inf
 from scheduler.core.placement.device_capacity import DeviceCapacity
 
 CALM = 5.0
-"""Seconds for which measurements must be lower before the lower value counts. Memory by which a task has grown since
-its last measurement is no longer free, and not yet known as used."""
+"""Seconds for which measurements must be lower before the lower value counts. Memory by which a task has just grown is
+no longer free, and not known as used before its next measurement."""
 DOUBT = 60.0
-"""Seconds for which the last certain number holds while the use of new attempts is unknown. Afterwards they count with
-their whole reservation. At worst a device is kept in vain for a moment each minute: once what runs there ends or is
-measured, the number is certain again."""
+"""Seconds for which the last certain number stays valid while the use of new attempts is unknown. Afterwards these
+count with their whole reservations. At worst a device is kept in vain for a moment each minute: once an attempt there
+ends or is measured, the number is certain again."""
 
 
 class Released:
-    """The last certain number of each device, with its time."""
+    """The released memory of each device as it was last certain, with the time of that moment."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, float]] = {}
         self._until: dict[str, float] = {}
-        """The time at which the estimate of a device changes merely because time has passed."""
+        """For each device with a smoothed number, the time at which this number changes by time alone."""
         self._next = inf
 
     def steady(self, room: DeviceCapacity, now: float) -> None:
-        """Smooth the number of bytes that a device would have without leases."""
+        """Smooth the number of bytes that a device would have without leases; change `room`."""
         key, most, surely = room.device.key, room.released, room.released_surely
         last, at = self._known.get(key, (surely, now))
         sure, age = most == surely, now - at
@@ -49,7 +49,7 @@ class Released:
         self._next = min(self._next, until)
 
     def due(self, now: float) -> list[str]:
-        """Return the devices whose estimate changes now by time alone."""
+        """Return the devices whose smoothed number changes now by time alone."""
         if now <= self._next:
             return []
         due = [key for key, until in self._until.items() if until < now]

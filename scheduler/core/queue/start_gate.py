@@ -1,6 +1,6 @@
-"""The gate of a run: whether it may start tasks at all at a time of the wall clock.
+"""The gate of a run: whether the run may start any tasks at a time of the wall clock.
 
-Its pause (`pause`, or no tasks at once by -j 0) and its window may shut it.
+Its pause (`pause`, or -j 0) and its window can shut it.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from scheduler.core.queue.start_window import parse
 from scheduler.values import dataclass
 
 KEPT = 60.0
-"""The longest time, in seconds, for which the state of a window is kept: its computation takes a few 100 µs."""
+"""Seconds for which the computed state of a window is used again at most; computing it takes a few 100 µs."""
 _window = lru_cache(maxsize=8)(parse)
 
 
 @dataclass(frozen=True, slots=True)
 class GateState:
-    """The state of a gate at one time."""
+    """The state of a gate at one moment."""
 
     refusal: Refusal | None = None
-    """Why nothing may start, without a task; None: tasks may start."""
+    """The reason for which no task at all may start; None: tasks may start."""
     until: float = inf
     """The time at which the state may change by itself; inf: never."""
 
 
 class StartGate:
-    """The gate of one run, which follows from its rules and the wall clock."""
+    """The gate of one run. Its state follows from the run's settings and the wall clock."""
 
     def __init__(self) -> None:
         self._seen: tuple[str, float, bool, float] = ("", 0.0, True, -inf)
-        """A window, the time at which it was computed, whether it was open, and until when that holds."""
+        """A window, the time at which its state was computed, whether it was open, and until when that is valid."""
 
     def look(self, rules: SchedulingConfig, at: float, zone: tzinfo | None = None) -> GateState:
-        """Return the state at a time of the wall clock, which may have been set since the last call."""
+        """Return the state of the gate at a time of the wall clock. The clock may have been set since the last call."""
         if rules.jobs == 0:
             return GateState(Refusal(NO_TASK, Reason.PAUSED))
         paused_until = (rules.paused_until or inf) if rules.paused else -inf

@@ -13,30 +13,31 @@ from scheduler.values import dataclass
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 AHEAD = 8
-"""The number of days in which every window opens and closes at least once."""
+"""A number of days in which every window opens and closes at least once."""
 _PART = lazy_pattern(r"(?:([a-z]{3}(?:-[a-z]{3})?) +)?(\d{1,2}):(\d\d) *- *(\d{1,2}):(\d\d)\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class DailySpan:
-    """A time of some days of the week in which tasks may start."""
+    """A span of time on some days of the week in which tasks may start."""
 
     days: frozenset[int]
-    """The days on which it opens, from 0 for Monday."""
+    """The days on which the span opens; 0 is Monday."""
     opens: int
-    """The minute of the day at which it opens."""
+    """The minute of the day at which the span opens."""
     closes: int
-    """The minute, counted from the same midnight, at which it closes: beyond 1440 on the next day."""
+    """The minute at which the span closes, counted from the beginning of the day on which it opens; above 1440: on the
+    next day."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartWindow:
-    """All spans in which tasks may start."""
+    """All spans of time in which a run may start tasks."""
 
     spans: tuple[DailySpan, ...]
 
     def now(self, at: float, zone: tzinfo | None = None) -> tuple[bool, float]:
-        """Return whether the window is open, and when that changes: inf if it never does."""
+        """Return whether the window is open at a time, and when that changes; inf: never."""
         first = local(at, zone).date() - timedelta(1)
         last = on_day(first, AHEAD * DAY, zone)
         for opens, closes in self._openings(at, zone):
@@ -47,8 +48,8 @@ class StartWindow:
         return False, inf
 
     def _openings(self, at: float, zone: tzinfo | None) -> Iterator[tuple[float, float]]:
-        """Yield the spans, from yesterday on, in which the window is open, as (begin, end), in order and without
-        overlap.
+        """Yield the times at which the window is open, from yesterday on, as pairs of begin and end, in order and
+        without overlap.
         """
         yesterday = local(at, zone).date() - timedelta(1)
         days = [yesterday + timedelta(number) for number in range(AHEAD + 2)]
@@ -68,7 +69,7 @@ class StartWindow:
 
 
 def parse(text: str) -> StartWindow:
-    """Read a window; raise ValueError."""
+    """Return the window that a text describes; raise ValueError for any other text."""
     return StartWindow(tuple(_span(part.strip()) for part in text.split(",")))
 
 

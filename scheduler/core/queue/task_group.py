@@ -1,4 +1,4 @@
-"""A group of waiting tasks that request the same, and its place in the queue."""
+"""A group of waiting tasks with equal requests, which has one place in the queue."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from bisect import bisect_left, insort
 
 Rank = tuple[int, int, float, int]
 Asked = tuple[int, int, int]
-"""The key of a group: the number of its terms, the number of its task class, and its only task if that one requests
-more than equal tasks."""
+"""The key of a group: the number of its terms, the number of its task class, and its only task if that task requests
+more than equal ones. Other groups have a marker in place of the task."""
 UNKNOWN = -1.0
-"""The marker, in place of a head's bytes, for unknown memory."""
+"""The marker for unknown memory in place of a head's bytes."""
 TOGETHER = -1
-"""The marker, in place of that task, for a group of equal tasks. Numbers below it stand for the tasks of one
-directory."""
+"""The marker in place of a task for a group of equal tasks. Numbers below it are for the tasks of one directory."""
 
 
 class TaskGroup:
-    """Waiting tasks with equal requests; within a group they rank by id."""
+    """Waiting tasks with equal requests. In a group tasks rank by id."""
 
     __slots__ = ("back", "gone", "ids", "next")
 
@@ -25,15 +24,16 @@ class TaskGroup:
         self.ids: array[int] = array("q")
         self.next = 0
         self.back: list[int] = []
-        """Ids that returned (by a retry or a release), sorted."""
+        """Ids of tasks that came back, by a retry or a release, in sorted order."""
         self.gone: set[int] = set()
-        """Ids of `ids[next:]` that no longer wait (cancelled, held); they are skipped when they reach the front."""
+        """Ids in `ids[next:]` of tasks that no longer wait, because they were cancelled or held. They are dropped when
+        they reach the front."""
 
     def __len__(self) -> int:
         return len(self.ids) - self.next + len(self.back) - len(self.gone)
 
     def peek(self, skip: int = 0) -> int | None:
-        """Return the id at the given position of this group, without taking it."""
+        """Return the id at a position of this group without taking it; None if the group is shorter."""
         if not self.back and not self.gone:
             place = self.next + skip
             return self.ids[place] if place < len(self.ids) else None
@@ -57,7 +57,7 @@ class TaskGroup:
             skip -= 1
 
     def waiting(self, most: int) -> list[int]:
-        """Return the first ids of this group."""
+        """Return the first `most` ids of this group."""
         if not self.back and not self.gone:
             return self.ids[self.next : self.next + most].tolist()
         fresh = [task for task in self.ids[self.next : self.next + most + len(self.gone)] if task not in self.gone]
@@ -71,7 +71,7 @@ class TaskGroup:
             insort(self.back, task)
 
     def put_back(self, task: int) -> None:
-        """Add an id that returned, or that moves into a group of its own."""
+        """Add the id of a task that came back, or that gets a group of its own."""
         if task in self.gone:
             self.gone.discard(task)
         else:

@@ -14,7 +14,7 @@ _NUMBER = {state: number for number, state in enumerate(_STATES)}
 
 
 class TaskTable:
-    """All tasks of a run, in blocks of consecutive ids, one for each batch; adjacent blocks share one array."""
+    """All tasks of a run. Each batch has consecutive ids; batches whose ids follow each other share one array."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -65,17 +65,17 @@ class TaskTable:
         return stretch, offset
 
     def batch(self, task: int) -> int:
-        """Return the batch to which the task belongs, from 1."""
+        """Return the number of a task's batch, from 1."""
         return self._batches[bisect_right(self._batch_starts, task) - 1]
 
     def terms(self, task: int) -> int:
-        """Return the number of the task's terms."""
+        """Return the number of a task's terms."""
         stretch, offset = self._known(task)
         return self._terms[stretch][offset]
 
     def change(self, task: int, terms: int, *, keeps_class: bool = False) -> None:
-        """Give the task other terms; its class must be determined again, unless `keeps_class`: the terms do not affect
-        it.
+        """Give a task other terms. Its class must then be determined again, except with `keeps_class`, where the terms
+        do not affect it.
         """
         stretch, offset = self._known(task)
         self._terms[stretch][offset] = terms
@@ -83,22 +83,22 @@ class TaskTable:
             self._kinds[stretch][offset] = 0
 
     def kind(self, task: int) -> int:
-        """Return the number of the task's class; 0 while it is not determined."""
+        """Return the number of a task's class; 0 while it is not determined."""
         stretch, offset = self._known(task)
         return self._kinds[stretch][offset]
 
     def assign(self, task: int, kind: int) -> None:
-        """Note the number of the task's class."""
+        """Set the number of a task's class."""
         stretch, offset = self._known(task)
         self._kinds[stretch][offset] = kind
 
     def state(self, task: int) -> State:
-        """Return the task's state."""
+        """Return the state of a task."""
         stretch, offset = self._known(task)
         return _STATES[self._states[stretch][offset]]
 
     def mark(self, task: int, state: State) -> None:
-        """Note the task's state."""
+        """Set the state of a task."""
         stretch, offset = self._known(task)
         self.counts[_STATES[self._states[stretch][offset]]] -= 1
         self._states[stretch][offset] = _NUMBER[state]
@@ -110,7 +110,7 @@ class TaskTable:
         return self.counts.get(State.RUNNING, 0) + self.counts.get(State.PROBING, 0)
 
     def blocks(self, state: State) -> Iterator[tuple[int, int, int, int]]:
-        """Yield every block of a batch: the batch, its first id, its number of ids, and how many of them are in this
+        """Yield for each block of a batch: the batch, the first id, the number of ids, and how many of them are in this
         state.
         """
         wanted, blocks = _NUMBER[state], len(self._batch_starts)

@@ -14,11 +14,13 @@ from scheduler.core.queue.task_group import TOGETHER, Asked, Rank, TaskGroup
 from scheduler.core.queue.task_table import TaskTable
 
 FRONT = -(10**15)
-"""The first key of the rank of a lifted task, below all batches and priorities."""
+"""The first number in the rank of a lifted task; it is below all batches and priorities."""
 
 
 def out_of_turn(roll: TaskTable, terms: Sequence[Terms]) -> Counter[int]:
-    """Return, by priority, how many waiting tasks are in a later batch than some task with a worse priority."""
+    """Return how many waiting tasks are in a later batch than some task with a worse priority. They are counted by
+    priority.
+    """
     found: Counter[int] = Counter()
     batch, before, worst = 0, -inf, -inf
     for task in roll.in_state(State.WAITING):
@@ -32,11 +34,12 @@ def out_of_turn(roll: TaskTable, terms: Sequence[Terms]) -> Counter[int]:
 
 
 class WaitQueue:
-    """All waiting tasks; the groups' heads are kept ranked, so that a pass never sorts the queue.
+    """All waiting tasks, in groups. The heads (first tasks) of the groups are kept ranked, so that a pass never sorts
+    the queue.
 
-    The tasks of a group have the same terms and the same class. A task that requests more than its equals (after an
-    out-of-memory) is a group of its own, so that they do not wait for what only it needs. Tasks of a directory that
-    could not be entered are a group of their own as well, so that a pass leaves all of them out at once.
+    The tasks of a group have equal terms and one class. A task that requests more than equal ones, after an
+    out-of-memory, has a group of its own, so that the others do not wait for what only it needs. Tasks of a directory
+    that could not be entered also have a group of their own, so that a pass leaves all of them out at once.
     """
 
     def __init__(
@@ -54,29 +57,33 @@ class WaitQueue:
         """The number of waiting tasks whose class is determined."""
         self._groups: dict[Asked, TaskGroup] = {}
         self._of_kind: dict[int, set[Asked]] = {}
-        """The groups of each task class."""
+        """For each task class, its groups."""
         self._heads: list[tuple[Rank, Asked]] = []
         self._unlooked: list[tuple[Rank, Asked]] = []
-        """The heads whose class is not determined."""
+        """The heads whose class is not determined, with their groups."""
         self.requests = HeadRequests()
-        """The least requests of the heads, a cache that decisions fill."""
+        """The least requests of the heads: a cache that decisions fill."""
         self._ranked: dict[Asked, Rank] = {}
         self._places: dict[int, int] = {}
-        """The groups of waiting tasks whose directory could not be entered, by the number in their key."""
+        """For each task in a directory that could not be entered, the number that stands for that directory in the key
+        of a group."""
         self._passed: list[Rank] = []
         self._before: dict[int, int] = {}
         self._moved: dict[Asked, dict[tuple[int, int], int]] = {}
-        """For each group, by batch and priority, the number of tasks that seem to have bypassed it only because its
-        rank changed when its duration was learned; below 0 if some bypasses are missing for that reason."""
+        """A correction of bypass counts for each group, by batch and priority. It is the number of tasks that seem to
+        have bypassed the group only because a learned duration changed its rank; negative if bypasses are missing for
+        that reason."""
         self._unseen = 0
-        """The largest excess of a bypass count over the number of started tasks that rank behind."""
+        """The largest number by which a bypass count exceeds the number of started tasks that rank behind."""
         self.lifted: set[int] = set()
-        """Waiting tasks that are next, whatever their batch and priority: others make room for them."""
+        """Waiting tasks for which other tasks make room. They are next, whatever their batch and priority."""
         self.most_bypassed = 0
         """The highest bypass count of a task when it started."""
 
     def rank(self, task: int) -> Rank:
-        """Return the rank of a task; smaller comes first. Within a priority the longest known duration comes first."""
+        """Return the rank of a task; a smaller one is better. Among tasks of equal priority, the longest known duration
+        comes first.
+        """
         batch, terms = self._roll.batch(task), self._terms[self._roll.terms(task)]
         kind = self._roll.kind(task)
         longest = -self._duration(kind, terms.epochs) if kind else 0.0
@@ -111,7 +118,7 @@ class WaitQueue:
                 self._forgive(task, 0)
 
     def unlooked(self, most: int) -> list[int]:
-        """Return waiting tasks whose class is not determined, from the best-ranked groups first."""
+        """Return at most `most` waiting tasks whose class is not determined, from the best-ranked groups first."""
         found: list[int] = []
         for _, asked in self._unlooked if most > 0 else ():
             found += self._groups[asked].waiting(most - len(found))
@@ -120,7 +127,7 @@ class WaitQueue:
         return found
 
     def assign(self, task: int, kind: int) -> None:
-        """Note the class of a waiting task."""
+        """Set the class of a waiting task."""
         old, bypassed = self._where(task), self.bypassed(task)
         new = (old[0], kind, old[2])
         self._groups[old].remove(task)
@@ -145,7 +152,7 @@ class WaitQueue:
         self._forgive(task, bypassed)
 
     def set_apart(self, task: int, directory: int) -> None:
-        """Put a task, now or when it waits again, into the group of its directory, given by number."""
+        """Put a task into the group of its directory, which has this number: at once, or when it waits again."""
         place = TOGETHER - 1 - directory
         if self._roll.state(task) is not State.WAITING:
             self._places[task] = place
@@ -175,7 +182,7 @@ class WaitQueue:
         self._forgive(task, bypassed)
 
     def first_together(self, most: int) -> list[int]:
-        """Return the best-ranked waiting tasks of groups without a task or directory of their own, group by group."""
+        """Return the best-ranked waiting tasks, group by group, from groups of equal tasks only."""
         found: list[int] = []
         for _, asked in self._heads:
             if asked[2] == TOGETHER:
@@ -185,22 +192,22 @@ class WaitQueue:
         return found
 
     def forget_unknown(self, script: str) -> None:
-        """Forget that heads of a script have unknown memory, because more is known about one of its classes."""
+        """Remove the mark for unknown memory from heads of a script, because more is known about one of its classes."""
         for kind in self.requests.unknown(script):
             self.forget(kind)
 
     def forget_all_unknown(self) -> None:
-        """Forget for all heads that they have unknown memory."""
+        """Remove the mark for unknown memory from all heads."""
         for script in self.requests.scripts:
             self.forget_unknown(script)
 
     def forget(self, kind: int) -> None:
-        """Forget what was noted for a class's groups, because its profile has changed."""
+        """Drop the cached requests of a class's groups, because its profile has changed."""
         for asked in self._of_kind.get(kind, ()):
             self.requests.forget(bisect_left(self._heads, (self._ranked[asked], asked)))
 
     def before(self, times: int) -> int:
-        """Return the number of heads that may have been bypassed this often."""
+        """Return the number of heads, from the front, that may have been bypassed this often."""
         times -= self._unseen
         if times <= 0:
             return len(self._heads)
@@ -222,7 +229,7 @@ class WaitQueue:
         return -moved - min(0, min(self._before.values(), default=0))
 
     def _keep_counts(self, asked: Asked, before: Rank, now: Rank) -> None:
-        """Keep the bypass counts of a group whose rank changed."""
+        """Correct the bypass counts of a group whose rank has changed, so that they stay as they were."""
         moved = self._moved.setdefault(asked, {})
         for first, second in {passed[:2] for passed in self._passed}:
             place = (first, second)
@@ -230,7 +237,7 @@ class WaitQueue:
             moved[place] = moved.get(place, 0) + more
 
     def put_back(self, task: int, *, apart: bool = False) -> None:
-        """Add a task that waits again; tasks that started while it did not wait have not bypassed it."""
+        """Add a task that waits again. Tasks that started while it did not wait do not count as bypasses."""
         place = task if apart else self._places.get(task, TOGETHER)
         asked = (self._roll.terms(task), self._roll.kind(task), place)
         self._groups.setdefault(asked, TaskGroup()).put_back(task)
@@ -239,7 +246,7 @@ class WaitQueue:
         self._rerank(asked)
 
     def remove(self, task: int, *, started: bool) -> None:
-        """Remove a task that no longer waits; if it started, it may have bypassed others."""
+        """Remove a task that no longer waits; if it has started, it may have bypassed other tasks."""
         asked, rank = self._where(task), self.rank(task)
         if started:
             self.most_bypassed = max(self.most_bypassed, self.bypassed(task, rank))
@@ -295,7 +302,7 @@ class WaitQueue:
         return len(self._passed) - bisect_right(self._passed, rank)
 
     def _forgive(self, task: int, bypassed: int) -> None:
-        """Set the bypass count of a task, regardless of the tasks that started before it got its place in the queue."""
+        """Set the bypass count of a task. Tasks that started before it got its present place do not count."""
         before = self._passes(self.rank(task)) - self._seeming(task) - bypassed
         if before:
             self._before[task] = before
@@ -305,12 +312,14 @@ class WaitQueue:
             self._before.pop(task, None)
 
     def bypassed(self, task: int, rank: Rank | None = None) -> int:
-        """Return how many tasks with a later rank started while this one waited; `rank` saves computing its rank."""
+        """Return how many tasks with a later rank started while this one waited. `rank` is its rank, if the caller
+        knows it.
+        """
         passes = self._passes(self.rank(task) if rank is None else rank)
         return max(0, passes - self._seeming(task) - self._before.get(task, 0))
 
     def _seeming(self, task: int) -> int:
-        """Return how many tasks seem to have bypassed this one only because its rank changed."""
+        """Return how many tasks seem to have bypassed a task only because its rank changed."""
         if not self._moved:
             return 0
         moved = self._moved.get(self._where(task))
@@ -330,5 +339,5 @@ class WaitQueue:
         return self._groups.items()
 
     def walk(self) -> QueueCursor:
-        """Start going through the queue by rank without changing it."""
+        """Return a cursor that goes through the queue by rank and does not change it."""
         return QueueCursor(self, self._heads, self.requests, self._groups)

@@ -1,4 +1,4 @@
-"""The times since which tasks wait, for decisions about those that have waited for too long."""
+"""The times since which tasks wait, for decisions about tasks that have waited too long."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from bisect import bisect_right
 
 
 class WaitingTimes:
-    """The time at which each batch was accepted, and at which some tasks began to wait again.
+    """The times at which batches were accepted, and at which some tasks began to wait again.
 
     The Brain notes both; nothing else changes them.
     """
 
     def __init__(self) -> None:
         self._batches: list[int] = []
-        """The batches at which a new time begins, sorted; a queue may have 100,000."""
+        """The first batch of each series of batches that were accepted at one time, sorted. A queue may have
+        100,000."""
         self._times: list[float] = []
-        """The time for each of them."""
+        """The time at which each of these series was accepted."""
         self._again: dict[int, float] = {}
 
     def accepted(self, batch: int, at: float) -> None:
-        """Note that this batch and all later ones were accepted at this time.
+        """Note that this batch, and all later ones, were accepted at this time.
 
-        Batches come in order. When a journal is read again, one call comes first for all batches, and later ones for
-        those that were not in the first list.
+        Batches come in order. When a journal is read again, the first call is for all batches, and later calls are for
+        batches that were not in the first list.
         """
         while self._batches and self._batches[-1] >= batch:
             self._batches.pop()
@@ -35,7 +36,7 @@ class WaitingTimes:
         self._again[task] = at
 
     def since(self, task: int, batch: int) -> float:
-        """Return when a waiting task began to wait; `batch` is its batch."""
+        """Return when a waiting task of this batch began to wait."""
         if task in self._again:
             return self._again[task]
         place = bisect_right(self._batches, batch) - 1
