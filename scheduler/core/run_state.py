@@ -1,4 +1,4 @@
-"""The state of one run, as far as decisions depend on it."""
+"""The state of one run that decisions depend on."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from scheduler.values import replace
 
 
 class TermsSummary:
-    """A summary of the terms of a run, brought up to date when terms are added."""
+    """A summary of all terms of a run, which is brought up to date when terms are added."""
 
     def __init__(self) -> None:
         self.without_gpus = self.preempt = self.resumable = False
         self.guests: dict[int, int] = {}
-        """The pids of guests, by the numbers of the terms that have one."""
+        """For each terms that have a guest, by number, the pid of the guest."""
         self._number = 0
 
     def look(self, terms: Sequence[Terms]) -> TermsSummary:
-        """Take new terms into account."""
+        """Add the new ones of these terms to the summary, and return it."""
         if len(terms) != self._number:
             first = self._number if len(terms) > self._number else 0
             new = terms[first:]
@@ -50,50 +50,50 @@ class TermsSummary:
 
 
 class RunState:
-    """The state of one run, which answers questions; only the Brain changes it, by events."""
+    """The state of one run. It answers questions; only the Brain changes it, by events."""
 
     draining = False
-    """True once no more tasks start."""
+    """True once the run starts no more tasks."""
     changes = 0
-    """A counter of all changes that a decision may depend on, except those of the machine."""
+    """A counter of all changes on which a decision may depend, except changes of the machine."""
 
     def __init__(
         self, rules: SchedulingConfig, terms: list[Terms] | None = None, knowledge: ProfileIndex | None = None
     ) -> None:
         self.rules = rules
         self.terms: list[Terms] = terms if terms is not None else []
-        """The terms to which Submitted events refer, by number. The caller appends the terms before it applies the
-        event."""
+        """All terms by number, as Submitted events name them. The caller adds terms before it applies the event."""
         self.task_table = TaskTable()
         self.profiles = knowledge if knowledge is not None else ProfileIndex()
         self.wait_queue = WaitQueue(self.task_table, self.terms, rules.order, self.profiles.duration)
         self.dependencies = DependencyTracker(self.task_table.state)
-        """Which tasks wait for which others or for their time, and what follows from the tasks' states."""
+        """The tasks that wait for other tasks or for a time, and the events that follow from the states of tasks."""
         self.tasks: dict[int, TaskState] = {}
         """The details of tasks that had an attempt or a request, and have not ended."""
         self._alive: dict[int, TaskState] = {}
-        """The tasks of `tasks` that have an attempt."""
+        """The tasks of `tasks` that have a living attempt."""
         self._learning, self._arriving = dict[int, None](), dict[int, None]()
-        """Two groups of `tasks`: those that run in order to learn their need, and those of known memory on GPUs that
-        have used no more than a context."""
+        """Two groups of `tasks`: attempts that may still show the need of their class, and attempts of known memory
+        that have used no more than a context on their GPUs."""
         self._beginning: Counter[int | str] | None = None
-        """The number of learning attempts whose memory has not grown yet, by class and by script; None: not counted
+        """The number of attempts at their beginning that may show a need, by class and by script; None: not counted
         since the last change."""
         self._unknown: list[int] = []
-        """Tasks that were placed before their task class was determined; `unlooked` returns and clears them."""
+        """Tasks that were placed before their task class was determined; `unlooked` returns them and empties the
+        list."""
         self.tally = FailureTally()
-        """The failures since the run began or was taken over; too many failures that look alike end the launching."""
+        """The failures since the run began or was taken over. Too many of them that look alike end the launching."""
         self.backoff = Backoff()
-        """The pauses after attempts whose program never started."""
+        """The pauses after starts that failed."""
         self.capacity = CapacityView(rules)
         self._needs = RequestCache()
         self.times = WaitingTimes()
         self.freed: dict[str, None] = {}
-        """Slots in the order in which they became free again."""
+        """Slots that became free again, in the order in which they did."""
         self._summary = TermsSummary()
         self._tries: dict[int, int] = {}
-        """The number of attempts of each ended task that may be tried again: the numbers of later attempts follow
-        it."""
+        """For each ended task that may be tried again, the number of its attempts, so that later attempts get higher
+        numbers."""
 
     # ---- tasks ----
 
@@ -102,7 +102,7 @@ class RunState:
         return self.task_table.state(task)
 
     def note_begins(self, first: int, terms: Sequence[int]) -> None:
-        """Note which tasks of a new batch must not start before a time."""
+        """Note the begin times of the tasks of a new batch."""
         for number in set(terms):
             if (at := self.terms[number].begin) is not None:
                 self.dependencies.begin([task for task, one in enumerate(terms, first) if one == number], at)
@@ -130,21 +130,21 @@ class RunState:
         return self.task_table.kind(task)
 
     def task(self, task: int) -> TaskState | None:
-        """Return the details of a task that was placed and has not ended."""
+        """Return the details of a task; None for a task that has had no attempt and no request, or has ended."""
         return self.tasks.get(task)
 
     def placements(self) -> list[Placement]:
-        """Return all live reservations of this run."""
+        """Return the placements of all living attempts of this run."""
         return [t.placement for t in self._alive.values() if t.placement is not None]
 
     def living(self) -> list[TaskState]:
-        """Return all tasks with an attempt that is placed or running."""
+        """Return the details of all tasks with an attempt that is placed or running."""
         return list(self._alive.values())
 
     def known_peaks(self, placement: Placement) -> dict[str, int]:
-        """Return the known peaks of an attempt by GPU, if it shares its margins there; else nothing.
+        """Return the known peaks of an attempt by GPU if it shares its margins there; else nothing.
 
-        The peak is the attempt's own once it has settled, else that of its class.
+        This is the attempt's own peak once it has settled, before that the peak of its class.
         """
         declared = placement.source is EstimateSource.DECLARED
         if declared or not self.rules.share_margins or placement.purpose is not Purpose.RUN or not placement.gpus:
@@ -167,7 +167,7 @@ class RunState:
         }
 
     def measured_on(self, gpu: str) -> list[Placement]:
-        """Return the attempts of this run on a GPU for which a load was measured: their own, or that of their class."""
+        """Return the attempts of this run on a GPU whose load, or the load of whose class, was measured."""
         here = self.capacity.here(gpu)
         return [one for one in here if self.tasks[one.task].loaded or self._profile(one.task).busy]
 
@@ -175,22 +175,22 @@ class RunState:
         return self.profiles.profile(self.task_table.kind(task))
 
     def learning(self) -> list[TaskState]:
-        """Return the living tasks whose attempts can show something new about their class."""
+        """Return the living tasks whose attempts may still show the need of their class."""
         return [task for number in self._learning if (task := self._alive.get(number)) is not None]
 
     def arriving(self) -> list[Placement]:
-        """Return the attempts of known memory on GPUs that have used no more than a context yet."""
+        """Return the attempts of known memory that have used no more than a context on their GPUs yet."""
         living = (self._alive.get(number) for number in self._arriving)
         return [task.placement for task in living if task is not None and task.placement is not None]
 
     def is_unsure(self, task: int) -> bool:
-        """Tell whether the profile of a task's class rests on one observation of an attempt that still runs."""
+        """Tell whether the need of a task's class is known only from one attempt that has not ended."""
         profile = self.profiles.profile(self.task_table.kind(task))
         return (profile.settlings > 0 or profile.is_without(1)) and not profile.is_sure(self.rules)
 
     def is_unlike(self, task: TaskState) -> bool:
-        """Tell whether an attempt on GPUs uses so much less than every known class that its peak has probably not
-        come yet.
+        """Tell whether an attempt on GPUs uses far less than every known class, so that its peak has probably not come
+        yet.
         """
         placement, rules = task.placement, self.rules
         if placement is None or self.profiles.profile(self.task_table.kind(task.id)).knows(len(placement.gpus)):
@@ -199,8 +199,8 @@ class RunState:
         return most <= rules.context and self.profiles.is_unlike(most, rules.unlike, rules.unlike_kinds)
 
     def outgrew(self, task: TaskState) -> bool:
-        """Take into account the use of an attempt whose need is known from an earlier version of its script; return
-        whether other tasks are expected to need more because of it.
+        """Note the use of an attempt whose need is known from an earlier version of its script. Return whether other
+        tasks are now expected to need more.
         """
         placement = task.placement
         if placement is None or placement.source is not EstimateSource.EARLIER:
@@ -208,7 +208,9 @@ class RunState:
         return self.profiles.outgrew(self.task_table.kind(task.id), placement.by_part(task.peak))
 
     def knows(self, task: int, gpus: int) -> bool:
-        """Tell whether a task's need follows from the profile of its own class, or its class has nothing to learn."""
+        """Tell whether a task's need follows from the profile of its own class; also True if the class is not
+        determined.
+        """
         kind = self.task_table.kind(task)
         return kind == 0 or self.profiles.profile(kind).knows(gpus)
 
@@ -219,7 +221,7 @@ class RunState:
 
     @property
     def blocked(self) -> int:
-        """The number of tasks that wait for others to end."""
+        """The number of blocked tasks, which wait for other tasks or for a time."""
         return self.task_table.counts[State.BLOCKED]
 
     @property
@@ -229,20 +231,20 @@ class RunState:
 
     @property
     def some_without_gpus(self) -> bool:
-        """True if some tasks request no GPU on a machine with GPUs, or are known to use none."""
+        """True if some tasks request no GPU, or are known to use none."""
         return self._summary.look(self.terms).without_gpus or self.profiles.some_without_gpu
 
     # ---- early stop ----
 
     @cached_property
     def pruning(self) -> PruningTable:
-        """The values by which tasks are stopped early; empty in most runs."""
+        """The values of metrics by which tasks are stopped early; empty in most runs."""
         return PruningTable()
 
     # ---- leases ----
 
     def waiting_guests(self) -> frozenset[int]:
-        """Return the processes that wait for a lease."""
+        """Return the pids of the guests of waiting tasks."""
         guests = self._summary.look(self.terms).guests
         if not guests:
             return frozenset()
@@ -278,21 +280,23 @@ class RunState:
         return RoomOffer(self.terms[task.terms].priority) if self.may_save(task) else NO_OFFER
 
     def preempt_after(self, terms: int) -> float:
-        """Return the seconds for which a task with these terms waits before it asks."""
+        """Return the seconds for which a task with these terms waits before it asks others to make room."""
         own = self.terms[terms].preempt_after
         return self.rules.preempt_after if own is None else own
 
     def note_waiting(self, task: int, at: float) -> None:
-        """Note when a task began to wait again, if that matters."""
+        """Note when a task began to wait again, if it may ask others to make room."""
         if self.may_preempt(self.task_table.terms(task)):
             self.times.again(task, at)
 
     def waiting_since(self, task: int) -> float:
-        """Return when a waiting task began to wait."""
+        """Return the time at which a waiting task began to wait."""
         return self.times.since(task, self.task_table.batch(task))
 
     def without(self, gone: Sequence[TaskState]) -> RunState:
-        """Return the state as it would be if these living tasks had ended; use it only for questions."""
+        """Return the state as it would be if the attempts of these tasks had ended. Only questions may be asked of
+        it.
+        """
         other: RunState = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         ids = {task.id for task in gone}
@@ -304,8 +308,8 @@ class RunState:
 
     @property
     def over(self) -> bool:
-        """True if nothing runs and nothing will start. A held task does not count, though it may be released at any
-        time.
+        """True if nothing runs and nothing will start by itself. A run with held tasks is not over, unless it starts no
+        more tasks.
         """
         return not self.placements_exist() and (self.draining or not (self.waiting or self.blocked or self.held))
 
@@ -319,11 +323,11 @@ class RunState:
         return self.wait_queue.looked
 
     def halt(self) -> Halted | None:
-        """Return why launching should end, if there is a reason and tasks wait."""
+        """Return the event that ends launching; None if there is no reason for it, or no task waits."""
         return None if self.draining or not self.waiting else self.tally.verdict(self.rules)
 
     def evidence(self, event: Exited) -> Observation:
-        """Return the observation from an ended attempt. Call it before the event is applied, or while it is."""
+        """Return the observation from an ended attempt. Call this before the event has been applied."""
         task = self.tasks[event.task]
         assert task.placement is not None
         return observation.evidence(task, task.placement, self.terms[task.terms].epochs, event, self.rules)
@@ -331,12 +335,14 @@ class RunState:
     # ---- requests ----
 
     def need(self, task: int, gpus: int, *, untouched: bool = False) -> ResourceRequest:
-        """Return the request of a task; with `untouched` that of an equal task without any attempt."""
+        """Return the request of a task; with `untouched`, the request of an equal task without any attempt."""
         tried = None if untouched else self.tasks.get(task)
         return self.need_of(self.task_table.terms(task), self.task_table.kind(task), gpus, tried)
 
     def need_of(self, terms: int, kind: int, gpus: int, tried: TaskState | None) -> ResourceRequest:
-        """Return the request of a task with these terms and this class; `tried`: what its attempts showed."""
+        """Return the request of a task with these terms and this class; `tried` has the details of its attempts, if
+        there were any.
+        """
         if self.rules.policy == BATCHES:
             return own_peak.need(self.terms[terms], tried, gpus, self.rules)
         if tried is not None and tried.floors:
@@ -344,7 +350,7 @@ class RunState:
         return self._needs.find(terms, kind, gpus) or self._keep(terms, kind, gpus)
 
     def _keep(self, terms: int, kind: int, gpus: int) -> ResourceRequest:
-        """Compute and cache the request of all equal tasks that never ran out of memory."""
+        """Compute and cache the request of equal tasks, which is valid for tasks that never ran out of memory."""
         need = self._need(terms, kind, gpus, None)
         profile = self.profiles.profile(kind)
         self._needs.keep(terms, kind, gpus, need, firm=profile.knows(gpus) and profile.part(HOST).known)
@@ -373,16 +379,16 @@ class RunState:
         return estimator.with_usual(need, usual, expected, enough, self.rules)
 
     def _expected(self, share: float, hidden: int = 0) -> int:
-        """Return the peak, in bytes, below which a new class stays in this share of cases; 0 while that is unknown.
+        """Return the bytes that a new class will not exceed with the probability `share`; 0 while that is unknown.
 
-        `hidden` is the number of attempts that have not shown their peaks yet, though smaller ones of their script
-        have.
+        `hidden` is the number of living attempts that have not shown their need yet, although smaller ones of their
+        script have.
         """
         least = self.rules.expect_from
         return 0 if least is None else self.profiles.expected_peak(share, least, hidden)
 
     def _hidden(self, kind: int) -> int:
-        """Return the number of living attempts of other classes of a script whose memory has not grown yet."""
+        """Return the number of living attempts of other classes of this class's script that are at their beginning."""
         if self._beginning is None:
             young = [task.id for task in self.learning() if estimator.is_at_its_beginning(task, self.rules)]
             kinds = [self.task_table.kind(task) for task in young]
@@ -391,7 +397,7 @@ class RunState:
         return self._beginning[script] - self._beginning[kind] if script else 0
 
     def _note_youth(self, task: TaskState, was_at_its_beginning: bool) -> None:
-        """Note whether an attempt that came or changed has used no more than a context on its GPUs."""
+        """Note whether a new or changed attempt is at its beginning, or has not yet grown to its known need."""
         if estimator.is_at_its_beginning(task, self.rules) != was_at_its_beginning:
             self._note_beginning()
         self._arriving.pop(task.id, None)
@@ -400,13 +406,11 @@ class RunState:
             self._arriving[task.id] = None
 
     def _note_beginning(self) -> None:
-        """Drop cached requests that depend on the number of attempts whose memory has not grown yet; it has changed."""
+        """Drop cached requests that depend on the number of attempts at their beginning, because it has changed."""
         self._beginning = None
         self._needs.grown()
 
     @property
     def enough_to_start(self) -> int:
-        """Return the free bytes that a GPU must have at least for a task of unknown memory to start there; 0 while
-        that is unknown.
-        """
+        """The free bytes that a GPU must have for a task of unknown memory to start there; 0 while that is unknown."""
         return self._expected(self.rules.enough_share)

@@ -1,4 +1,6 @@
-"""The site's policy in the form that decisions use: a user's quota, and the devices where this run starts nothing."""
+"""The site's policy in the form that decisions use: the quota of a user, and devices on which this run starts
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections.abc import Mapping
 from scheduler.values import dataclass, field
 
 TASKS, GPUS, MEMORY = "tasks", "GPUs", "GPU memory"
-"""The subjects of quotas, apart from the host's RAM."""
+"""The names of what a quota limits; that for RAM is `HOST`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class Caps:
     host_memory: int | None = None
     tasks: int | None = None
     source: str = ""
-    """The source of the quota, as messages name it."""
+    """The name of the place where the quota is set, for messages."""
 
     @property
     def some(self) -> bool:
@@ -46,10 +48,10 @@ class UserQuotas:
 
 @dataclass(frozen=True, slots=True)
 class SitePolicy:
-    """The rules of the machine's administrator and its users that apply to one run now."""
+    """The rules of the administrator and of users (reservations of devices) that apply to one run at present."""
 
     caps: Caps = NO_CAPS
     closed: Mapping[str, str] = field(default_factory=dict)
     """Devices on which this run may start nothing, each with the reason."""
     quotas: UserQuotas = UserQuotas()
-    """The quotas of all users, up to which their leases count."""
+    """The quotas of all users; their leases count only up to these."""

@@ -1,4 +1,4 @@
-"""The columns of results: one row for each task, the same in every format."""
+"""The columns of results: one row for each task, with equal columns in every format."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ COLUMNS = (
     "skipped_for", "mps", "thread_percentage", "fenced", "energy_wh",
     "epoch_energy_wh",
 )  # fmt: skip
-"""The columns of results; the file's own columns follow, then `result.*`."""
+"""The columns of results. The file's own columns follow, then those of `result.*`."""
 OURS = frozenset(COLUMNS)
 TEXTS = ("name", "reason", "command")
-"""The text columns, which may contain a secret."""
+"""The columns with text, which may contain a secret."""
 
 
 def row(  # noqa: PLR0913  # all that a row is made of
@@ -36,7 +36,7 @@ def row(  # noqa: PLR0913  # all that a row is made of
     skipped_for: str | None = None,
     energy: float | None = None,
 ) -> dict[str, Any]:
-    """Return one task's row; unknown values are None."""
+    """Return the row of one task; unknown values are None."""
     last = task_history.last if task_history else None
     values: dict[str, Any] = dict.fromkeys(COLUMNS)
     values.update(
@@ -76,29 +76,29 @@ def row(  # noqa: PLR0913  # all that a row is made of
 
 
 def _per_epoch(energy: float | None, epochs: int | None, state: State) -> float | None:
-    """Return the energy of a succeeded task per epoch, failed attempts included; None for any other task."""
+    """Return the energy per epoch of a succeeded task, failed attempts included; None for any other task."""
     if energy is None or not epochs or state is not State.SUCCEEDED:
         return None
     return round(energy / epochs, 4)
 
 
 def strayed(attempt: AttemptHistory, labels: Mapping[str, str]) -> str:
-    """Return what an attempt used on GPUs that it was not given; empty if it used none."""
+    """Return a clause about what an attempt used on GPUs that it was not given; empty if it used nothing there."""
     used = " and ".join(f"{size(held)} of {labels.get(gpu, gpu)}" for gpu, held in attempt.strayed.items())
     return f"used {used}, which it was not given" if used else ""
 
 
 def column_of(parameter: str) -> str:
-    """Return the name of a parameter's column; one that is also one of COLUMNS gets the prefix `file.`."""
+    """Return the name of a parameter's column. If the name is also one of COLUMNS, it gets the prefix `file.`."""
     return f"file.{parameter}" if parameter in OURS else parameter
 
 
 def with_parameters(row: dict[str, Any], values: Mapping[str, str], varies: Sequence[str]) -> dict[str, Any]:
-    """Return a row with a column for each argument that varies in its list."""
+    """Return a row with one more column for each parameter that varies in the list."""
     more = {column_of(name): values[name] for name in varies if name in values}
     return {**row, **{name: value for name, value in more.items() if name not in row}}
 
 
 def _own(spec: Spec) -> dict[str, str]:
-    """Return the file's own columns; a name that is also one of COLUMNS gets the prefix `file.`."""
+    """Return the file's own columns. If a name is also one of COLUMNS, it gets the prefix `file.`."""
     return {column_of(name): value for name, value in spec.own}

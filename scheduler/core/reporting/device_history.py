@@ -1,6 +1,6 @@
-"""The load and the power of devices over the time of a run.
+"""The history of the devices: their load, memory, temperature and power over the time of a run.
 
-The number of points is bounded: in a long run each one covers a longer time.
+The number of points is limited: in a long run each point covers a longer time.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from scheduler.values import dataclass
 
 FORMAT = 2
 MOST_POINTS = 480
-"""The number of points of one device; with more, two neighbours become one."""
+"""The largest number of points of one device. Beyond it, each two neighbouring points become one."""
 EVERY = 2.0
-"""Seconds between two points at first."""
+"""Seconds between two points at the beginning of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPoint:
-    """The state of a device at one time, or over a while: mean load and power, highest use and temperature."""
+    """The state of a device at one time, or over a span of time: its mean load and power, its highest use and
+    temperature.
+    """
 
     at: float
     busy: float
@@ -30,7 +32,7 @@ class LoadPoint:
     watts: float | None = None
 
     def with_next(self, other: LoadPoint) -> LoadPoint:
-        """Return one point in place of this one and the next one."""
+        """Return one point that replaces this one and the next one."""
         celsius = max((one for one in (self.celsius, other.celsius) if one is not None), default=None)
         known = [one for one in (self.watts, other.watts) if one is not None]
         watts = sum(known) / len(known) if known else None
@@ -38,15 +40,17 @@ class LoadPoint:
 
 
 class DeviceHistory:
-    """The load, the used memory, the temperature and the power of the devices that report their load."""
+    """The load, memory, temperature and power of the devices over time; only devices that report their load are in
+    it.
+    """
 
     def __init__(self) -> None:
         self.every = EVERY
-        """Seconds between two points."""
+        """Seconds between two points at present."""
         self.points: dict[str, list[LoadPoint]] = {}
 
     def add(self, at: float, budgets: Iterable[DeviceBudget]) -> None:
-        """Add the present state of the devices; a device that does not report its load has no history."""
+        """Add the present state of the devices. A device that does not report its load is left out."""
         for budget in budgets:
             if budget.busy is not None and not budget.device.is_slot:
                 used = max(0, budget.device.total - budget.free)
@@ -78,7 +82,7 @@ class DeviceHistory:
 
 
 def parsed(text: bytes) -> DeviceHistory:
-    """Return the recorded history; an empty one if it is damaged."""
+    """Return the history that a file contains; an empty one if it is damaged."""
     try:
         return DeviceHistory.from_dict(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -1,4 +1,6 @@
-"""The devices of a run as its scheduler measured them last, published so that views need no sampler of their own."""
+"""The devices of a run as its scheduler last measured them. They are published so that views need no sampler of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,15 @@ FORMAT = 3
 
 @dataclass(frozen=True, slots=True)
 class DeviceReadings:
-    """The state of a run's devices at one moment, and the GPU memory of all process trees that are known there."""
+    """The state of a run's devices at one moment, and the memory of all process trees that the scheduler knows."""
 
     at: float
-    """Seconds since boot."""
+    """The time of the measurement, in seconds since the machine was booted."""
     budgets: Sequence[DeviceBudget]
     used: Mapping[int, Mapping[str, int]]
-    """The bytes that the tree of each shim uses, by device."""
+    """The bytes that the process tree of each shim uses, by device."""
     attempts: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
-    """The bytes that each attempt of a run on nodes uses, by device as its node names it."""
+    """In a run on nodes, the bytes that each attempt uses by device; devices are named as on the attempt's node."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the readings as JSON values."""

@@ -12,18 +12,18 @@ from scheduler.core.profiling.class_profile import Profile
 from scheduler.core.profiling.profile_index import ProfileIndex
 
 OWN_SPREAD, SCRIPT_SPREAD, RUN_SPREAD = 0.08, 0.25, 0.5
-"""The least relative standard deviation of a duration known from a task's own class, from other classes of its
-script, and from other tasks of its run."""
+"""The least relative standard deviations of a duration: known from the task's own class, from other classes of its
+script, or only from other tasks of its run."""
 FEW_PROFILES = 3
-"""With fewer profiles than this, a script's durations are assumed to vary as much as those of a whole run."""
+"""A script with fewer known durations than this is assumed to vary as much as a whole run."""
 RUNNING_SHARE = 0.5
-"""Living attempts of unknown duration add this share of the time that they have run to the observed durations.
-Otherwise short tasks, which end first, would represent all. In a real run of 70 short tasks a share of 0.5 predicted
-0.98 of the real time, 1 predicted 1.27, and 0 predicted 0.73."""
+"""The share of the time that living attempts of unknown duration have run so far, by which the expected durations are
+raised. Otherwise only short tasks would count, which end first. In a real run of 70 short tasks a share of 0.5
+predicted 0.98 of the real time, 1 predicted 1.27, and 0 predicted 0.73."""
 LATE_SHARE = 0.25
-"""An attempt that is late is expected to go on for at least this share of its elapsed time."""
+"""The least share of its elapsed time for which an attempt that is late is expected to go on."""
 MOST_PROFILES = 1000
-"""The number of profiles that are read for one estimate, which limits the time it takes."""
+"""The largest number of profiles that are read for one estimate, to limit its time."""
 
 
 class Duration(NamedTuple):
@@ -31,27 +31,27 @@ class Duration(NamedTuple):
 
     seconds: float
     spread: float
-    """The relative standard deviation."""
+    """The standard deviation, as a share of the duration."""
 
 
 class _SeenDurations:
-    """The observed durations of several task classes: seconds per epoch, and seconds of whole attempts."""
+    """The durations that several task classes have shown: seconds per epoch, and seconds of whole attempts."""
 
     def __init__(self) -> None:
         self.epochs: list[float] = []
         self.wholes: list[float] = []
         self.running = 0.0
-        """The seconds that living attempts of unknown duration have run."""
+        """The total seconds that living attempts of unknown duration have run so far."""
         self._means: dict[bool, tuple[float, float]] = {}
-        """The mean and the relative standard deviation of epochs (True) and of whole attempts (False), once
-        computed."""
+        """The mean and its relative standard deviation: for seconds per epoch (True) and of whole attempts (False).
+        Each is computed once."""
 
     def add(self, profile: Profile) -> None:
         self.epochs += [profile.epoch_seconds] if profile.epoch_seconds else []
         self.wholes += [profile.whole_seconds] if profile.whole_seconds else []
 
     def expect(self, epochs: int | None, least_spread: float) -> Duration | None:
-        """Return the expected duration; nothing may be added after the first call."""
+        """Return the expected duration; None if none was observed. Nothing may be added after the first call."""
         per_epoch = bool(epochs and self.epochs)
         seen, times = (self.epochs, epochs or 1) if per_epoch else (self.wholes, 1)
         if not seen:
@@ -65,13 +65,13 @@ class _SeenDurations:
 
 
 def _mean_and_spread(seen: Sequence[float]) -> tuple[float, float]:
-    """Return the mean and the relative standard deviation."""
+    """Return the mean of some seconds, and their relative standard deviation."""
     mean = sum(seen) / len(seen)
     return mean, sqrt(sum((seconds - mean) ** 2 for seconds in seen) / len(seen)) / mean
 
 
 class DurationIndex:
-    """All durations known at one moment, by task class, script and run."""
+    """All durations that are known at one moment, by task class, by script and of the whole run."""
 
     def __init__(
         self,
@@ -79,7 +79,8 @@ class DurationIndex:
         epoch_times: Iterable[tuple[int, float]] = (),
         running: Iterable[tuple[int, float]] = (),
     ) -> None:
-        """Read the profiles, and what living attempts show, by the number of their task class.
+        """Read the profiles, and what living attempts show; the latter is given with the number of each attempt's task
+        class.
 
         `epoch_times` are the seconds per epoch of living attempts, `running` the seconds that each has run.
         """
@@ -105,11 +106,13 @@ class DurationIndex:
         return task_class.family if task_class is not None else ""
 
     def _seen(self, script: str) -> list[_SeenDurations]:
-        """Return the durations in the run, and those of a script if there are any."""
+        """Return the collections to which a duration of this script belongs: that of the run, and that of the script if
+        it has a name.
+        """
         return [self._run, self._scripts[script]] if script else [self._run]
 
     def expect(self, number: int, epochs: int | None) -> Duration | None:
-        """Return the duration of a task of this class; None while nothing is known about any similar task."""
+        """Return the expected duration of a task of this class; None while no similar task has shown one."""
         if (number, epochs) not in self._known:
             self._known[number, epochs] = self._look_up(number, epochs)
         return self._known[number, epochs]
@@ -124,5 +127,7 @@ class DurationIndex:
 
 
 def remaining(whole: float, elapsed: float) -> float:
-    """Return the remaining seconds of a duration; above 0 for an attempt that is late."""
+    """Return how many seconds of a duration remain. For an attempt that is late, this is a share of its elapsed
+    time.
+    """
     return max(whole - elapsed, LATE_SHARE * elapsed if elapsed > whole else 0.0)

@@ -16,7 +16,9 @@ _HOUR = 3600.0
 
 
 def watt_hours(history: DeviceHistory, tasks: Mapping[int, TaskHistory]) -> dict[int, float]:
-    """Return the energy that the attempts of each task used on GPUs; no entry for a task without a known power."""
+    """Return the energy in watt hours that the attempts of each task used on GPUs. A task without recorded power is
+    left out.
+    """
     found: dict[int, float] = {}
     all_ = [(task, attempt) for task, each in tasks.items() for attempt in each.attempts]
     on_device: dict[str, list[tuple[int, AttemptHistory]]] = {}
@@ -30,7 +32,7 @@ def watt_hours(history: DeviceHistory, tasks: Mapping[int, TaskHistory]) -> dict
 
 
 def whole(history: DeviceHistory) -> float | None:
-    """Return the energy that all GPUs used while their power was recorded, in watt hours; None if it never was."""
+    """Return the energy in watt hours that all GPUs used while their power was recorded; None if it never was."""
     joules = [
         point.watts * (min(point.at + history.every, after) - point.at)
         for points in history.points.values()
@@ -43,7 +45,7 @@ def whole(history: DeviceHistory) -> float | None:
 def _shares(
     points: Sequence[LoadPoint], every: float, attempts: Iterable[tuple[int, AttemptHistory]]
 ) -> Iterable[tuple[int, float]]:
-    """Yield (task, joules) for the time that each point stands for, divided among the attempts that lived then."""
+    """Yield (task, joules) for the time of each point; its energy is divided among the attempts that lived then."""
     coming = sorted(attempts, key=lambda one: -one[1].placed)
     living: list[tuple[int, AttemptHistory]] = []
     for point, after in zip(points, [*(point.at for point in points[1:]), inf], strict=True):

@@ -36,25 +36,25 @@ from scheduler.core.reporting.schedule import MachineSnapshot, PlannedAttempt, Q
 from scheduler.values import replace
 
 MOST_TASKS = 200
-"""The number of waiting tasks that are placed one by one; the time for the others follows from the work done until
-then."""
+"""The number of waiting tasks that are placed one by one in the schedule. The time for the others follows from the work
+that is done until then."""
 MOST_TRIES = 800
-"""The number of placements that are tried in one estimate; each takes 5 to 10 µs."""
+"""The number of placements that one estimate tries at most; each takes 5 to 10 µs."""
 MOST_GROUPS = 1000
-"""The number of groups of waiting tasks whose durations are summed up; the others are assumed to be like them."""
+"""The number of groups of waiting tasks whose durations are added up; the other groups are assumed to be like them."""
 QUANTILE = 1.28
-"""The number of standard deviations on either side of the mean that include 8 of 10 normally distributed values."""
+"""The number of standard deviations on both sides of the mean between which 8 of 10 normally distributed values are."""
 LEAST_SPREAD, WAITING_SPREAD = 0.15, 0.3
-"""The least relative distance between the likely and the late end: of a run or a living task (tasks slow each other
-down, and some are retried), and of a waiting task, which another one may precede."""
+"""The least relative distance from the likely end to the late end. The first is for a run or a living task, since tasks
+slow each other down and some are retried; the second for a waiting task, which another task may precede."""
 SHARED_ERROR = 0.5
-"""The share of the variance that all durations have in common."""
+"""The share of the variance of durations that is common to all of them."""
 ALL_HELD = "unknown: all unfinished tasks are held"
 UNKNOWN = "unknown until a similar task has finished"
 
 
 class EtaEstimate:
-    """One estimate of the course of a run. It reads the Brain and changes nothing."""
+    """One estimate of when the tasks of a run start and end. It reads the Brain and changes nothing."""
 
     def __init__(self, brain: Brain, snapshot: MachineSnapshot, now: float, most_tasks: int, most_tries: int) -> None:
         self._brain, self._rules, self._snapshot = brain, brain.rules, snapshot
@@ -62,19 +62,19 @@ class EtaEstimate:
         self._most_tasks = most_tasks
         self._gate = StartGate()
         self._bases: dict[int, float] = {}
-        """The times, now or later, before which the placed tasks surely do not start."""
+        """For each placed task, the earliest time at which it can start."""
         self.durations = DurationIndex(brain.profiles, _epoch_times(brain, snapshot), _elapsed_times(brain, now))
         self._attempts: dict[int, PlannedAttempt] = {}
         self._ends: dict[tuple[int, int], float] = {}
-        """The ends of this run's living attempts, as far as something is known about them."""
+        """The expected ends of this run's living attempts, where something is known about their durations."""
         self._running: list[tuple[float, int, PlannedAttempt]] = []
-        """A heap of the attempts by their ends, each with a unique number."""
+        """The attempts as a heap by their ends; a unique number decides between equal ends."""
         self._numbers = count()
         self._groups: dict[Asked, WaitingGroup] = {}
         self._shapes: dict[tuple[ResourceRequest, str, str, str], int] = {}
         self._typical: dict[str, int] = {}
         self._placed_ranks: list[int] = []
-        """The queue positions of the tasks that were placed, in ascending order."""
+        """The positions in the queue of the placed tasks, in ascending order."""
         self._work = self._error = 0.0
         """All remaining work in seconds of one GPU (on the host, of one task), and its standard deviation if all
         durations are too short or all are too long."""
@@ -91,7 +91,7 @@ class EtaEstimate:
     # ---- the machine ----
 
     def _take_stock(self) -> dict[str, DeviceCapacity]:
-        """Return the capacity of each device beside living attempts, and note when these end."""
+        """Return the capacity that living attempts leave on each device, and note when these attempts end."""
         snapshot = self._snapshot
         placements = [self._add_living(task, task.placement) for task in self._brain.living() if task.placement]
         ends = {(one.run, *key): end for one in snapshot.others for key, end in one.ends.items()}
@@ -110,11 +110,15 @@ class EtaEstimate:
         return rooms
 
     def _end_of(self, lease: Lease) -> float:
-        """Return the expected end of a lease, by the duration expected at its start; inf if that is unknown."""
+        """Return the time at which the attempt of a lease is expected to end, by the duration expected at its start;
+        inf: unknown.
+        """
         return self._now + remaining(lease.expected, self._now - lease.since) if lease.expected else inf
 
     def _add_living(self, task: TaskState, placement: Placement) -> Placement:
-        """Add a living attempt; return its placement as expected once its memory is known."""
+        """Add a living attempt to the schedule; return its placement as it is expected to be once its memory is
+        known.
+        """
         terms, used = self._brain.terms[task.terms], self._snapshot.used.get((task.id, task.attempts), {})
         seconds, deviation = self._remaining(task, terms)
         expected = replace(placement, reservation=self._expected_reservation(placement))
@@ -133,12 +137,12 @@ class EtaEstimate:
         heappush(self._running, (attempt.end, next(self._numbers), attempt))
 
     def _look_at(self, at: float) -> None:
-        """Make the schedule try to place tasks at this time too, if it is in the future."""
+        """Try to place tasks at this time as well, if it is in the future."""
         if self._at < at < inf:
             self._add(PlannedAttempt(at, at, {}, {}, {}), 0.0)
 
     def _release(self, attempt: PlannedAttempt) -> None:
-        """Give back what an ended attempt had reserved."""
+        """Give back what an ended attempt had reserved in the schedule."""
         for key, reserved in attempt.reserved.items():
             room = self._rooms.get(key)
             if room is not None:
@@ -152,7 +156,7 @@ class EtaEstimate:
     # ---- what tasks need, and how long they take ----
 
     def _expected_reservation(self, placement: Placement) -> Mapping[str, int]:
-        """Return the bytes that stay reserved for a living attempt once its need is known."""
+        """Return the bytes that are expected to stay reserved for a living attempt once its need is known."""
         if not placement.source.is_watched and not placement.ram_expected:
             return placement.reservation
         need = self._assumed(self._brain.need(placement.task, len(placement.gpus), untouched=True))
@@ -160,7 +164,7 @@ class EtaEstimate:
         return {key: min(bytes_, asked.get(key) or bytes_) for key, bytes_ in placement.reservation.items()}
 
     def _assumed(self, need: ResourceRequest) -> ResourceRequest:
-        """Return a task's request with the mean of other classes assumed for memory that is unknown."""
+        """Return the request of a task. Where its memory is unknown, the mean need of other classes is assumed."""
         if not need.unknown and need.host.bytes is not None:
             return need
         gpus = tuple(_at_least(ask, self._typical_bytes(str(place))) for place, ask in enumerate(need.gpus))
@@ -168,7 +172,9 @@ class EtaEstimate:
         return replace(need, host=_at_least(need.host, beside), gpus=gpus)
 
     def _typical_bytes(self, part: str) -> int:
-        """Return the mean reservation of all classes of this run with a known peak, else half of a device."""
+        """Return the mean reservation for the classes of this run whose peak is known; without such classes, half of a
+        device.
+        """
         if part not in self._typical:
             profiles = (profile for _, profile, ours in self._brain.profiles.learned() if ours)
             peaks = [bytes_ for profile in islice(profiles, MOST_PROFILES) if (bytes_ := profile.peaks.get(part, 0))]
@@ -179,8 +185,8 @@ class EtaEstimate:
         return self._typical[part]
 
     def _remaining(self, task: TaskState, terms: Terms) -> tuple[float, float]:
-        """Return the seconds until a living attempt ends, by its own progress or by its class, and their standard
-        deviation.
+        """Return the seconds until a living attempt ends, and their standard deviation. They follow from its own
+        progress, else from its class.
         """
         elapsed = max(0.0, self._now - (task.started_at or self._now))
         done, pace = self._snapshot.progress.get((task.id, task.attempts), (0.0, 0.0))
@@ -196,7 +202,7 @@ class EtaEstimate:
         return seconds, min(seconds, whole * spread)
 
     def _is_known(self, task: TaskState, terms: Terms) -> bool:
-        """Tell whether something is known about how long a living attempt lasts."""
+        """Tell whether anything is known about the duration of a living attempt."""
         is_told = (task.id, task.attempts) in self._snapshot.progress
         return is_told or self.durations.expect(self._brain.task_table.kind(task.id), terms.epochs) is not None
 
@@ -221,7 +227,7 @@ class EtaEstimate:
         self._error += deviation * weight
 
     def _add_waiting_work(self) -> None:
-        """Sum up the time of all waiting tasks, as if each were alone on its devices."""
+        """Add the time of all waiting tasks to the remaining work, as if each task were alone on its devices."""
         counted, total = 0, self._brain.task_table.counts[State.WAITING]
         work, error = self._work, self._error
         for (number, task_class, _), group in islice(self._brain.wait_queue.grouped(), MOST_GROUPS):
@@ -241,7 +247,9 @@ class EtaEstimate:
     # ---- the schedule ----
 
     def forecast(self) -> Forecast:
-        """Return the likely course, until nothing is left, nothing more fits, or enough tasks were placed."""
+        """Return the likely course of the run. The schedule ends when no task is left, nothing more fits, or enough
+        tasks were placed.
+        """
         waiting, queue = self._count_waiting(), [*self._queue]
         if waiting:
             self._add_waiting_work()
@@ -265,7 +273,9 @@ class EtaEstimate:
         return Forecast(self._now, self._end(beyond=beyond), "", tasks)
 
     def published(self) -> PublishedForecast:
-        """Return what other schedulers need for their forecasts: living attempts and waiting tasks of this run."""
+        """Return what the forecasts of other schedulers need: when living attempts end, and what waiting tasks
+        request.
+        """
         soonest = sorted(self._ends.items(), key=itemgetter(1))[:MOST_ENDS]
         keys = tuple(budget.device.key for budget in self._snapshot.budgets if not budget.device.is_slot)
         numbers = {asked: len(group) for asked, group in islice(self._brain.wait_queue.grouped(), MOST_GROUPS)}
@@ -279,7 +289,7 @@ class EtaEstimate:
         return 0 if self._brain.draining else self._brain.task_table.counts[State.WAITING]
 
     def _waiting(self) -> Iterator[QueuedTask]:
-        """Yield the best-ranked waiting tasks with their groups."""
+        """Yield the best-ranked waiting tasks at their places in the queue."""
         line = self._brain.wait_queue
         cursor = line.walk()
         for rank in range(self._most_tasks):
@@ -291,15 +301,15 @@ class EtaEstimate:
             cursor.take()
 
     def _blocked(self) -> list[int]:
-        """Return the first tasks that wait for the end of others, or for the time of their own earliest start."""
+        """Return the first blocked tasks, which wait for other tasks to end or for their begin times."""
         blocked = () if self._brain.draining else self._brain.task_table.in_state(State.BLOCKED)
         return list(islice(blocked, self._most_tasks))
 
     def _freed(self, blocked: list[int]) -> list[QueuedTask]:
-        """Remove from the list the tasks that are blocked no longer, and return them.
+        """Remove the tasks that are no longer blocked from the list, and return them.
 
-        In the schedule, all their parents have ended by now, and their earliest start has come. They are placed after
-        the tasks that wait already.
+        In the schedule, their parents have ended and their begin times have come. They are placed after the tasks that
+        waited before.
         """
         freed = []
         for task in blocked:
@@ -320,7 +330,7 @@ class EtaEstimate:
         return self._groups[asked]
 
     def _start(self, queue: list[QueuedTask]) -> None:
-        """Place every waiting task that fits now, of this run and of others, in turn."""
+        """Place the waiting tasks of this and of other runs that fit now, in turn."""
         gate = self._gate.look(self._rules, self._at)
         if gate.refusal is not None:
             self._look_at(gate.until if queue else inf)
@@ -331,7 +341,7 @@ class EtaEstimate:
         self._turns.start(own, self._place_other, self._at)
 
     def _own_starts(self, queue: list[QueuedTask]) -> Iterator[None]:
-        """Place this run's tasks that fit now, by rank; yield after each, and take them off the queue at the end."""
+        """Place the tasks of this run that fit now, by rank; yield after each. At the end remove them from `queue`."""
         failed, placed = set[int](), set[int]()
         living = sum(attempt.end > self._at for attempt in self._attempts.values())
         left = inf if self._rules.jobs is None else self._rules.jobs - living
@@ -356,7 +366,7 @@ class EtaEstimate:
             queue[:] = [queued for queued in queue if queued.task not in placed]
 
     def _place_other(self, demand: WaitingDemand, run: PublishedForecast) -> bool:
-        """Place a task of another run where it fits now; return False if it does not."""
+        """Place a task of another run where it fits now; return whether it fits."""
         need = demand.need
         load = fit.load_asked(need.busy, self._rules) if need.gpus else 0.0
         least = min((ask.bytes or 0 for ask in need.gpus), default=0)
@@ -382,17 +392,21 @@ class EtaEstimate:
         return True
 
     def _typical_seconds(self) -> float:
-        """Return the mean duration of this run's waiting tasks, for other runs' tasks whose duration is unknown."""
+        """Return the mean duration of this run's waiting tasks. It is assumed for tasks of other runs whose duration is
+        unknown.
+        """
         groups = self._groups.values()
         return sum(group.seconds for group in groups) / len(groups) if groups else 0.0
 
     def _add(self, attempt: PlannedAttempt, since: float) -> None:
-        """Add an attempt that has held its reservation since the given time."""
+        """Add an attempt whose reservation began at the time `since`."""
         self._turns.hold(attempt, since)
         self._run(attempt)
 
     def _close_if_bypassed(self, queued: QueuedTask) -> None:
-        """Close the devices of a task that was bypassed too often, if it will fit once their leases have ended."""
+        """Keep the devices of a task that was bypassed too often, if the task will fit there once all leases have
+        ended.
+        """
         since_now = len(self._placed_ranks) - bisect_right(self._placed_ranks, queued.rank)
         if since_now + queued.bypassed < self._rules.bypass_limit:
             return
@@ -404,14 +418,14 @@ class EtaEstimate:
                 room.closed = True
 
     def _most_free(self) -> tuple[float, float]:
-        """Return the most bytes and the most load that any GPU has free; infinite if a GPU is empty."""
+        """Return the most bytes and the most load that any GPU has left; inf if a GPU is empty."""
         rooms = [room for room in self._gpus if not room.closed]
         if self._has_slots or any(room.residents <= 0 for room in rooms):
             return inf, inf
         return max((room.bytes for room in rooms), default=0), max((room.load for room in rooms), default=0.0)
 
     def _gpus_for(self, terms: Terms) -> list[DeviceCapacity]:
-        """Return the GPUs on which a task may run, in the order of a real decision."""
+        """Return the GPUs on which a task may run, ordered as for a real start."""
         return sorted(
             usable(self._gpus, terms),
             key=lambda room: (
@@ -445,14 +459,18 @@ class EtaEstimate:
         self._add(attempt, self._at)
 
     def _base(self, task: int) -> float:
-        """Return the time before which a task surely does not start: its own, its parents' or that of the window."""
+        """Return the earliest time at which a task can start: by its begin time, its parents and the window of the
+        run.
+        """
         links = self._brain.dependencies
         return max(self._opens, links.begins(task), *(self._bases.get(one, 0.0) for one in links.parents(task)))
 
     # ---- the moments ----
 
     def _end(self, *, beyond: bool) -> TimeSpan:
-        """Return the end of the run; if `beyond`, tasks that were not placed are assumed to run at the same speed."""
+        """Return the expected end of the run. With `beyond`, tasks that were not placed are assumed to run as fast as
+        those before them.
+        """
         task, last = max(self._attempts.items(), key=lambda item: item[1].end, default=(NO_TASK, None))
         over = max(self._now, last.end if last is not None else 0.0)
         own, base = last.deviation if last is not None else 0.0, self._bases.get(task, self._now)
@@ -463,7 +481,7 @@ class EtaEstimate:
         return self._span(over, sqrt((self._spread() * (over - base)) ** 2 + own**2), base)
 
     def _done(self, attempt: PlannedAttempt) -> float:
-        """Return the work that an attempt has done until the time that the schedule has reached."""
+        """Return the work of an attempt up to the time that the schedule has reached."""
         start = self._now if attempt.start is None else attempt.start
         return attempt.weight * max(0.0, min(attempt.end, self._at) - start)
 
@@ -476,8 +494,8 @@ class EtaEstimate:
         return ExpectedTask(self._span(start, before, base, WAITING_SPREAD), end, devices)
 
     def _span(self, likely: float, deviation: float, base: float, least: float = LEAST_SPREAD) -> TimeSpan:
-        """Return the span that contains the real time in 8 of 10 cases; `deviation` is its standard deviation in
-        seconds. Only the time after `base` is uncertain.
+        """Return the span of time that contains the real time in 8 of 10 cases. `deviation` is the standard deviation
+        in seconds; only the time after `base` is uncertain.
         """
         ahead = max(likely - base, 1e-6)
         off = max(least, QUANTILE * deviation / ahead)
@@ -496,14 +514,16 @@ def _at_least(ask: MemoryRequest, bytes_: int) -> MemoryRequest:
 def forecast(
     brain: Brain, snapshot: MachineSnapshot, now: float, most_tasks: int = MOST_TASKS, most_tries: int = MOST_TRIES
 ) -> Forecast:
-    """Return the forecast of a run, without an end if a duration is unknown. The Brain is not changed."""
+    """Return the forecast of a run; it has no end if a duration is unknown. The Brain is not changed."""
     return forecasts(brain, snapshot, now, most_tasks, most_tries)[0]
 
 
 def forecasts(
     brain: Brain, snapshot: MachineSnapshot, now: float, most_tasks: int = MOST_TASKS, most_tries: int = MOST_TRIES
 ) -> tuple[Forecast, PublishedForecast | None]:
-    """Return the forecast of a run, and what other schedulers need for theirs; None if it has nothing to do."""
+    """Return the forecast of a run, and the part of it that is published for other schedulers; None if the run has
+    nothing to do.
+    """
     held = brain.task_table.counts[State.HELD]
     if not any(brain.task_table.counts[state] for state in (*LIVING, State.WAITING, State.BLOCKED)):
         return Forecast(now, None, ALL_HELD if held else IDLE, held=held), None
@@ -515,7 +535,9 @@ def forecasts(
 
 
 def _classes(brain: Brain) -> set[tuple[int, int | None]]:
-    """Return the class and the epochs of living tasks, of MOST_GROUPS waiting groups and as many blocked tasks."""
+    """Return the class and the epochs of living tasks, of at most MOST_GROUPS waiting groups, and of as many blocked
+    tasks.
+    """
     groups = () if brain.draining else islice(brain.wait_queue.grouped(), MOST_GROUPS)
     waiting = {(number, brain.terms[terms].epochs) for (terms, number, _), _ in groups}
     others = [task.id for task in brain.living()]
@@ -529,6 +551,6 @@ def _epoch_times(brain: Brain, snapshot: MachineSnapshot) -> list[tuple[int, flo
 
 
 def _elapsed_times(brain: Brain, now: float) -> list[tuple[int, float]]:
-    """Return the seconds that each living attempt has run, with the number of its class."""
+    """Return for each living attempt the number of its class, and the seconds that it has run."""
     started = (task for task in brain.living() if task.started_at)
     return [(brain.task_table.kind(task.id), max(0.0, now - task.started_at)) for task in started]

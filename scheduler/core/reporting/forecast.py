@@ -9,14 +9,15 @@ from scheduler.core.model import LIVING, State
 from scheduler.values import dataclass, field, replace
 
 IDLE = "unknown: no task waits or runs"
-"""The reason for which a run without unfinished tasks has no end."""
+"""The reason that a forecast gives if a run has no unfinished task, and therefore no end."""
 NO_ETA = "no ETA: it is not known how long the tasks there take"
-"""The words for holders whose end is unknown, in the reason for which a task waits; a forecast may know more."""
+"""The words for the case that no end is known of any attempt on the devices for which a task waits. A forecast may know
+more."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """An expected time between an early and a late one, in seconds since the epoch."""
+    """An expected time, and the span from an early to a late one that contains it; all in seconds since the epoch."""
 
     likely: float
     early: float
@@ -28,7 +29,7 @@ class TimeSpan:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, float]) -> TimeSpan:
-        """Return the span that `to_dict` wrote."""
+        """Return the span that `to_dict` described."""
         return cls(data["likely"], data["early"], data["late"])
 
 
@@ -37,10 +38,10 @@ class ExpectedTask:
     """The expected start and end of one task."""
 
     start: TimeSpan | None
-    """None if the task has started already."""
+    """The expected start; None if the task has started already."""
     end: TimeSpan
     devices: tuple[str, ...] = ()
-    """Keys of the devices on which memory is reserved for it."""
+    """Keys of the devices on which the task has memory reserved."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the task as JSON values."""
@@ -50,7 +51,7 @@ class ExpectedTask:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ExpectedTask:
-        """Return the task that `to_dict` wrote."""
+        """Return the task that `to_dict` described."""
         start = data["start"] and TimeSpan.from_dict(data["start"])
         return cls(start, TimeSpan.from_dict(data["end"]), tuple(data["devices"]))
 
@@ -61,10 +62,10 @@ class Forecast:
 
     at: float
     end: TimeSpan | None
-    """The expected end of the run's last task; None: unknown, and `why` gives the reason."""
+    """The expected end of the run's last task; None: unknown, for the reason in `why`."""
     why: str = ""
     tasks: Mapping[int, ExpectedTask] = field(default_factory=dict)
-    """The running tasks and the next ones to start."""
+    """The running tasks, and the tasks that start next."""
     held: int = 0
     """The number of held tasks, which the forecast leaves out."""
 
@@ -74,14 +75,14 @@ class Forecast:
         return self.why == IDLE
 
     def of_task(self, task: int, state: State) -> ExpectedTask | None:
-        """Return the forecast of a task in this state; None if it has ended, or if nothing is known."""
+        """Return the expected start and end of a task in this state; None if it has ended, or if they are unknown."""
         found = self.tasks.get(task)
         if found is None or state not in (State.WAITING, State.BLOCKED, *LIVING):
             return None
         return replace(found, start=None) if state in LIVING else found
 
     def run_to_dict(self) -> dict[str, Any]:
-        """Return the forecast of the run alone as JSON values."""
+        """Return the forecast as JSON values, without its tasks."""
         return {"at": self.at, "end": self.end and self.end.to_dict(), "why": self.why, "held": self.held}
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,6 +91,6 @@ class Forecast:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Forecast:
-        """Return the forecast that `to_dict` wrote."""
+        """Return the forecast that `to_dict` described."""
         tasks = {int(task): ExpectedTask.from_dict(expected) for task, expected in data["tasks"].items()}
         return cls(data["at"], data["end"] and TimeSpan.from_dict(data["end"]), data["why"], tasks, data["held"])

@@ -1,4 +1,4 @@
-"""The data of a live view of a run at one moment: the totals of its events, joined with samples."""
+"""The data of a live view of a run at one moment: its totals, replayed from events, joined with samples."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from scheduler.core.reporting.run_history import RunSummary, labels_on
 from scheduler.values import dataclass, field
 
 MOST_BATCHES = 3
-"""The number of waiting batches that are listed one by one."""
+"""The number of waiting batches that a view lists one by one."""
 MOST_EPOCHS = 1e9
-"""A reported number of epochs that is as high as this is not believed."""
+"""A reported number of epochs at or above this is taken for an error."""
 LONG_BATCH = 10_000
-"""The size of a batch above which its priorities are not counted at every refresh."""
+"""The size of a batch above which its tasks are not counted by priority, since that is done at every refresh."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +30,20 @@ class ObservedState:
 
     budgets: Sequence[DeviceBudget] = ()
     used: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
-    """The bytes that each attempt used when the devices were measured. The use of attempts that have ended since then
-    counts as free.
-    """
+    """The bytes that each attempt used when the devices were last measured. What an attempt used that has ended since
+    then counts as free."""
     epochs: Mapping[Key, float] = field(default_factory=dict)
     """The number of completed epochs of each living attempt."""
     leases: Sequence[Lease] = ()
     """The leases of other runs, of all users."""
     expected: Mapping[int, float] = field(default_factory=dict)
-    """The duration of a task in seconds, where it is known."""
+    """The expected duration of each task in seconds, where it is known."""
     forecast: Forecast | None = None
-    """The forecast of its scheduler; None if there is none yet."""
+    """The forecast that the run's scheduler has made; None: none yet."""
     totals: Mapping[Key, float] = field(default_factory=dict)
-    """The number of all epochs of living attempts that report it."""
+    """The number of all epochs of each living attempt that reports it."""
     metrics: Mapping[Key, Mapping[str, Sequence[float | None]]] = field(default_factory=dict)
-    """The last values of the most important metrics of living attempts; None: not a number."""
+    """For each living attempt, the last values of its most important metrics; None: not a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class MemoryBar:
     buffer: int
     tasks: int
     load: float | None
-    """The load of a GPU, or the reserved cores of the host; None if it was not sampled."""
+    """The busy share of a GPU, or the number of reserved cores of the host; None: not measured."""
     capacity: float
     celsius: int | None = None
     drained: str = ""
@@ -86,7 +85,7 @@ class MemoryBar:
 
 @dataclass(frozen=True, slots=True)
 class LiveTask:
-    """One task with an attempt."""
+    """One task that has a living attempt."""
 
     task: int
     attempt: int
@@ -94,7 +93,7 @@ class LiveTask:
     devices: tuple[str, ...]
     probe: bool
     asked: str
-    """`stop` or `cancel` if it was asked to end."""
+    """`stop` or `cancel` if the attempt was asked to end."""
     seconds: float
     epochs: float | None
     of_epochs: int | None
@@ -102,9 +101,9 @@ class LiveTask:
     peak: int
     reserved: int
     left: float | None
-    """Seconds until its end, if that can be estimated."""
+    """The remaining seconds of the attempt; None if they cannot be estimated."""
     metrics: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
-    """The last values of its most important metrics, the newest at the end; None: not a number."""
+    """The last values of the attempt's most important metrics, the newest at the end; None: not a number."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the task as JSON values."""
@@ -127,7 +126,7 @@ class WaitingBatch:
 
 @dataclass(frozen=True, slots=True)
 class QueueSummary:
-    """The waiting tasks: the first batches one by one, the others as a number."""
+    """The waiting tasks: the first batches one by one, and the numbers of all batches and tasks."""
 
     first: Sequence[WaitingBatch] = ()
     batches: int = 0
@@ -147,7 +146,7 @@ class LiveStatus:
     what: str
     now: float
     seconds: float
-    """Seconds since its first start."""
+    """Seconds since the first attempt of the run was placed."""
     states: Mapping[State, int]
     retried: int
     ooms: int
@@ -155,12 +154,12 @@ class LiveStatus:
     living: Sequence[LiveTask]
     queue: QueueSummary
     end: TimeSpan | None
-    """The expected end of all tasks; None: `unknown` says why it is not known."""
+    """The expected end of all tasks; None: unknown, for the reason in `unknown`."""
     unknown: str = ""
     draining: bool = False
     paused: bool = False
     paused_until: float | None = None
-    """The time at which the pause ends by itself; None if it does not."""
+    """The time at which the pause ends by itself; None if there is no such time."""
 
     @property
     def tasks(self) -> int:
@@ -196,7 +195,7 @@ class LiveStatus:
 
 
 class StatusBuilder:
-    """The builder of a run's live status; between two statuses it keeps only what is expensive to compute again."""
+    """The builder of a run's live status. It keeps only what would take long to compute again for the next one."""
 
     def __init__(
         self,
@@ -217,7 +216,7 @@ class StatusBuilder:
         self._queue: tuple[int, QueueSummary] = (-1, QueueSummary())
 
     def paint(self, seen: ObservedState, now: float) -> LiveStatus:
-        """Return the status of the run now."""
+        """Return the present status of the run."""
         brain, history = self._brain, self._history
         living = brain.living()
         self._names = {task.id: self._names.get(task.id) or self._name(task.id) for task in living}
@@ -274,7 +273,9 @@ class StatusBuilder:
 
 
 def bar(budget: DeviceBudget, living: Sequence[TaskState], seen: ObservedState, buffer: int) -> MemoryBar:
-    """Return the memory bar of one device; if the run has a budget there, the bar shows only that."""
+    """Return the memory bar of one device. If the run has a budget there (`--devices`), the bar shows only the
+    budget.
+    """
     device = budget.device
     there, total = device.key_there, device.total if budget.cap is None else budget.cap
     placed = [task for task in living if task.placement is not None and device.key in task.placement.by_device]
@@ -305,7 +306,7 @@ def bar(budget: DeviceBudget, living: Sequence[TaskState], seen: ObservedState, 
 
 
 def _cores(placed: Sequence[TaskState], leases: Sequence[Lease]) -> float:
-    """Return the reserved cores of the host."""
+    """Return the number of reserved cores of the host."""
     mine = sum(task.placement.cores for task in placed if task.placement is not None)
     return mine + sum(lease.load.get(HOST, 0.0) for lease in leases)
 
@@ -313,7 +314,9 @@ def _cores(placed: Sequence[TaskState], leases: Sequence[Lease]) -> float:
 def _left(
     seconds: float, epochs: float | None, of: int | None, expected: float, foreseen: float | None
 ) -> float | None:
-    """Return the remaining seconds: by the task's own epochs, else by its class, else by the forecast."""
+    """Return the remaining seconds of an attempt: by its own epochs, else by the expected duration, else by the
+    forecast.
+    """
     if epochs and of and epochs <= of:
         return seconds * (of - epochs) / epochs
     return max(0.0, expected - seconds) if expected else foreseen
@@ -329,14 +332,14 @@ def _foreseen(task: int, forecast: Forecast | None, now: float) -> float | None:
 
 
 def _unknown(states: Mapping[State, int], forecast: Forecast | None) -> str:
-    """Return why the end is unknown; empty if no task is left."""
+    """Return why the end of the run is unknown; empty if no task is left."""
     if not any(states.get(state, 0) for state in (*LIVING, State.WAITING)):
         return ""
     return forecast.why if forecast is not None else "unknown yet"
 
 
 def waiting(brain: Brain) -> QueueSummary:
-    """Return the queue by batch, and the first batches by priority."""
+    """Return the waiting tasks by batch; the first batches are also divided by priority."""
     found, first = 0, list[WaitingBatch]()
     for batch, start, total, number in brain.task_table.blocks(State.WAITING):
         if not number:

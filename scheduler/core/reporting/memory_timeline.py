@@ -1,4 +1,4 @@
-"""The reservation and the peak of every attempt over time, device by device: the source of charts."""
+"""The reservation and the peak of every attempt over time, on each device: the source of charts."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from scheduler.core.reporting.run_history import AttemptHistory, RunSummary
 from scheduler.values import dataclass
 
 Step = tuple[float, int, int]
-"""A time, and the bytes that were reserved and the highest use from then on."""
+"""A time, and from then on the reserved bytes and the highest use."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptTrack:
-    """One attempt over time."""
+    """The reservation and the peak of one attempt over time."""
 
     task: int
     attempt: AttemptHistory
     steps: dict[str, list[Step]]
-    """The steps by the keys of the run's devices; the first is the placement."""
+    """For each device of the run, the steps there; the first step is the placement."""
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The devices on which it is drawn: its slot, else its GPUs, else its host."""
+        """The devices on which charts show the attempt: its slot, else its GPUs, else its host."""
         there = (HOST if is_host_key(key) else key for key in self.steps)
         return tuple([on_node(key, self.attempt.node) for key in shown_in(there)])
 
@@ -40,7 +40,7 @@ class AttemptTrack:
                 steps.append(now)
 
     def end(self) -> None:
-        """Add the peaks that were reported at the end, where the reservation ends."""
+        """Add the peaks that were only known at the end to the last step."""
         for key, peak in self.attempt.peak.items():
             if steps := self.steps.get(on_node(key, self.attempt.node)):
                 at, reserved, held = steps[-1]
@@ -70,7 +70,9 @@ class MemoryTimeline(RunSummary):
 
 
 def lanes(spans: Iterable[tuple[float, float]]) -> list[int]:
-    """Return the lowest free lane for each span, in order of their starts, so that no two spans overlap."""
+    """Return a lane for each span, so that spans in one lane do not overlap. Spans are ordered by their starts, and
+    each gets the lowest free lane.
+    """
     free: list[float] = []
     found = []
     for begin, end in spans:

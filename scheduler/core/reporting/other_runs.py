@@ -18,14 +18,14 @@ from scheduler.core.reporting.schedule import PlannedAttempt, WaitingGroup
 from scheduler.values import replace
 
 MOST_RUNS = 16
-"""The number of other runs whose waiting tasks are scheduled, those that wait longest first."""
+"""The number of other runs whose waiting tasks are in the schedule: those that have waited longest."""
 
 Place = Callable[[WaitingDemand, PublishedForecast], bool]
-"""A function that places one task of a demand where it fits now, and tells whether it could."""
+"""A function that places one task of a demand if it fits now, and tells whether it does."""
 
 
 class OtherRun:
-    """The waiting tasks of another run in a schedule."""
+    """Another run in a schedule, with its waiting tasks."""
 
     def __init__(self, said: PublishedForecast) -> None:
         self.said = said
@@ -34,11 +34,11 @@ class OtherRun:
 
     @property
     def waits(self) -> bool:
-        """True if tasks are left."""
+        """True if waiting tasks are left."""
         return any(self._left)
 
     def starts(self, place: Place, living: Mapping[str, int]) -> Iterator[None]:
-        """Place its tasks where they fit now, in the order of its queue; yield after each."""
+        """Place the tasks of the run that fit now, in the order of its queue; yield after each."""
         for position, demand in enumerate(self.said.waiting):
             while self._left[position] > 0:
                 if self.said.jobs is not None and living.get(self.said.run, 0) >= self.said.jobs:
@@ -50,27 +50,27 @@ class OtherRun:
 
 
 class FairTurns:
-    """The turns that this run and other runs take in a schedule."""
+    """The turns of this run and of other runs in a schedule."""
 
     def __init__(self, uid: int, since: float, said: Iterable[PublishedForecast], *, has_gpus: bool) -> None:
-        """Begin with what others have published; `since` is the time since which this run has waited."""
+        """Begin with the forecasts that other runs have published. This run has waited for its turn since `since`."""
         waiting = sorted((one for one in said if one.waiting), key=lambda one: one.since)
         self.others = [OtherRun(one) for one in waiting[:MOST_RUNS]]
         self.living: Counter[str] = Counter()
-        """The number of living attempts by run."""
+        """The number of living attempts of each run."""
         self._uid, self._since = uid, since
         self._has_gpus = has_gpus
         self._held: defaultdict[int, int] = defaultdict(int)
         self._newest: defaultdict[int, float] = defaultdict(float)
 
     def hold(self, attempt: PlannedAttempt, since: float) -> None:
-        """Count an attempt, which began at `since`, among the attempts of its user and of its run."""
+        """Count what an attempt that began at `since` holds for its user, and count the attempt for its run."""
         self._held[attempt.uid] += self._bytes(attempt.reserved)
         self._newest[attempt.uid] = max(since, self._newest[attempt.uid])
         self.living[attempt.run] += 1
 
     def release(self, attempt: PlannedAttempt) -> None:
-        """Stop counting an attempt, because it has ended."""
+        """Stop counting an attempt that has ended."""
         self._held[attempt.uid] -= self._bytes(attempt.reserved)
         self.living[attempt.run] -= 1
 
@@ -78,9 +78,9 @@ class FairTurns:
         return sum(bytes_ for key, bytes_ in reserved.items() if is_host_key(key) != self._has_gpus)
 
     def start(self, own: Iterator[None], place: Place, at: float) -> None:
-        """Start tasks of all runs in turn, until nothing more fits.
+        """Let all runs start tasks in turn, until nothing more fits.
 
-        `own` places one of this run's tasks at each step.
+        Each step of `own` places one task of this run.
         """
         starts: dict[OtherRun | None, Iterator[None]] = {
             other: other.starts(place, self.living) for other in self.others if other.waits
@@ -117,9 +117,10 @@ def waits_since(brain: Brain, history: RunSummary, began: float) -> float:
 def demands(
     groups: Mapping[Asked, WaitingGroup], numbers: Mapping[Asked, int], waiting: int
 ) -> tuple[WaitingDemand, ...]:
-    """Return waiting tasks by their requests, in the order of the queue.
+    """Return the waiting tasks of a run by their requests, in the order of the queue.
 
-    `groups` are the first groups in the queue, `numbers` has their sizes, and `waiting` is the number of all tasks.
+    `groups` are the first groups in the queue, `numbers` has the number of tasks in each, and `waiting` is the number
+    of all tasks.
     """
     shapes: dict[int, list[tuple[int, WaitingGroup]]] = {}
     for asked, group in groups.items():
@@ -133,7 +134,7 @@ def demands(
 
 
 def _demand(alike: Sequence[tuple[int, WaitingGroup]]) -> WaitingDemand:
-    """Return groups with equal requests, each with its number of tasks, as one demand."""
+    """Return groups with equal requests, each with its number of tasks, joined to one demand."""
     known = [(number, group.seconds) for number, group in alike if group.is_known]
     tasks, first = sum(number for number, _ in alike), alike[0][1]
     counted = sum(number for number, _ in known)
@@ -142,7 +143,7 @@ def _demand(alike: Sequence[tuple[int, WaitingGroup]]) -> WaitingDemand:
 
 
 def bounded(demands: Sequence[WaitingDemand], most: int) -> tuple[WaitingDemand, ...]:
-    """Return the first demands; the last one of them gets the tasks of all that follow."""
+    """Return the first `most` demands. The last of them also gets the tasks of all that follow."""
     if len(demands) <= most or not most:
         return tuple(demands[:most])
     tasks = sum(demand.tasks for demand in demands[most - 1 :])

@@ -8,9 +8,10 @@ from scheduler.core.placement.request import ResourceRequest
 from scheduler.values import dataclass, field
 
 MOST_DEMANDS = 12
-"""The number of different requests of one run; the tasks beyond them are assumed to be like the last one."""
+"""The number of different requests of one run that are published. All further tasks are assumed to request as much as
+the last one."""
 MOST_ENDS = 48
-"""The number of living attempts of one run whose ends are published, the next ones first."""
+"""The number of living attempts of one run whose ends are published: those that end first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,26 +23,27 @@ class WaitingDemand:
     """The mean duration of one task; None: unknown."""
     need: ResourceRequest
     device: str = ""
-    """The word for the devices on which they may run; empty: all of the run."""
+    """The devices on which the tasks may run, as their rows name them; empty: all devices of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedForecast:
-    """The forecast of one run as other schedulers read it, in the order of its queue."""
+    """The forecast of one run for other schedulers. Its waiting tasks are in the order of the queue."""
 
     uid: int
     run: str
     since: float = 0.0
-    """The time since which it has waited for its turn."""
+    """The time since which the run has waited for its turn."""
     devices: tuple[str, ...] = ()
-    """The devices of the run; empty: unknown, so all."""
+    """The keys of the run's devices; empty: unknown, so that all devices count."""
     jobs: int | None = None
-    """The largest number of its tasks at a time."""
+    """The largest number of attempts that the run may have at once; None: unlimited."""
     ends: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    """The time at which a living attempt is expected to end, by task and attempt; unknown ones are left out."""
+    """The time at which each living attempt is expected to end, by (task, attempt). Attempts whose end is unknown are
+    left out."""
     waiting: tuple[WaitingDemand, ...] = ()
     name: str = ""
-    """The name of its file; empty: not published yet."""
+    """The name of the file with this forecast; empty: not published yet."""
 
     @property
     def tasks(self) -> int:

@@ -18,19 +18,19 @@ from scheduler.core.model import HOST, Outcome, Placement, Purpose, State, on_no
 from scheduler.values import dataclass, field
 
 STRETCHED = 1.5
-"""The slowdown by other tasks above which users are told about it."""
+"""The slowdown of a task by other tasks above which users are told about it."""
 MOST_RECENT = 2000
-"""The number of ended attempts that every summary keeps."""
+"""The number of ended attempts that a summary keeps."""
 
 
 def labels_on(keys: Iterable[str], node: str, labels: Mapping[str, str]) -> list[str]:
-    """Return the labels of devices that have these keys on a node."""
+    """Return the labels of the devices that have these keys on a node."""
     return [labels.get(on_node(key, node), key) for key in keys]
 
 
 @dataclass(slots=True)
 class AttemptHistory:
-    """One attempt, as its events describe it."""
+    """One attempt, as the events describe it."""
 
     number: int
     purpose: Purpose
@@ -48,50 +48,51 @@ class AttemptHistory:
     peak: dict[str, int] = field(default_factory=dict)
     result: Mapping[str, Any] = field(default_factory=dict)
     stretch: float | None = None
-    """The ratio of its epoch time beside other tasks to its epoch time alone."""
+    """How many times longer the attempt's epochs took beside other tasks than alone; None: unknown."""
     solo: float | None = None
-    """The seconds that it would have taken alone, by those of its epochs that ran alone; None: unknown."""
+    """The seconds that the attempt would have taken alone, computed from its epochs without others beside it; None:
+    unknown."""
     had_company: bool = False
-    """True if another attempt of this run lived at the same time."""
+    """True if another attempt of this run was alive at some time during this one."""
     percentage: int = 0
-    """The share of its GPU's threads under MPS; 0: outside of MPS."""
+    """The percentage of the GPU's threads for the attempt under MPS; 0: outside of MPS."""
     fence: int = 0
     mps: str = ""
     pruned: str = ""
-    """Why its metrics stopped it early; empty if they did not."""
+    """Why the attempt was stopped early by its metrics; empty if it was not."""
     sees: tuple[str, ...] = ()
-    """The GPUs that its program sees, even while it counts as a task of the host."""
+    """The GPUs that the program sees, even while the attempt counts as a task of the host."""
     node: str = ""
-    """The node that it ran on; empty: this machine."""
+    """The node on which the attempt ran; empty: this machine."""
     port: int = 0
-    """The network port that was kept for it; 0: none."""
+    """The network port that was kept for the attempt; 0: none."""
     busy: float = 0.0
-    """The share of time for which it kept its GPUs busy; 0 while that is unknown."""
+    """The share of time for which the attempt kept its GPUs busy; 0 while that is unknown."""
     strayed: dict[str, int] = field(default_factory=dict)
-    """The highest recorded use of GPUs that it was not given."""
+    """The highest recorded use in bytes on GPUs that the attempt was not given."""
     neighbours: int = 0
-    """The largest number of other attempts of this run that shared a device with it at one time."""
+    """The largest number of other attempts of this run that shared a device with this one at any time."""
 
     @property
     def fenced(self) -> bool | None:
-        """True if MPS kept it below its last reservation; None outside of MPS."""
+        """True if MPS limited the attempt's memory to no more than its last reservation; None outside of MPS."""
         if not self.percentage:
             return None
         return 0 < self.fence <= min(self.reserved[device] for device in self.devices)
 
     def shown_on(self, labels: Mapping[str, str]) -> list[str]:
-        """Return the labels of its devices; a label on a node begins with the name of the node."""
+        """Return the labels of the attempt's devices. On a node, a label begins with the name of the node."""
         return labels_on(self.devices, self.node, labels)
 
     def end(self, event: Exited, at: float) -> None:
-        """Apply the event of its end."""
+        """Note the end of the attempt."""
         self.ended, self.seconds, self.outcome = at, event.seconds, event.outcome
         self.code, self.signal, self.reason, self.busy = event.code, event.signal, event.reason, event.busy
         self.result, self.stretch, self.mps, self.solo = event.result, event.stretch, event.mps, event.solo
         self.raise_peak(event.peak)
 
     def raise_peak(self, seen: Mapping[str, int]) -> None:
-        """Raise its peak on each device to at least these bytes."""
+        """Raise the attempt's peak on each device to at least these bytes."""
         for key, bytes_ in seen.items():
             self.peak[key] = max(self.peak.get(key, 0), bytes_)
 
@@ -102,33 +103,36 @@ class TaskHistory:
 
     attempts: list[AttemptHistory] = field(default_factory=list)
     refused: str = ""
-    """Why no device of this machine can ever hold it; empty if one can."""
+    """Why no device of the run can ever hold the task; empty if one can."""
 
     @property
     def last(self) -> AttemptHistory | None:
-        """The newest attempt that was not a probe."""
+        """The newest attempt that was not a probe; None if there is none."""
         return next((a for a in reversed(self.attempts) if a.purpose is Purpose.RUN), None)
 
 
 MEASURED_FROM = 3
-"""Once the time alone is known for this number of attempts, it is estimated for the others."""
+"""The number of attempts with known solo time from which the solo time of all others is estimated."""
 
 
 @dataclass(slots=True)
 class SoloTime:
-    """The time that attempts would have taken one at a time, as far as it was measured."""
+    """The total time that the attempts of a run would have taken one after another, each alone."""
 
     known: float = 0.0
-    """Seconds of the attempts that ran alone, and the solo time of those that ran beside others, where it is known."""
+    """The known part in seconds: attempts that ran alone, and the solo time of attempts beside others where it is
+    known."""
     unknown: float = 0.0
-    """Seconds of all other attempts, as they were beside others."""
+    """The seconds that all other attempts took, beside others."""
     shares: tuple[float, float] = (1.0, 0.0)
-    """The lowest and the highest share of its time that an attempt with company would have taken alone."""
+    """The lowest and the highest known ratio of the solo time of an attempt to its real time."""
     measured: int = 0
-    """The number of attempts with company whose time alone is known."""
+    """The number of attempts beside others whose solo time is known."""
 
     def add(self, attempt: AttemptHistory) -> None:
-        """Add an ended attempt, unless it ran out of memory, which would not have happened alone."""
+        """Add an ended attempt. An attempt that ran out of memory is left out, because that would not have happened
+        alone.
+        """
         if attempt.outcome is Outcome.OOM or attempt.seconds <= 0:
             return
         if not attempt.had_company:
@@ -143,7 +147,7 @@ class SoloTime:
 
     @property
     def span(self) -> tuple[float, float] | None:
-        """Return the lowest and the highest possible seconds; None if too little was measured to tell."""
+        """The lowest and the highest possible total in seconds; None if too little was measured."""
         if not self.unknown:
             return self.known, self.known
         if self.measured < MEASURED_FROM:
@@ -153,45 +157,45 @@ class SoloTime:
 
 
 class RunSummary:
-    """The totals of a run over its ended attempts, and its living attempts."""
+    """The totals over a run's ended attempts, and its living attempts."""
 
     def __init__(self) -> None:
         self.living: dict[int, AttemptHistory] = {}
-        """The living attempts by task."""
+        """For each task with a living attempt, that attempt."""
         self.recent: dict[int, AttemptHistory] = {}
-        """The last attempts that ended, at most MOST_RECENT, by task in the order of their ends."""
+        """For each task, its attempt that ended last, in the order of the ends; at most MOST_RECENT."""
         self.first: float | None = None
         """The time at which the first attempt was placed."""
         self.last: float | None = None
-        """The time at which the last attempt ended so far."""
+        """The time at which an attempt last ended."""
         self.retried = self.ooms = 0
-        """The number of real attempts after the first of their task, and the number of attempts that ran out of
+        """The number of real attempts after the first one of their task, and the number of attempts that ran out of
         memory."""
         self.ended = 0
         """The number of ended attempts."""
         self.spent = self.kept = 0.0
-        """The total seconds that they ran, and that their reservations lasted, from the placement until the end was
-        recorded."""
+        """The total seconds that ended attempts ran, and the total seconds of their reservations: from the placement
+        until the end was recorded."""
         self.alone = SoloTime()
-        """The time that they would have taken one at a time."""
+        """The total time that ended attempts would have taken one after another, each alone."""
         self.probing = 0.0
-        """The total seconds that probes ran."""
+        """The total seconds that ended probes ran."""
         self.byte_seconds = 0.0
-        """The sum over attempts of the peak times the seconds."""
+        """The sum of peak times duration, over all ended attempts."""
         self.good_reserved = self.good_peaks = 0
-        """The sums of the last reservations and of the peaks of successful attempts, in bytes."""
+        """Two sums over successful attempts, in bytes: of their last reservations, and of their peaks."""
         self.sources: Counter[str] = Counter()
-        """The number of ended attempts by the source of their estimate."""
+        """The number of ended real attempts by the source of their estimate."""
         self.stretched: dict[int, float] = {}
-        """The slowdown of each task's newest attempt beside others, where it is above STRETCHED."""
+        """For each task whose newest attempt was slowed down by more than STRETCHED, that slowdown."""
         self._only_probed: set[int] = set()
-        """Tasks with probes but no real attempt yet."""
+        """Tasks that have had probes but no real attempt yet."""
         self._on_device: dict[str, dict[int, AttemptHistory]] = {}
-        """Living attempts by task on each device."""
+        """For each device, the living attempts there, by task."""
 
     @property
     def ended_attempt(self) -> AttemptHistory | None:
-        """The attempt that ended last."""
+        """The attempt that ended last; None if none has ended."""
         return next(reversed(self.recent.values()), None)
 
     def take(self, event: Event, at: float) -> None:
@@ -241,7 +245,7 @@ class RunSummary:
             self._enter(event.task, attempt)
 
     def _enter(self, task: int, attempt: AttemptHistory) -> None:
-        """Count an attempt on its devices, and the neighbours that it has there."""
+        """Count an attempt on each of its devices, also as a neighbour of the others there."""
         for device in attempt.devices:
             here = self._on_device.setdefault(on_node(device, attempt.node), {})
             here[task] = attempt
@@ -266,7 +270,7 @@ class RunSummary:
             self.stretched[event.task] = attempt.stretch
 
     def _sum_up(self, attempt: AttemptHistory, kept: float) -> None:
-        """Add an ended attempt to the totals; `kept` is the number of seconds that its reservation lasted."""
+        """Add an ended attempt to the totals; its reservation lasted for `kept` seconds."""
         self.ended, self.spent, self.kept = self.ended + 1, self.spent + attempt.seconds, self.kept + kept
         self.byte_seconds += sum(attempt.peak.values()) * attempt.seconds
         self.ooms += attempt.outcome is Outcome.OOM
@@ -281,16 +285,16 @@ class RunSummary:
 
 
 class RunHistory(RunSummary):
-    """Every attempt of a run by task, and its totals."""
+    """Every attempt of a run by task, and the totals of the run."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tasks: dict[int, TaskHistory] = {}
         """The history of each task that was placed or refused."""
         self.done_by: dict[int, int] = {}
-        """The earlier run in which a skipped task succeeded, by task."""
+        """For each skipped task, the earlier run in which an equal row succeeded."""
         self._arrived: list[tuple[int, float]] = []
-        """Batches that arrived during the run, with their times."""
+        """The first batches of each arrival during the run, with the time of the arrival."""
 
     def take(self, event: Event, at: float) -> None:
         """Take the next event, and keep what it contains about its task."""
@@ -306,49 +310,52 @@ class RunHistory(RunSummary):
                 self.done_by.update(dict.fromkeys(event.tasks, event.done_by))
 
     def submitted(self, batch: int, first: float) -> float:
-        """Return the time at which a batch was accepted; `first` for a batch that the run had from the beginning."""
+        """Return the time at which a batch was accepted. For a batch that the run had from the beginning, this is
+        `first`.
+        """
         place = bisect_right(self._arrived, batch, key=itemgetter(0))
         return self._arrived[place - 1][1] if place else first
 
 
 @dataclass(frozen=True, slots=True)
 class RunTotals:
-    """A run in numbers."""
+    """The totals of a run for reports."""
 
     tasks: int
     states: Mapping[State, int]
     makespan: float
     spent: float
-    """The seconds of all attempts in total, as they were beside others."""
+    """The total seconds that all attempts ran."""
     alone: tuple[float, float] | None
-    """The lowest and the highest possible seconds of all attempts one at a time; None if too little was measured."""
+    """The lowest and the highest possible total in seconds if the attempts had run one after another; None if too
+    little was measured."""
     probing: float
-    """The share of the spent seconds that probes took."""
+    """The share of these seconds that probes ran."""
     memory_use: float
-    """The used memory (peaks) as a share of the capacity, over the makespan."""
+    """The used memory (peaks) as a share of the capacity, averaged over the makespan."""
     ooms: int
     source: Mapping[str, int]
-    """The number of ended attempts by the source of their estimate."""
+    """The number of ended real attempts by the source of their estimate."""
     reserved_for_peaks: float
-    """The ratio of the reservations at the end to the peaks, over successful attempts."""
+    """The sum of the last reservations divided by the sum of the peaks, for successful attempts."""
     stretched: Sequence[tuple[int, float]] = ()
-    """Tasks whose epochs took more than 1.5 times as long because of their neighbours, the slowest first."""
+    """Tasks whose epochs took more than 1.5 times as long beside other tasks, with that factor, the slowest first."""
     energy_wh: float | None = None
-    """The watt hours of the run's GPUs, idle time between tasks included; None: unknown."""
+    """The energy of the run's GPUs in watt hours, also while they were idle; None: unknown."""
 
     @property
     def at_once(self) -> float:
-        """The mean number of attempts at a time."""
+        """The mean number of attempts that ran at once."""
         return self.spent / self.makespan if self.makespan else 1.0
 
 
 def stretched(run: RunSummary) -> list[tuple[int, float]]:
-    """Return the tasks that took much longer beside others, with their slowdown, the slowest first."""
+    """Return the tasks that were slowed down much by others, each with its slowdown, the slowest first."""
     return sorted(run.stretched.items(), key=lambda item: (-item[1], item[0]))
 
 
 def totals(run: RunSummary, states: Mapping[State, int], capacity: int) -> RunTotals:
-    """Return the run in numbers; `capacity` is the memory of all its devices, in bytes."""
+    """Return the totals of a run; `capacity` is the memory of all its devices, in bytes."""
     makespan = (run.last or 0.0) - (run.first or 0.0)
     return RunTotals(
         tasks=sum(states.values()),

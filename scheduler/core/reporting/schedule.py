@@ -1,4 +1,6 @@
-"""The parts of the schedule that an ETA is read from: waiting tasks at their places, attempts with their ends."""
+"""The parts of the schedule from which an ETA is computed: waiting tasks at their places, and attempts with their
+ends.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ Amount = TypeVar("Amount", int, float)
 
 @dataclass(frozen=True, slots=True)
 class MachineSnapshot:
-    """The state of the machine and of living attempts, as far as the Brain does not contain it."""
+    """The state of the machine and of living attempts that a forecast needs besides the Brain."""
 
     budgets: Sequence[DeviceBudget]
     leases: Sequence[Lease] = ()
@@ -26,11 +28,12 @@ class MachineSnapshot:
     used: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
     """The bytes that each living attempt uses, by device."""
     progress: Mapping[Key, tuple[float, float]] = field(default_factory=dict)
-    """The epochs that each living attempt has completed, and its seconds per epoch."""
+    """For each living attempt, the number of completed epochs and the seconds per epoch."""
     overhead: float = 0.0
-    """The seconds for which a device is reserved before a task starts and after it has ended."""
+    """Seconds for which a device is reserved for a task in addition to its duration: before its start and after its
+    end."""
     uid: int = -1
-    """The user of this run."""
+    """The user id of this run."""
     others: Sequence[PublishedForecast] = ()
     """The forecasts that other schedulers have published."""
     since: float = 0.0
@@ -39,20 +42,20 @@ class MachineSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class WaitingGroup:
-    """Equal waiting tasks: their request, and how long each takes."""
+    """Equal waiting tasks: their request, and how long each one takes."""
 
     need: ResourceRequest
     seconds: float
     deviation: float
-    """Standard deviation of the duration, in seconds."""
+    """The standard deviation of the duration, in seconds."""
     terms: Terms
     least_bytes: int
-    """The fewest bytes that it requests on a GPU; 0 on the host."""
+    """The fewest bytes that a task of the group requests on a GPU; 0 if it needs no GPU."""
     least_load: float
     shape: int
     """A number that is equal for all groups with equal requests."""
     is_known: bool = True
-    """True if something is known about the duration."""
+    """True if anything is known about the duration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,28 +66,28 @@ class QueuedTask:
     rank: int
     group: WaitingGroup
     bypassed: int
-    """The number of later tasks that have started before it so far."""
+    """The number of later tasks that had started before it when the estimate was made."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedAttempt:
-    """An attempt in the schedule: a living one of any scheduler, or one that was placed."""
+    """An attempt in the schedule: a living attempt of any scheduler, or one that the schedule has placed."""
 
     start: float | None
-    """Its start in the schedule; None: it is already alive."""
+    """The start of the attempt in the schedule; None: it is alive already."""
     end: float
     reserved: Mapping[str, int]
     load: Mapping[str, float]
     used: Mapping[str, int]
-    """The bytes that it uses now."""
+    """The bytes that the attempt uses at present, by device."""
     deviation: float = 0.0
-    """Standard deviation of its duration, in seconds."""
+    """The standard deviation of its duration, in seconds."""
     weight: int = 1
-    """The number of GPUs that it occupies, at least 1."""
+    """The number of GPUs that the attempt occupies, at least 1."""
     uid: int = -1
-    """The user that it belongs to."""
+    """The user to whom the attempt belongs."""
     run: str = ""
-    """The other run that it belongs to; empty: this run."""
+    """The other run to which the attempt belongs; empty: this run."""
 
 
 def planned(
@@ -94,7 +97,7 @@ def planned(
     used: Mapping[str, int] = MappingProxyType({}),
     **more: Any,
 ) -> PlannedAttempt:
-    """Return the attempt of a placement or a lease, with what it holds by the keys of the run's devices."""
+    """Return the attempt of a placement or a lease for a schedule, with its devices named by the keys of the run."""
     reserved = what.reservation if isinstance(what, Placement) else what.reserved
     load: Mapping[str, float] = what.load
     if what.node:

@@ -1,4 +1,4 @@
-"""The addresses of runs at Weights & Biases and MLflow: as tasks print them, and as their variables name them."""
+"""The addresses of runs at Weights & Biases and MLflow, which tasks print or which follow from their variables."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ _RUNS = (
 """Addresses of a run at Weights & Biases and at MLflow, as both print them."""
 _SERVER = r"(https?://)(?:[^/?#@]*@)*([A-Za-z0-9.:-]+(?:/[\w.~%-]+)*)/?(?:[?#]|$)"
 VARIABLES = ("WANDB_RUN_ID", "MLFLOW_RUN_ID")
-"""The variables of which at least one is needed for an address."""
+"""The variables that name a run; without any of them there is no address."""
 _NOT_SENT = frozenset({"offline", "disabled", "dryrun"})
-"""Values of WANDB_MODE with which a run has no page."""
+"""Values of WANDB_MODE with which a run has no page on a server."""
 _PUBLIC = "https://wandb.ai"
 _API = "https://api.wandb.ai"
 
 
 def printed(text: str) -> list[str]:
-    """Return the addresses of runs that a task has printed, each once; at most MOST_LINKS, the last ones."""
+    """Return the addresses of runs that a task has printed, each once; if there are more than MOST_LINKS, the last
+    ones.
+    """
     if "://" not in text:
         return []
     return [*dict.fromkeys(re.findall(_RUNS, re.sub(_COLOURS, "", text), re.ASCII))][-MOST_LINKS:]
 
 
 def identified(environ: Mapping[str, str]) -> list[str]:
-    """Return the addresses of the runs that the variables of a task name, without the passwords of their servers."""
+    """Return the addresses of runs that the variables of a task determine, without passwords for their servers."""
     return [found for found in (_wandb(environ), _mlflow(environ)) if re.fullmatch(_RUNS, found, re.ASCII)]
 
 
 def addresses(text: str, named: Iterable[str]) -> list[str]:
-    """Return the addresses that a task has printed, then the named addresses of other runs."""
+    """Return the addresses that a task has printed, and then those in `named` that belong to other runs."""
     found = printed(text)
     known = {address.rpartition("/")[2] for address in found}
     return [*found, *(address for address in named if address.rpartition("/")[2] not in known)]
@@ -62,7 +64,7 @@ def _server(address: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a string quoted as a part of the path of an address."""
+    """Return a string quoted for use in the path of an address."""
     return re.sub(
         r"[^\w.~-]",
         lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace")),

@@ -1,4 +1,4 @@
 """Task fields, command lines, placeholders, parameter grids and redaction.
 
-What a task needs in memory is not known here. Start at `fields`.
+How much memory a task needs is not decided here. Start at `fields`.
 """

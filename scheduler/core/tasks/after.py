@@ -1,4 +1,4 @@
-"""The field After: which tasks a row names as its parents, and what that means for the rows of one list."""
+"""The field After: the tasks that a row names as its parents, and the dependencies of a list that follow from it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ ANY_END = "ended:"
 MOST_NAMED = 8
 """The largest number of rows of a cycle that are named."""
 _FIRST_RUN = -2
-"""The number that stands for run 0 as a parent; that of run 1 is one less, and so on."""
+"""The number that stands for run 0 as a parent. The number for run 1 is one less, and so on."""
 
 
 def whole_run(run: int) -> int:
-    """Return the number that stands for all tasks of a run as a parent."""
+    """Return the number that stands for a whole run as a parent."""
     return _FIRST_RUN - run
 
 
 def run_of(parent: int) -> int | None:
-    """Return the run that a parent stands for; None for a task."""
+    """Return the run for which the number of a parent stands; None if it is that of a task."""
     return _FIRST_RUN - parent if parent <= _FIRST_RUN else None
 
 
@@ -40,20 +40,22 @@ def parent_name(parent: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AfterRow:
-    """One row of a list, reduced to what determines its dependencies."""
+    """One row of a list, with only the cells that determine its dependencies."""
 
     row: int
-    """Its number in the source."""
+    """The number of the row in its source."""
     name: str
     after: str
-    """The text of its field After, which may be empty."""
+    """The text of the field After; empty: none."""
     results: Sequence[str] = ()
-    """The placeholders in its command that results of its parents fill."""
+    """The placeholders in the command that are filled from results of parents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """The parents of some rows, as places in their list from 0 on, and as ids of tasks that were accepted before."""
+    """Some rows with their parents. Rows of the list are named by their places, from 0; parents outside of it by their
+    ids.
+    """
 
     places: tuple[int, ...]
     after: tuple[int, ...] = ()
@@ -63,10 +65,10 @@ class Dependency:
 
 
 class Earlier:
-    """The tasks and runs outside of their list that rows can name as parents; this base class has none."""
+    """The tasks and runs outside of a list that its rows can name as parents; this base class has none."""
 
     def find(self, word: str) -> Sequence[int]:
-        """Return the parents that an id, a run or a name stands for; nothing if there are none."""
+        """Return the parents for which an id, a run or a name stands; empty if there are none."""
         return ()
 
     def spoilt(self, parent: int) -> str:
@@ -75,7 +77,9 @@ class Earlier:
 
 
 class BadAfter(ValueError):
-    """The error in a row whose After names no task, or whose parents wait for it; with the number of the row."""
+    """The error of a row whose After names no possible parent, or whose parents wait for the row; `row` is its
+    number.
+    """
 
     def __init__(self, row: int, message: str) -> None:
         super().__init__(message)
@@ -83,7 +87,9 @@ class BadAfter(ValueError):
 
 
 def parsed(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the parents that a text names, each with True if it may also fail; raise ValueError for an empty place."""
+    """Yield the parents that a text names, each with True if it must only end; raise ValueError if a name is
+    missing.
+    """
     for part in text.split(","):
         word = part.strip()
         any_end = word.lower().startswith(ANY_END)
@@ -96,8 +102,8 @@ def parsed(text: str) -> Iterator[tuple[str, bool]]:
 def resolved(rows: Sequence[AfterRow], known: Earlier) -> list[Dependency]:
     """Return the dependencies of a list; rows with equal texts share one.
 
-    A name stands for all rows of the list that have it, else for what `known` finds. Raise BadAfter for a parent that
-    does not exist or can never succeed, and for rows that wait for one another.
+    A name stands for all rows of the list that have it; if there are none, for what `known` finds. Raise BadAfter for a
+    parent that does not exist or can never succeed, and for rows that wait for one another.
     """
     by_name, by_text = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
     for place, row in enumerate(rows):
@@ -113,7 +119,7 @@ def resolved(rows: Sequence[AfterRow], known: Earlier) -> list[Dependency]:
 
 
 def _check_result(row: AfterRow, placeholder: str, find: Callable[[str], Sequence[int]]) -> None:
-    """Raise BadAfter unless exactly one parent of a row can fill a placeholder with its result."""
+    """Raise BadAfter unless the result of exactly one parent can fill a placeholder of the row."""
     said, _ = split_result(placeholder)
     named = [name for name, _ in _named(row.after, row.row)] if row.after else []
     if not named or (said and said not in named):
@@ -144,7 +150,9 @@ def _dependency(
 
 
 def _earlier(name: str, row: int, known: Earlier, *, any_end: bool) -> Sequence[int]:
-    """Return the parents outside of the list that a word stands for; raise BadAfter if there are none to wait for."""
+    """Return the parents outside of the list for which a word stands; raise BadAfter if there are none, or none can
+    succeed.
+    """
     try:
         found = known.find(name)
     except (UsageError, NoSuchRun) as exc:
@@ -168,8 +176,8 @@ def _named(text: str, row: int) -> list[tuple[str, bool]]:
 def _refuse_cycles(rows: Sequence[AfterRow], dependencies: Sequence[Dependency]) -> None:
     """Raise BadAfter if some rows wait for one another.
 
-    Rows without parents in the list are taken away, then rows whose parents were all taken away. If any rows are left,
-    there is a cycle.
+    Rows without parents in the list are removed, then rows whose parents were all removed. If any rows remain, they
+    form a cycle.
     """
     by_place = {place: dependency for dependency in dependencies for place in dependency.places}
     waits = {id(d): len({*d.after, *d.ended}) for d in dependencies}
@@ -193,7 +201,7 @@ def _refuse_cycles(rows: Sequence[AfterRow], dependencies: Sequence[Dependency])
 
 
 def _cycle(left: set[int], by_place: dict[int, Dependency]) -> list[int]:
-    """Return the places of one cycle, ending with its first place."""
+    """Return the places of the rows of one cycle; its first place is repeated at the end."""
     place, seen = min(left), dict[int, int]()
     path: list[int] = []
     while place not in seen:

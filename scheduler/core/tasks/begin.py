@@ -12,7 +12,7 @@ from scheduler.units import duration, parse_duration
 
 FORMS = "write it like 22:00, +2h or 2026-12-01T08:00"
 FARTHEST = 10 * 366 * 86400.0
-"""The longest time until a task begins, in seconds; a later one is assumed to be a typing error."""
+"""The longest time, in seconds, from now to a begin time. A later time is assumed to be a typing error."""
 _TIME = lazy_pattern(r"(\d{1,2}):(\d\d)(?::(\d\d))?\Z", re.ASCII)
 _DATE = lazy_pattern(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?)?(Z|[+-]\d\d:?\d\d)?\Z", re.ASCII)
 
@@ -20,8 +20,8 @@ _DATE = lazy_pattern(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?)?(Z|[+-]\d\d:?\d\d)
 def read(text: str, now: float | None = None, zone: tzinfo | None = None) -> float:
     """Return the instant that a text names, in seconds since the epoch; raise ValueError for any other text.
 
-    A time of day is the next one after `now`. Without `now` only a date with its offset from UTC has a meaning, as
-    `absolute` returns it.
+    A time of day means the next such time after `now`. Without `now`, only a date with an offset from UTC is accepted,
+    as `absolute` returns it.
     """
     bare = text.strip()
     if now is None:
@@ -58,7 +58,7 @@ def _seconds(bare: str) -> float:
 
 
 def _next(bare: str, hour: int, minute: int, second: int, now: float, zone: tzinfo | None) -> float:
-    """Return the next instant after now at which a local clock shows this time."""
+    """Return the next instant after `now` at which a local clock shows this time of day."""
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(f"{bare!r} is not a time of day: it goes from 00:00 to 23:59")
     today = local(now, zone).replace(hour=hour, minute=minute, second=second, microsecond=0)
@@ -76,7 +76,7 @@ def _date(bare: str) -> datetime:
 
 
 def absolute(text: str, now: float, zone: tzinfo | None = None) -> str:
-    """Return the instant that a text names as a date with its offset from UTC, rounded up to a second."""
+    """Return the instant that a text names, rounded up to a second, as a date with its offset from UTC."""
     at = math.ceil(read(text, now, zone))
     then = datetime.fromtimestamp(at, zone) if zone is not None else datetime.fromtimestamp(at).astimezone()
     return then.isoformat()

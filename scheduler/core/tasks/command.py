@@ -1,4 +1,4 @@
-"""The command of a row: argument lists, names and keys."""
+"""The command of a row: its argument list, the name of its task, and its key."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from scheduler.core.tasks.redaction import without_secrets
 
 APPEND = ("both", "none", "epochs", "id")
 ONE_SHOT = "one-shot"
-"""The older one-shot tool: as with `none`, nothing is appended to a command, but the command may contain a placeholder
-for the number of its GPU."""
+"""The way of the older one-shot tool: nothing is added to a command, as with `none`, but a placeholder in it is
+replaced by a number that depends on the GPU."""
 FIRST_NUMBER, NUMBERS = 3600, 100
 LAUNCHER = "/code/scheduler/runtime/task_launcher.py"
-"""The end of the path of a run's own launcher of Python tasks; a file of that run follows it in the command."""
+"""The end of the path of a run's own launcher of Python tasks. In a command, a file of the run follows it."""
 HOLDER = "/scheduler/execution/lease_holder.py"
-"""The end of the path of the program that holds a lease; its guest follows it, and then what the guest runs."""
+"""The end of the path of the program that holds a lease. In a command, its guest follows it, and then the command of
+the guest."""
 PLAIN_PYTHON = "python"
-"""The name of a program that some systems lack; there it means this interpreter, too."""
+"""A program name that some systems lack. There it means this interpreter, like `-1`."""
 SHELL = ("/bin/sh", "-c")
-"""The words by which a shell reads the command line that follows them."""
+"""The words before a command line that make a shell read it."""
 LONGEST_NAME = 200
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 SHELL_SIGNS = frozenset(";|&`$(){}*?<\n")
@@ -33,10 +34,12 @@ SHELL_SIGNS = frozenset(";|&`$(){}*?<\n")
 def argv(
     spec: Spec, task: int, epochs: int | None, python: str, append: str = "both", results: Results | None = None
 ) -> tuple[str, ...]:
-    """Return the argument list of one attempt; no shell reads it. `results` returns values that its parents left.
+    """Return the argument list of one attempt; no shell reads it. `results` returns values from the results of its
+    parents.
 
-    Five columns: executable, the words of Filename and Args, then `--epochs=N --id=I` unless `{epochs}` or `{id}`
-    stands among the words or `append` says otherwise. A Command gets nothing appended.
+    A row of five columns gives the executable, the words of Filename and Args, and `--epochs=N --id=I`. The last two
+    are not added if `{epochs}` or `{id}` is among the words, or if `append` excludes them. Nothing is added to a
+    Command.
     """
     if append == ONE_SHOT:
         return tuple(words(spec.command))
@@ -54,14 +57,14 @@ def argv(
 
 
 def shell_line(said: Sequence[str]) -> str:
-    """Return the line that a command passes to a shell; empty if it does not use one."""
+    """Return the line that a command makes a shell read; empty if it uses no shell."""
     return said[2] if len(said) == 3 and tuple(said[:2]) == SHELL else ""
 
 
 def meant(said: list[str]) -> list[str]:
-    """Return the words of a command without its launcher and the launcher's options.
+    """Return the words of a command without the run's own launcher and its arguments.
 
-    For a lease, these are the words of what its guest runs.
+    For a lease, return the words of the command that its guest runs.
     """
     for place, word in enumerate(said[1:7], 1):
         if word.endswith(HOLDER):
@@ -70,7 +73,7 @@ def meant(said: list[str]) -> list[str]:
 
 
 def numbered(said: tuple[str, ...], indices: str) -> tuple[str, ...]:
-    """Return the words with a port that differs by GPU in place of each word `__num__`.
+    """Return the words of a command, with a port in place of each word `__num__`.
 
     The port is 3600 + 100 x the index of the first GPU.
     """
@@ -80,8 +83,8 @@ def numbered(said: tuple[str, ...], indices: str) -> tuple[str, ...]:
 
 
 def name(spec: Spec, *, varies: Sequence[str] = (), secrets: bool = False) -> str:
-    """Return the name of a task: its Name, else its script and what varies in its list, else its script and its
-    arguments, else the beginning of its command line.
+    """Return the name of a task: its Name, else its script and the parameters that vary in its list, else its script
+    and its arguments, else the beginning of its command line.
     """
     called = _name(spec, varies)
     return called if secrets else without_secrets(called)
@@ -116,7 +119,7 @@ def row_parameters(spec: Spec) -> dict[str, str]:
 
 
 def _command_words(spec: Spec) -> tuple[Sequence[str], str]:
-    """Return the words of a row's command, and the line that it passes to a shell.
+    """Return the words of a row's command, and the line that the command makes a shell read.
 
     If there is such a line, the words are those of the line, or none if only a shell can read it.
     """
@@ -132,7 +135,9 @@ def _command_words(spec: Spec) -> tuple[Sequence[str], str]:
 
 
 def _needs_shell(line: str) -> bool:
-    """Tell whether a command line is more than one command with its arguments and redirections."""
+    """Tell whether only a shell can run a command line: it has more than one command, or signs that a shell
+    replaces.
+    """
     return any(letter in SHELL_SIGNS for letter in line.replace("2>&1", "").replace("&>", ""))
 
 
@@ -145,9 +150,9 @@ Content = tuple[object, ...]
 
 
 def content(spec: Spec, nth: int, append: str, directory: str) -> Content:
-    """Return what identifies a row in other runs: its command, its directory and its requests.
+    """Return a value that identifies a row in other runs: its command, its directory and its requests.
 
-    Priority, retries and timeouts do not count. Relative directories start from `directory`.
+    Priority, retries and timeouts are left out. Relative directories start from `directory`.
     """
     terms = spec.terms
     own = tuple(value for name, value in spec.own if f"{{{name}}}" in spec.command)
@@ -158,7 +163,9 @@ def content(spec: Spec, nth: int, append: str, directory: str) -> Content:
 
 
 def key(spec: Spec, nth: int) -> str:
-    """Return the key that all attempts and later runs of a row share: its content, and its number among equal rows."""
+    """Return a key that is equal for all attempts of a row, also in later runs: a hash of its command and of its number
+    among equal rows.
+    """
     from hashlib import blake2b  # takes 2 ms, which only readers of tasks need
 
     own = LAUNCHER in spec.command or HOLDER in spec.command

@@ -21,9 +21,9 @@ from scheduler.values import dataclass, names_of, replace
 SEPARATOR = "\x1f"
 BEGIN, HOLD, PREEMPT, PREEMPT_AFTER = "Begin", "Hold", "Preempt", "PreemptAfter"
 SWITCHES = (HOLD, PREEMPT)
-"""Fields whose flags have no value."""
+"""Fields whose flags take no value."""
 LARGEST = 10**12
-"""The largest number of epochs or priority; a larger one is assumed to be a typing error."""
+"""The largest accepted number of epochs, or priority; a larger one is assumed to be a typing error."""
 
 
 class BadCell(ValueError):
@@ -50,7 +50,7 @@ def _integer(text: str) -> int:
 
 
 class _TooLarge(ArithmeticError):
-    """A number that cannot be intended; not a ValueError, so that no other reading of the cell is tried."""
+    """A number that cannot be intended. It is no ValueError, so that no other way of reading the cell is tried."""
 
 
 def _bounded(number: int) -> int:
@@ -96,7 +96,9 @@ def _positive_duration(text: str) -> float:
 
 
 def _stop_signal(text: str) -> int | Warn:
-    """Read `INT`, or a warning such as `USR1@120` and `USR1@2m`, which is sent this long before the time limit."""
+    """Read `INT`, or a warning such as `USR1@120` or `USR1@2m`: the signal, and how long before the time limit it is
+    sent.
+    """
     name, at, before = text.partition("@")
     try:
         number = int(signal.Signals["SIG" + name.strip().upper().removeprefix("SIG")])
@@ -149,7 +151,9 @@ def _env(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def words(text: str) -> list[str]:
-    """Split as a shell does, without a shell; shlex is slow, so it is used only if there is a quote or a backslash."""
+    """Split a text into words as a shell does, without a shell. shlex is slow, so it is used only for a text with a
+    quote or a backslash.
+    """
     if '"' not in text and "'" not in text and "\\" not in text:
         return text.split()
     import shlex  # only where a quote or a backslash stands
@@ -161,7 +165,7 @@ def words(text: str) -> list[str]:
 
 
 def joined(said: Sequence[str]) -> str:
-    """Return a string that `words` splits into these words."""
+    """Return a string that `words` splits into these words again."""
     if not any(not word or "'" in word or '"' in word or "\\" in word or word.split() != [word] for word in said):
         return " ".join(said)
     import shlex  # only where a word needs quotes
@@ -179,7 +183,7 @@ def _guest(text: str) -> str:
 
 
 def _names(what: str, example: str) -> Callable[[str], str]:
-    """Return a reader of names that are separated by commas."""
+    """Return a function that reads names separated by commas."""
 
     def read(text: str) -> str:
         if any(len(name.split()) != 1 for name in text.split(",")):
@@ -200,7 +204,7 @@ def _command_text(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One task field: its column, its flag, the attribute for its value, and the function that reads its text."""
+    """One task field: its column, its flag, the attribute that has its value, and the function that reads its text."""
 
     column: str
     attribute: str
@@ -210,7 +214,7 @@ class Field:
     default: str = ""
     in_terms: bool = True
     aliases: tuple[str, ...] = ()
-    """Other spellings of its flag."""
+    """Other spellings of the flag."""
 
 
 FIELDS: tuple[Field, ...] = (
@@ -276,16 +280,17 @@ BY_COLUMN = {field.column.lower(): field for field in FIELDS}
 FIVE = ("Directory", "Executable", "Filename", "Epochs", "Priority")
 REQUIRED = ("Directory", "Executable", "Filename", "Epochs")
 THIS_PYTHON = ("-1", "-1.0", "")
-"""Values of Executable that mean this interpreter."""
+"""Values of Executable that mean the interpreter of the run."""
 WHOLE_COMMAND = ("Executable", "Filename", "Args", "Command")
-"""Columns that form the command; in a table whose command follows `--` they are parameters."""
+"""The columns that form the command. In a table whose command follows `--`, they are parameters."""
 _TERMS = frozenset(names_of(Terms))
 
 
 class RowForm:
-    """The way in which the cells of one source become Terms and Specs: its columns, and the defaults from flags.
+    """The columns of one source and the defaults from flags, by which its cells become Terms and Specs.
 
-    A journal keeps the form once and the cells of each row, so that the text of a waiting task need not be in memory.
+    A journal contains the form once and the cells of each row, so that the text of a waiting task need not be in
+    memory.
     """
 
     def __init__(
@@ -301,11 +306,11 @@ class RowForm:
         self.defaults = dict(defaults or {})
         self.append = append
         self.template = tuple(template)
-        """The words of the command that every row fills in; empty: each row has its own command."""
+        """The words of the command into which every row is filled; empty: each row has a command of its own."""
         self.shell = shell
-        """The digest of the shell that the rows were submitted from; empty: the run's."""
+        """The digest of the shell in which the rows were submitted; empty: that of the run."""
         self.varies: tuple[str, ...] = ()
-        """The parameters that vary in the list, once it was accepted."""
+        """The parameters that vary in the list; empty until the list is accepted."""
         self.adapts = True
         """True if launchers get the options that their commands lack (see `launchers`)."""
         self.known = {
@@ -319,10 +324,12 @@ class RowForm:
             (field, self.known[field.column]) for field in FIELDS if field.in_terms and field.column in self.known
         )
         self._commands = bool(template) or "Command" in self.known or "Command" in self.defaults
-        """True if rows may be commands, which need no epochs. The input reader then checks the epochs of others."""
+        """True if rows may be whole commands, which need no epochs. For other rows the input reader then checks the
+        epochs."""
         self._term_cells = _getter([index for _, index in self.term_columns])
         self.now = now if BEGIN in self.known else None
-        """The time of the wall clock at which the rows were read, from which times in their Begin cells count."""
+        """The wall-clock time at which the rows were read, to which the times in their Begin cells refer; None: not
+        needed."""
         self._terms: dict[Any, Terms] = {}
         self._base = self._base_terms()
         self._same = {
@@ -330,9 +337,9 @@ class RowForm:
             for field in FIELDS
             if field.column not in self.known and not ("{" in (text := self._default(field.column)) and self.own)
         }
-        """The texts that are equal in every row, by column."""
+        """For each column with an equal text in every row, that text."""
         self._env: tuple[str, Any] = ("", _read(BY_COLUMN["env"], ""))
-        """The last environment text that was read, and its value."""
+        """The text of the environment that was read last, and its value."""
 
     def _default(self, column: str) -> str:
         return self.defaults.get(column, "")
@@ -349,7 +356,7 @@ class RowForm:
         return _begin(text, self.now) if field.column == BEGIN else _read(field, text)
 
     def read_at(self, now: float) -> RowForm:
-        """Return the form for rows that are read at this time of the wall clock."""
+        """Return the form for rows that are read at this wall-clock time."""
         if BEGIN not in self.known:
             return self
         form = RowForm(self.columns, self.defaults, self.append, self.template, self.shell, now)
@@ -357,7 +364,7 @@ class RowForm:
         return form
 
     def terms(self, cells: Sequence[str]) -> Terms:
-        """Return the scheduling terms of one row; equal cells yield one object and are parsed only once."""
+        """Return the terms of one row. Rows with equal cells share one object, and such cells are parsed only once."""
         key = self._term_cells(cells)
         terms = self._terms.get(key)
         if terms is None:
@@ -378,20 +385,20 @@ class RowForm:
         return _checked(Terms(**values))
 
     def cell(self, cells: Sequence[str], column: str) -> str:
-        """Return the text of a known column, or its default if the column or its text is missing."""
+        """Return the text of a column; if the column or its text is missing, the default."""
         index = self.known.get(column)
         text = cells[index].strip() if index is not None else ""
         return text or self._default(column)
 
     def words_of(self, cells: Sequence[str]) -> list[str]:
-        """Return the words of a table's command, filled in from this row."""
+        """Return the words of the table's command, filled in from this row."""
         values = {name.lower(): cells[index] for index, name in enumerate(self.columns)}
         if "Epochs" in self.known:
             del values["epochs"]
         return [filled_template(word, values) for word in self.template]
 
     def text(self, cells: Sequence[str], column: str) -> str:
-        """Return the text of a known column, filled in from the row's own columns."""
+        """Return the text of a column, with placeholders filled in from the user's own columns of the row."""
         same = self._same.get(column)
         if same is not None:
             return same
@@ -410,7 +417,7 @@ class RowForm:
         return text if new == said else joined(new)
 
     def spec(self, cells: Sequence[str], row: int) -> Spec:
-        """Return the whole row as a Spec; raise BadCell for an invalid cell."""
+        """Return one row as a Spec; raise BadCell for an invalid cell."""
         command, executable = joined(self.words_of(cells)) if self.template else self.text(cells, "Command"), ""
         if not command:
             executable = self.cell(cells, "Executable") or THIS_PYTHON[0]
@@ -443,7 +450,7 @@ class RowForm:
 
     @classmethod
     def unpack(cls, text: str) -> RowForm:
-        """Return the form from the text that `pack` returned."""
+        """Return the form from a text that `pack` returned."""
         data = json.loads(text)
         more = (data.get("template", ()), data.get("shell", ""), data.get("now"))
         made = cls(data["columns"], data["defaults"], data["append"], *more)
@@ -473,7 +480,7 @@ def _begin(text: str, now: float | None) -> float:
 
 
 def _checked(terms: Terms) -> Terms:
-    """Return the terms of a row; raise BadCell if they contradict each other."""
+    """Return these terms; raise BadCell if they contradict each other."""
     warn = terms.stop_signal
     if not isinstance(warn, Warn):
         return terms
@@ -486,14 +493,14 @@ def _checked(terms: Terms) -> Terms:
 
 
 SETTABLE = tuple(field for field in FIELDS if field.in_terms and field.flag and field.column != HOLD)
-"""The fields of a task that can be changed while it waits."""
+"""The fields with a flag that can be changed while a task waits."""
 SETTABLE_COLUMNS = frozenset(field.column.lower() for field in FIELDS if field.in_terms)
-"""The columns that a request may change, those without a flag too."""
+"""The columns that a request can change, including columns without a flag."""
 
 
 def changed(terms: Terms, said: Mapping[str, str]) -> Terms:
-    """Return terms with other values, given as text by column; an empty text resets a value. Raise BadCell for an
-    invalid one.
+    """Return terms with some values changed. The new values are texts by column; an empty text resets a value. Raise
+    BadCell for an invalid one.
     """
     values: dict[str, Any] = {}
     for column, text in said.items():
@@ -504,7 +511,7 @@ def changed(terms: Terms, said: Mapping[str, str]) -> Terms:
 
 
 def pack_cells(cells: Sequence[str]) -> str:
-    """Return the cells of one row as one string; this is fast for a million rows if no cell contains a separator."""
+    """Return the cells of one row as one string. This is fast for a million rows if no cell contains the separator."""
     text = SEPARATOR.join(cells)
     if text.count(SEPARATOR) != len(cells) - 1 or text.startswith("[") or not is_text(text):
         return "[" + json.dumps(list(cells))
@@ -512,7 +519,7 @@ def pack_cells(cells: Sequence[str]) -> str:
 
 
 def is_text(text: str) -> bool:
-    """Tell whether a string can be written as UTF-8, because a line of a pipe may contain any bytes."""
+    """Tell whether a string can be written as UTF-8; a line from a pipe may contain any bytes."""
     if text.isascii():
         return True
     try:
@@ -523,7 +530,7 @@ def is_text(text: str) -> bool:
 
 
 def unpack_cells(text: str) -> list[str]:
-    """Return the cells from the text that `pack_cells` returned."""
+    """Return the cells from a text that `pack_cells` returned."""
     if text.startswith("["):
         cells: list[str] = json.loads(text[1:])
         return cells
@@ -531,14 +538,14 @@ def unpack_cells(text: str) -> list[str]:
 
 
 def pack_terms(terms: Terms) -> str:
-    """Return terms as text for a journal, without defaults."""
+    """Return terms as text for a journal; values that equal the defaults are left out."""
     default = Terms()
     kept = {name: getattr(terms, name) for name in sorted(_TERMS) if getattr(terms, name) != getattr(default, name)}
     return json.dumps(kept)
 
 
 def unpack_terms(text: str) -> Terms:
-    """Return the terms from the text that `pack_terms` returned; ignore names from a newer version."""
+    """Return the terms from a text that `pack_terms` returned; ignore names that only a newer version knows."""
     values = {name: value for name, value in json.loads(text).items() if name in _TERMS}
     if isinstance(values.get("stop_signal"), list):
         values["stop_signal"] = Warn(*values["stop_signal"])

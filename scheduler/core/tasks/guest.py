@@ -1,4 +1,4 @@
-"""The guest of a task: a process that no shim started, and for which the task holds devices (a lease)."""
+"""The guest of a task: a process for which the task holds devices, though no shim started it (`scheduler lease`)."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ _TEXT = lazy_pattern(r"([1-9]\d{0,9}):(\d+\.\d+):([0-9a-f-]{1,64})\Z")
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """A process, distinguished from all others that have had the same pid."""
+    """A process, identified so that no other process with its pid can be taken for it."""
 
     pid: int
     identity: str
-    """Its pid namespace and its start, as `store/machine/lease_records` writes them."""
+    """The pid namespace and the start time of the process, as `store/machine/lease_records` writes them."""
     boot: str
-    """The boot id of the machine at its start."""
+    """The boot id of the machine when the process started."""
 
     @classmethod
     def read(cls, text: str) -> Guest:
-        """Return the guest that `str` wrote; raise ValueError for anything else."""
+        """Return the guest that a text from `str` describes; raise ValueError for any other text."""
         match = _TEXT.match(text)
         if match is None:
             raise ValueError(f"{text!r} is not PID:NAMESPACE.START:BOOT, which scheduler lease writes")
         return cls(int(match[1]), match[2], match[3])
 
     def __str__(self) -> str:
-        """Return the guest as the field of a task."""
+        """Return the guest as text for the field of a task."""
         return f"{self.pid}:{self.identity}:{self.boot}"
 
 

@@ -1,4 +1,6 @@
-"""Launchers of multi-GPU programs, and the options that are inserted where no environment variable does the same."""
+"""Launchers of multi-GPU programs, and the options that are added to their commands where no variable has that
+effect.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ from scheduler.patterns import lazy_pattern
 from scheduler.values import dataclass
 
 ANY_PORT = "{port}"
-"""Stands for the port of a task that has not started."""
+"""The text in place of the port, for a task that has not started."""
 CHOOSING = ("accelerate", "deepspeed")
-"""A command that could choose GPUs by itself contains one of these."""
+"""Every command that could choose GPUs by itself contains one of these words."""
 
 
 class Launcher(StrEnum):
-    """A program that starts one process for each GPU, and lets them meet at a port."""
+    """A program that starts one process for each GPU; these processes meet at a port."""
 
     TORCHRUN = "torchrun"
     ACCELERATE = "accelerate launch"
@@ -35,20 +37,20 @@ _MODULES = {
     "accelerate.commands.launch": Launcher.ACCELERATE, "deepspeed.launcher.runner": Launcher.DEEPSPEED,
 }  # fmt: skip
 _WITH_VERB = ("accelerate", "accelerate.commands.accelerate_cli")
-"""Programs and modules with several verbs, one of which is `launch`."""
+"""Launchers (programs and modules) with several verbs, one of which is `launch`."""
 _RUNNERS = frozenset({
     "uv", "poetry", "conda", "mamba", "micromamba", "pixi", "pdm", "hatch", "rye", "env", "nohup", "nice", "ionice",
     "time", "numactl", "taskset", "stdbuf", "setsid", "chrt", "timeout",
 })  # fmt: skip
-"""Programs that start the command that follows them."""
+"""Programs that run the command which follows them."""
 _RUNNERS_WORDS = lazy_pattern(r"run|exec|[A-Za-z_]\w*=.*|\d[\w.,:-]*")
-"""Words of a runner before that command: its verb, an assignment, a number."""
+"""Words between a runner and that command: a verb, an assignment, a number."""
 _RUNNERS_SWITCHES = frozenset({
     "-u", "-i", "-B", "-E", "-I", "-O", "-s", "-v", "-q", "--", "--no-sync", "--frozen", "--locked", "--isolated",
     "--active", "--offline", "--no-project", "--all-extras", "--no-capture-output", "--live-stream", "--quiet",
     "--verbose", "--foreground",
 })  # fmt: skip
-"""Options of runners and of Python that have no value. The word after any other option is taken for its value."""
+"""Options of runners and of Python that take no value. After any other option, the next word is taken as its value."""
 _SWITCHES: Mapping[Launcher, frozenset[str]] = {
     Launcher.TORCHRUN: frozenset({
         "--standalone", "-m", "--module", "--no-python", "--run-path", "--virtual-local-rank", "--use-env",
@@ -65,7 +67,7 @@ _SWITCHES: Mapping[Launcher, frozenset[str]] = {
         "--save-pid", "--bind-cores-to-rank", "--elastic-training",
     }),
 }  # fmt: skip
-"""The options of launchers that have no value."""
+"""The options of launchers that take no value."""
 _PORT = {Launcher.ACCELERATE: "--main_process_port", Launcher.DEEPSPEED: "--master_port"}
 _NUMBER = ("--num-gpus", "--num-accelerators")
 _CHOICES = ("--include", "-i", "--exclude", "-e")
@@ -80,11 +82,11 @@ _LAUNCHERS_OPTIONS = {
         "-H": (), "--force-multi": (), "--no-ssh": (),
     },
 }  # fmt: skip
-"""The options about other machines, with the values that mean that there are none."""
+"""For each launcher, the options that concern other machines, with their values that mean that there are none."""
 
 
 class _Option(NamedTuple):
-    """One option of a launcher: where its words begin and end, and its value."""
+    """One option of a launcher: the places where its words begin and end, and its value."""
 
     at: int
     end: int
@@ -92,9 +94,9 @@ class _Option(NamedTuple):
 
 
 def as_started(command: Sequence[str], spec: Spec, form: RowForm, port: int) -> tuple[str, ...]:
-    """Return the command of a task as its attempt gets it, with its port; `port` is 0 if the task has not started.
+    """Return the command of a task as its attempt gets it; `port` is 0 if the task has not started.
 
-    For a lease, that is what its guest runs.
+    For a lease, return the command that its guest runs.
     """
     if spec.terms.guest:
         command = meant([*command])
@@ -105,7 +107,9 @@ def as_started(command: Sequence[str], spec: Spec, form: RowForm, port: int) -> 
 
 
 def calls_of(job: Job) -> LauncherCalls:
-    """Return the launchers in the command of a task that get options; none where commands stay as they are."""
+    """Return the launchers in the command of a task that get options; none if the commands of its run are not
+    changed.
+    """
     if not job.adapts:
         return LauncherCalls(())
     return LauncherCalls(argv(job.spec, 0, job.spec.terms.epochs, PLAIN_PYTHON, job.append))
@@ -113,28 +117,32 @@ def calls_of(job: Job) -> LauncherCalls:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """The call of a launcher within a command."""
+    """One launcher and its options within a command."""
 
     launcher: Launcher
     at: int
-    """The number of words before its first option."""
+    """The place of the launcher's first option: the number of words before it."""
     options: Mapping[str, _Option]
-    """Its own options by name, with hyphens; those of the script are left out."""
+    """The launcher's own options by name, with hyphens; options of the script are left out."""
 
     @property
     def crosses_machines(self) -> bool:
-        """True if its processes may meet those of other machines."""
+        """True if the launcher's processes may meet processes on other machines."""
         return any(
             name in self.options and self.options[name].value not in here
             for name, here in _LAUNCHERS_OPTIONS[self.launcher].items()
         )
 
     def value(self, *names: str) -> str | None:
-        """Return the value of the first of these options that is given; None if none is."""
+        """Return the value of the first of these options that the command contains; None if it contains none of
+        them.
+        """
         return next((self.options[name].value for name in names if name in self.options), None)
 
     def inserted(self, port: str) -> tuple[str, ...]:
-        """Return the words that name the port, if the call names none and would otherwise use a fixed one."""
+        """Return the words to insert so that the processes meet at `port`; empty if the command names a port, or would
+        not use a fixed one.
+        """
         if self.crosses_machines:
             return ()
         if self.launcher is Launcher.TORCHRUN:
@@ -144,9 +152,10 @@ class _Call:
         return () if option.replace("_", "-") in self.options else (option, port)
 
     def removed(self, gpus: int) -> tuple[_Option, ...]:
-        """Return the options that would make DeepSpeed ignore which GPUs the task has, although their number is right.
+        """Return the options of DeepSpeed to remove: they state the right number of GPUs, but would make it ignore
+        which GPUs the task has.
 
-        None without GPUs.
+        Empty for a task without GPUs.
         """
         if not gpus:
             return ()
@@ -157,7 +166,7 @@ class _Call:
 
 
 class LauncherCalls:
-    """The launchers that one command begins with: usually none, sometimes one, or several in a line for a shell."""
+    """The launchers with which one command begins: mostly none, sometimes one, or several in a line for a shell."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._argv = tuple(command)
@@ -168,18 +177,18 @@ class LauncherCalls:
 
     @property
     def reads_numbers(self) -> bool:
-        """True if a launcher understands GPUs only as numbers."""
+        """True if one of the launchers understands GPUs only as numbers."""
         return any(call.launcher is Launcher.DEEPSPEED for call in self._calls)
 
     @property
     def crosses_machines(self) -> bool:
-        """True if its processes may meet those of other machines, which know another port."""
+        """True if processes may meet processes on other machines, which would use another port."""
         return any(call.crosses_machines for call in self._calls)
 
     def adapted(self, port: str, gpus: int) -> tuple[str, ...]:
-        """Return the command whose launchers meet at this port and use the task's GPUs, as many as `gpus`.
+        """Return the command, changed so that its launchers meet at this port and use the `gpus` GPUs of the task.
 
-        A launcher that names a port itself keeps it. Without GPUs no option is removed.
+        A launcher with a port in its options keeps it. If `gpus` is 0, no option is removed.
         """
         if not self._calls:
             return self._argv
@@ -191,17 +200,19 @@ class LauncherCalls:
         return (*self._words[: call.at], *call.inserted(port), *kept)
 
     def changes(self, port: str, gpus: int) -> str:
-        """Return what `adapted` inserts and removes; empty if it changes nothing."""
+        """Return in words what `adapted` inserts and removes; empty if it changes nothing."""
         inserted = [" ".join(call.inserted(port)) for call in self._calls]
         removed = [self._words[o.at : o.end] for call in self._calls for o in call.removed(gpus)]
         return ", ".join(dict.fromkeys(filter(None, [*inserted, *(f"without {' '.join(words)}" for words in removed)])))
 
     def fault(self, gpus: int) -> str:
-        """Return why the command would use other GPUs than its task has (`gpus`), and what to write; else empty."""
+        """Return why the command would use other GPUs than the `gpus` GPUs of its task, and what to write instead;
+        empty if it would not.
+        """
         return next(filter(None, (_fault(call, gpus) for call in self._calls)), "")
 
     def _adapted_line(self, port: str, gpus: int) -> str:
-        """Return the line for the shell with words inserted and removed; the rest of its text is unchanged."""
+        """Return the line for the shell with words inserted and removed; all other text stays as it is."""
         spans = [match.span() for match in _WORD.finditer(self._line)]
         edits: list[tuple[int, int, str]] = []
         for call in self._calls:
@@ -239,8 +250,8 @@ def _chooses(said: str, gpus: int) -> str:
 
 
 def _in_line(words: Sequence[str]) -> Iterator[_Call]:
-    """Yield the launchers of a line for a shell; none if its commands run at the same time, as they cannot share a
-    port.
+    """Yield the launchers in a line for a shell. If commands in the line run at the same time there are none, since
+    they cannot share a port.
     """
     begins = "&" not in words
     for at, word in enumerate(words):
@@ -251,7 +262,9 @@ def _in_line(words: Sequence[str]) -> Iterator[_Call]:
 
 
 def _found(words: Sequence[str], start: int = 0) -> _Call | None:
-    """Return the launcher that a command begins with, also after runners such as `uv run` and `env A=1`."""
+    """Return the launcher with which a command begins, also after runners such as `uv run` and `env A=1`; None if there
+    is none.
+    """
     at, python = start, False
     while at < len(words):
         word = words[at]

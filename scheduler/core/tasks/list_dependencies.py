@@ -1,4 +1,4 @@
-"""The dependencies of one list while it is accepted: from the texts of its rows to events with ids."""
+"""The dependencies of a list while it is being accepted: from the texts of its rows to events with ids."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ class ListDependencies:
     """The dependencies of the rows of a list that is being accepted."""
 
     def __init__(self, form: RowForm) -> None:
-        """Prepare for rows of a form; a list without After costs nothing."""
+        """Prepare for rows of this form. A list without After costs nothing."""
         self._form = form
         self._is_used = "After" in form.known or "After" in form.defaults or any("result." in w for w in form.template)
         self._rows: list[AfterRow] = []
         self._unnamed: dict[int, Spec] = {}
-        """The rows without a Name by their places: their names follow from what varies in the list."""
+        """The rows without a Name, by their places. Their names are known only once it is known which parameters
+        vary."""
         self._found: list[Dependency] = []
 
     def noting(self, batches: Iterable[Sequence[InputRow]]) -> Iterator[Sequence[InputRow]]:
-        """Yield the batches unchanged, and note the names and the parents of their rows."""
+        """Yield the batches unchanged; on the way note the names and the parents of their rows."""
         for batch in batches:
             if self._is_used or any("result." in cell for _, cells, _, _ in batch for cell in cells):
                 self.note(self._form.spec(cells, row) for row, cells, _, _ in batch)
@@ -58,11 +59,11 @@ class ListDependencies:
             raise InputError(what, str(exc), exc.row, "After") from exc
 
     def known(self) -> list[int]:
-        """Return the parents that are no rows of the list."""
+        """Return the parents that are not rows of the list."""
         return list({parent: None for one in self._found for parent in (*one.after_known, *one.ended_known)})
 
     def events(self, first: int) -> list[Depended]:
-        """Return the events that block the rows; `first` is the id of the first row."""
+        """Return the events that block the rows until their parents end; `first` is the id of the first row."""
         return [
             Depended(
                 DependencyStep.BLOCK,

@@ -1,4 +1,4 @@
-"""Grids of parameters: every combination of values, in order or shuffled, and the resulting commands."""
+"""Grids of parameters: all combinations of their values, in order or shuffled, and the commands made from them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from math import prod
 from scheduler.patterns import lazy_pattern
 
 Values = Mapping[str, Sequence[str]]
-"""The values of each parameter, in the order in which they were given."""
+"""Each parameter with its values, in the order in which they were given."""
 
 _SAFE = lazy_pattern(r"[\w@%+=:,./{}\- ]*", re.ASCII)
 
 
 class BadPattern(ValueError):
-    """A pattern that the parameters cannot fill in."""
+    """The error of a pattern into which the parameters cannot be filled."""
 
 
 def combinations(values: Values) -> Iterator[dict[str, str]]:
@@ -25,14 +25,14 @@ def combinations(values: Values) -> Iterator[dict[str, str]]:
 
 
 def shuffled(values: Values, shuffle: Callable[[list[int]], None]) -> Iterator[dict[str, str]]:
-    """Yield each combination once, in the order that `shuffle` gives to their numbers."""
+    """Yield each combination once, in the order that `shuffle` gives to the numbers of the combinations."""
     numbers = list(range(prod(map(len, values.values()))))
     shuffle(numbers)
     return numbered(values, numbers)
 
 
 def numbered(values: Values, numbers: Iterable[int]) -> Iterator[dict[str, str]]:
-    """Yield the combinations with these numbers, which count from 0; the last parameter varies fastest."""
+    """Yield the combinations with these numbers, counted from 0; the last parameter varies fastest."""
     return (_combination(values, number) for number in numbers)
 
 
@@ -50,7 +50,7 @@ def first(found: Iterable[dict[str, str]], most: int | None) -> Iterator[dict[st
 
 
 def command(pattern: str, values: Mapping[str, str]) -> str:
-    """Return the pattern with the values filled in, as `str.format_map` does; raise BadPattern for an invalid one."""
+    """Return the pattern with the values filled in as `str.format_map` does; raise BadPattern if that is impossible."""
     try:
         return pattern.format_map(values)
     except KeyError as exc:
@@ -73,5 +73,5 @@ def _why(exc: Exception) -> str:
 
 
 def needs_no_shell(text: str) -> bool:
-    """Tell whether a shell would do no more to this command than split it at blanks."""
+    """Tell whether a shell would only split this command at blanks."""
     return bool(_SAFE.fullmatch(text)) and "=" not in text.split(None, 1)[0] and "{" not in text

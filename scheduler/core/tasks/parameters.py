@@ -1,4 +1,6 @@
-"""The parameters of tasks: the user's own columns and the arguments of commands, and which of them vary in a list."""
+"""The parameters of tasks: the user's own columns and the arguments of commands, and those of them that vary in a
+list.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,21 @@ MOST_VARYING = 16
 """The largest number of parameters that count as varying in one list."""
 MOST_IN_NAME, LONGEST_VALUE = 8, 60
 _SET = "yes"
-"""The value of an option that has none."""
+"""The value that stands for an option without a value."""
 _WITH_VALUE = frozenset({"-X", "-W", "--check-hash-based-pycs"})
 _LAUNCHERS = frozenset({
     "torchrun", "accelerate", "deepspeed", "uv", "poetry", "conda", "mamba", "micromamba", "pixi", "srun", "mpirun",
     "mpiexec", "nohup", "nice", "env", "time", "numactl", "taskset", "bash", "sh", "ionice", "stdbuf", "horovodrun",
     "ipython", "coverage", "jupyter",
 })  # fmt: skip
-"""Programs that only start another program, the one that matters."""
+"""Programs that only start another program, which gives a task its name."""
 _SCRIPTS = (".py", ".sh", ".ipynb", ".jl", ".R", ".lua")
 
 
 def last_part(path: str) -> str:
-    """Return the last part of a path: the name of a file or folder. It is called for each task of long lists."""
+    """Return the last part of a path: the name of a file or folder. It is fast, since long lists call it for each
+    task.
+    """
     return path.rstrip("/").rpartition("/")[2]
 
 
@@ -36,7 +40,9 @@ def stem(path: str) -> str:
 
 
 def script_of(words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Return the name of the script that a command runs, and its arguments: those of its launcher are left out."""
+    """Return the name of the script that a command runs, and the script's arguments; arguments of launchers are left
+    out.
+    """
     if not words:
         return "", ()
     program = last_part(words[0])
@@ -66,7 +72,8 @@ def _of_python(words: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 
 def parameters(spec: Spec, words: Sequence[str], line: str = "") -> dict[str, str]:
-    """Return the parameters of a row by name: its own columns, then the named arguments of its command's `words`.
+    """Return the parameters of a row by name: its own columns, then the named arguments among the `words` of its
+    command.
 
     A column that contains the whole command line is no parameter, nor is an argument with the placeholder `{id}`.
     """
@@ -83,10 +90,10 @@ def parameters(spec: Spec, words: Sequence[str], line: str = "") -> dict[str, st
 
 
 def varying(rows: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
-    """Return the parameters that differ between rows, in their order.
+    """Return the names of the parameters that differ between rows, in their order.
 
-    Of parameters with equal values in every row, only the first one counts. Arguments that only label the output of a
-    task are left out, if others vary.
+    If several parameters have equal values in every row, only the first one counts. Arguments that only label the
+    output of a task are left out, if others vary.
     """
     known = list(rows)
     names = dict.fromkeys(name for row in known for name in row)
@@ -101,22 +108,24 @@ def varying(rows: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
 
 
 def told(script: str, values: Mapping[str, str], varies: Sequence[str]) -> str:
-    """Return the name of a task that differs from the others of its list by these parameters."""
+    """Return the name of a task, made of its script and of the parameters that vary in its list."""
     parts = [f"{name}={_short(values[name])}" for name in varies[:MOST_IN_NAME] if values.get(name)]
     return " ".join([script, *parts])
 
 
 def _short(value: str) -> str:
-    """Return a value without the folders of a path, and without blanks that would look like another parameter."""
+    """Return a value without the folders of a path. Blanks are replaced, because they would look like the end of the
+    value.
+    """
     last = value.rstrip("/").rpartition("/")[2] if value.startswith(("/", "./", "../", "~")) else value
     return "_".join(last.split())[:LONGEST_VALUE]
 
 
 class ParameterSample:
-    """A sample of the rows of a list, which shows the parameters that vary.
+    """A sample of the rows of a list, from which the varying parameters are found.
 
     The first rows are taken, then fewer and fewer. So a long list costs little, and a parameter that changes only after
-    many rows is seen as well.
+    many rows is found as well.
     """
 
     FIRST = 256
@@ -126,7 +135,7 @@ class ParameterSample:
         self._number = 0
 
     def wants_next(self) -> bool:
-        """Tell whether the next row is to be taken, and count it."""
+        """Tell whether the next row belongs to the sample, and count the row."""
         number = self._number
         self._number += 1
         return number < self.FIRST or number % (1 << (number // (self.FIRST // 2)).bit_length() - 2) == 0

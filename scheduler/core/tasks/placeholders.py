@@ -2,8 +2,8 @@
 
 `{name}` is replaced by the row's cell of that column, in each word of a command by itself, so that a cell with blanks
 or quotes stays inside one argument. `{epochs}` and `{id}` stay in the text until an attempt is launched, because a
-probe has other values; `{{epochs}}` and `{{id}}` are literal. `{prep.result.path}`, a value of the result of the parent
-`prep`, stays in the text until then, too; with one parent, `{result.path}` is enough.
+probe has other values; `{{epochs}}` and `{{id}}` are literal. `{prep.result.path}`, a value from the result of the
+parent `prep`, also stays in the text until then. If there is only one parent, `{result.path}` is enough.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from scheduler.patterns import lazy_pattern
 
 LATER = ("epochs", "id")
 Results = Callable[[str], str | None]
-"""A function that returns the value of a placeholder such as `prep.result.path`, or None for what is no placeholder. It
-raises LookupError, with a sentence, if there is no such value."""
+"""A function that returns the value for a placeholder such as `prep.result.path`, or None for any other name. If there
+is no such value it raises LookupError, with a sentence."""
 
 _OF_RESULT = r"(?:[^{}]*\.)?result\.[^{}]+"
 _AT_LAUNCH = rf"epochs|id|{_OF_RESULT}"
@@ -25,7 +25,7 @@ _RESULT = lazy_pattern(rf"{_OF_RESULT}\Z")
 _NAMED = lazy_pattern(r"\{\{(?P<literal>[^{}]*)\}\}|\{(?P<name>[^{}]*)\}")
 _TOKEN = lazy_pattern(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]")
 _MARK = lazy_pattern(f"\0({_AT_LAUNCH})\0")
-"""The marker for a placeholder that is filled in later: no argument can contain a NUL."""
+"""The marker for a placeholder that is filled in later. No argument can contain its NUL."""
 
 
 def takes(text: str, name: str) -> bool:
@@ -34,7 +34,9 @@ def takes(text: str, name: str) -> bool:
 
 
 def launched(word: str, epochs: str, task: str, results: Results | None = None) -> str:
-    """Return a word with the values of an attempt filled in; `results` returns those of its parents."""
+    """Return a word with the values of an attempt filled in; `results` returns values from the results of its
+    parents.
+    """
     if "{" not in word:
         return word
 
@@ -51,12 +53,14 @@ def launched(word: str, epochs: str, task: str, results: Results | None = None) 
 
 
 def is_result(name: str) -> bool:
-    """Tell whether a placeholder of this name is filled from the result of a parent."""
+    """Tell whether a placeholder with this name is filled from the result of a parent."""
     return _RESULT.match(name) is not None
 
 
 def split_result(name: str) -> tuple[str, str]:
-    """Return the parent that `prep.result.path` names, empty for `result.path`, and the key of the value."""
+    """Return the parent and the key in the name of a placeholder: for `prep.result.path` `prep` and `path`; for
+    `result.path` the parent is empty.
+    """
     if name.startswith("result."):
         return "", name.removeprefix("result.")
     parent, _, key = name.partition(".result.")
@@ -64,15 +68,15 @@ def split_result(name: str) -> tuple[str, str]:
 
 
 def parents_named(text: str) -> list[str]:
-    """Return the placeholders of a text that are filled from results of parents."""
+    """Return the placeholders in a text that are filled from results of parents."""
     if "result." not in text:
         return []
     return [match["name"] for match in _LATER.finditer(text) if match["name"] and match["name"] not in LATER]
 
 
 def filled(word: str, cells: Mapping[str, str]) -> str:
-    """Return a word of a list with its columns filled in; `{{x}}` becomes `{x}`, and all other braces stay as they
-    are.
+    """Return a word of a list with the row's columns filled in. `{{x}}` becomes `{x}`, and all other braces stay as
+    they are.
     """
 
     def cell(match: re.Match[str]) -> str:
@@ -85,8 +89,8 @@ def filled(word: str, cells: Mapping[str, str]) -> str:
 
 
 def filled_template(word: str, cells: Mapping[str, str]) -> str:
-    """Return a word of a table's command, filled in: `{{` and `}}` become braces, anything else in braces is a
-    column.
+    """Return a word of a table's command with the row's columns filled in. `{{` and `}}` become braces, anything else
+    in braces is a column.
     """
 
     def part(match: re.Match[str]) -> str:
@@ -102,12 +106,12 @@ def filled_template(word: str, cells: Mapping[str, str]) -> str:
 
 
 def literal(text: str) -> str:
-    """Return a text in which no placeholder is filled in later."""
+    """Return a text escaped so that no placeholder in it is filled in later."""
     return _LATER.sub(lambda match: "{" + match[0] + "}", text) if "{" in text else text
 
 
 def names(template: Sequence[str]) -> list[str]:
-    """Return the columns that a table's command names, in lower case; raise ValueError for a single brace."""
+    """Return the columns that the command of a table names, in lower case; raise ValueError for a single brace."""
     return list(dict.fromkeys(name for word in template for name in _names(word)))
 
 
@@ -120,6 +124,6 @@ def _names(word: str) -> Iterator[str]:
 
 
 def unknown(template: Sequence[str], columns: Collection[str]) -> str:
-    """Return the first placeholder of a table's command that is not a column; empty if there is none."""
+    """Return the first placeholder in the command of a table that is not a column; empty if there is none."""
     known = {*columns, "id"}
     return next((name for name in names(template) if name not in known and not is_result(name)), "")

@@ -1,4 +1,4 @@
-"""The removal of secrets, which have known names or forms, from commands and texts; every view uses it."""
+"""The removal of secrets from commands and texts, used by every view. Secrets are found by known names or forms."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from scheduler.patterns import lazy_pattern
 SECRET = ("TOKEN", "KEY", "SECRET", "PASS", "CREDENTIAL", "AUTH")
 HIDDEN = "***"
 _PLAIN = "=:@hidden@:="
-"""The placeholder for a secret while words are joined; no shell would quote it."""
+"""The text in place of a secret while words are joined: no shell would quote it."""
 _PARTS = ("token", "key", "secret", "password", "passwd", "passphrase", "credential")
 _WORDS = frozenset({"pass", "pwd", "pw", "auth", "authorization"})
 _HARMLESS = lazy_pattern(r"tokens|tokeni[sz]|key(?:point|frame|board|word|hole)s?|monkey|donkey|turkey|hockey|whiskey")
-"""Words of machine learning, and others, that only look like a secret."""
+"""Words that only look as if they meant a secret, mostly from machine learning."""
 _HINT = lazy_pattern(
     r"token|key|secret|pass|pw|credential|auth|://|hf_|sk-|gh[po]_|github_|glpat-|xox|akia|eyj", re.IGNORECASE
 )
-"""A text without any of these contains nothing to hide."""
+"""A text that does not match this pattern contains no secret."""
 
 # The patterns below are compiled when they are first used: most texts have no such hint.
 _VALUE = r"""('[^']*'|"[^"]*"|[^\s'"]+)"""
@@ -41,7 +41,7 @@ def looks_secret(name: str) -> bool:
 
 
 def hides(name: str) -> bool:
-    """Tell whether the value of a flag, argument or column with this name is hidden: one of its words means a
+    """Tell whether values of a flag, argument or column with this name are hidden, because one of its words means a
     secret.
     """
     words = (word.lower() for word in _BOUNDARY.split(name))
@@ -69,7 +69,7 @@ def notifier(text: str) -> str:
 
 
 def shown(argv: Sequence[str], *, secrets: bool = False) -> str:
-    """Return a command as one shell line, without its secrets unless they are requested."""
+    """Return a command as one line for a shell, without its secrets unless `secrets` is True."""
     if secrets or not any(map(_HINT.search, argv)):
         return join(argv)
     words = [_word(before, word) for before, word in pairwise(["", *argv])]
@@ -77,8 +77,8 @@ def shown(argv: Sequence[str], *, secrets: bool = False) -> str:
 
 
 def masked(row: Mapping[str, Any], ours: frozenset[str], texts: Sequence[str]) -> dict[str, Any]:
-    """Return a row of results without secrets: only text columns of `ours` and the user's own columns can contain
-    one.
+    """Return a row of results without secrets. Only the columns `texts`, and columns that are not in `ours`, can
+    contain one.
     """
     able = [*(row.keys() - ours), *(name for name in texts if name in row)]
     return {**row, **{name: _cell(name, row[name]) for name in able}}
@@ -91,7 +91,9 @@ def _cell(name: str, value: Any) -> Any:
 
 
 def _word(before: str, word: str) -> str:
-    """Return one word of a command without secrets; the word before it may be the flag that it belongs to."""
+    """Return one word of a command without secrets. `before` is the preceding word, which may be the flag for this
+    value.
+    """
     named = re.fullmatch(_NAMED, word)
     is_line = not word.startswith("-") and " " in word
     if named and not is_line and _is_hidden(named[1].lstrip("-")):

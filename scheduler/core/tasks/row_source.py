@@ -1,4 +1,4 @@
-"""Rows of inputs, and sources from which rows join a run while it goes on."""
+"""The rows of inputs, and sources that may add rows to a run while it goes on."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from scheduler.core.ports import Happening
 
 InputRow = tuple[int, list[str], Terms, int]
-"""A row of an input: its number in the source, its cells, their terms, and the number of earlier equal rows."""
+"""A row of an input: its number in the source, its cells, its terms, and how many earlier rows are equal to it."""
 
 
 class RowSource:
-    """A source that may grow while its run goes on. This base class has no rows and never grows."""
+    """A source of rows that may grow while its run goes on. This base class has no rows and never grows."""
 
     form: RowForm
 
     @property
     def mark(self) -> str:
-        """The position up to which rows are accepted; empty for a source that cannot be read again."""
+        """The position in the source up to which rows are accepted; empty for a source that cannot be read again."""
         return ""
 
     @property
@@ -31,23 +31,27 @@ class RowSource:
         return False
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when there may be rows; -1 if only `appended` can tell."""
+        """Return a descriptor that becomes readable when there may be new rows; -1 if only `appended` can tell."""
         return -1
 
     def collect(self) -> Sequence[Happening]:
-        """Read available input without blocking; rows become events only when they are accepted."""
+        """Read available input without blocking, and return happenings. Rows become events only when they are
+        accepted.
+        """
         return ()
 
     def appended(self, *, last: bool) -> tuple[Sequence[InputRow], str, str]:
         """Return the new rows, the mark after them, and a sentence for the user, which may be empty.
 
-        `last` is True if no task is left to run.
+        `last` is True if the run has no task left.
         """
         return (), "", ""
 
     def accepted(self) -> None:
-        """Continue after the rows that were returned last; until this call `appended` returns them again."""
+        """Note that the rows that were returned last are accepted; until this call `appended` returns them again."""
 
     def untaken(self) -> tuple[Sequence[InputRow], str]:
-        """Read again; return the rows that were not accepted, and a sentence if an invalid row follows them."""
+        """Read the source again; return the rows that were not accepted, and a sentence if an invalid row follows
+        them.
+        """
         return (), ""

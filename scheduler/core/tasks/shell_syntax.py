@@ -1,4 +1,4 @@
-"""Shell syntax in a command that no shell reads: `>`, `|`, `&&`, `$NAME` outside of quotes."""
+"""The search for shell syntax in a command that no shell reads: `>`, `|`, `&&`, `$NAME` outside of quotes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _OPERATOR = lazy_pattern(r"(?:\|\|?|&&?|;;?|\d?>>?(?:&\d|[^>=].*)?|\d?<<?<?(?:[^
 _END = lazy_pattern(r".+;\Z", re.DOTALL)
 _EXPANDED = lazy_pattern(r"\$(?:[A-Za-z_]\w*|\{[^{}]*\}|\([^)]*\)?)|`[^`]*`?")
 _HIDDEN = "\1"
-"""Stands for a quoted character, which is no syntax."""
+"""The character in place of a quoted one, which is no syntax."""
 
 
 def syntax_in(text: str) -> str:
-    """Return the first word of a command that only a shell would understand; empty where there is none.
+    """Return the first word of a command that only a shell would understand; empty if there is none.
 
-    An operator counts if it is a word of its own or begins one, so those in `a>b` and `http://x?a&b` do not count.
+    An operator counts at the beginning of a word, and `;` also at its end. So `a>b` and `http://x?a&b` have none.
     """
     if not _MAYBE.search(text):
         return ""
@@ -32,7 +32,7 @@ def syntax_in(text: str) -> str:
 
 
 def refuse_shell_syntax(text: str) -> None:
-    """Raise BadCell for a command that is written for a shell."""
+    """Raise BadCell for a command that only a shell would understand."""
     if found := syntax_in(text):
         raise BadCell(
             "Command",
