@@ -38,7 +38,7 @@ class SchedulingConfig:
     busy: float = 0.5
     """The share of time for which a task is expected to keep a GPU busy as long as it has not been measured."""
     load_step: float = 0.05
-    """The difference from the expected load on a GPU above which a measured load replaces it."""
+    """A measured load on a GPU replaces the expected one if it differs from it by more than this."""
     jobs: int | None = None
     """Maximum number of attempts of this run at once (`-j`); 0: nothing starts."""
     paused: bool = False
@@ -150,8 +150,9 @@ class SchedulingConfig:
     """The number of known task classes from which `usual_share` counts. Half of a GPU is too little if most tasks need
     nearly all of one."""
     expect_from: int | None = 1
-    """The number of classes, settled or with more than a context in use, from which tasks of unknown memory on GPUs
-    reserve only an expected need, so that others may start beside them. None: they never do."""
+    """The number of classes of known need from which a task of unknown memory on GPUs reserves only an expected need,
+    so that others may start beside it; None: it never does. A class counts once it has settled or uses more than a
+    context."""
     expect_share: float = 0.85
     """The expected need of a task of unknown memory is what this share of the known classes needs at most. While few
     are known, it is the highest known peak and a part more."""
@@ -235,8 +236,8 @@ class SchedulingConfig:
     """A new peak must also exceed the last one by more than this number of bytes to count."""
 
     def unknown_shares(self, gpus: int) -> tuple[float, float]:
-        """Return two shares of the known classes for a task of unknown memory on this number of GPUs: by the first
-        follows what it reserves, by the second with how much it may start.
+        """Return the two shares for a task of unknown memory on this number of GPUs: `expect_share` and `enough_share`,
+        or twice `gang_share` for several GPUs.
         """
         return (self.expect_share, self.enough_share) if gpus == 1 else (self.gang_share, self.gang_share)
 

@@ -34,7 +34,7 @@ def on_node(key: str, node: str) -> str:
 
 
 def is_host_key(key: str) -> bool:
-    """Tell whether a key among the devices of a run is that of a host."""
+    """Tell whether a key of a device is that of a host."""
     return key == HOST or key.startswith(f"{HOST}@")
 
 

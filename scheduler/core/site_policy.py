@@ -1,6 +1,4 @@
-"""The site's policy in the form that decisions use: the quota of a user, and devices on which this run starts
-nothing.
-"""
+"""The site's policy as decisions use it: the quota of a user, and devices on which this run starts nothing."""
 
 from __future__ import annotations
 

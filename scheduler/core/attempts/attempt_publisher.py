@@ -20,7 +20,7 @@ CHECKING = 0.4
 
 
 class AttemptPublisher:
-    """The attempts of one run, as samplers and other schedulers see them."""
+    """The attempts of one run, as it tells them to samplers and, by leases, to other schedulers."""
 
     def __init__(
         self, brain: Brain, orders: LaunchBuilder, watcher: Watcher, registry: LeaseRegistry, engine: Engine

@@ -27,7 +27,7 @@ def sort(happenings: Sequence[Happening]) -> tuple[list[Sample], list[Started | 
 
 
 def is_on_disk(event: Event) -> bool:
-    """Tell whether a claim or an exit record says what the event says. These files stay until the journal is on
+    """Tell whether a claim or an exit record contains what the event says. These files stay until the journal is on
     disk.
     """
     return isinstance(event, Started) or (isinstance(event, Exited) and event.outcome not in WITHOUT_RECORD)

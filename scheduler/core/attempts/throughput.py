@@ -47,7 +47,7 @@ class MeanLoad:
 
     @property
     def value(self) -> float | None:
-        """Return the mean; 0 if it was sampled and idle, None if it was never sampled."""
+        """The mean load; 0 if the task was never busy, None if it was never sampled."""
         if not self._looked:
             return None
         return self._sum / self._number if self._number else 0.0

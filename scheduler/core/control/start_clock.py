@@ -85,7 +85,9 @@ class StartClock:
 
 
 def later_sentences(events: Sequence[Depended], begins: Callable[[int], float], now: float) -> list[str]:
-    """Return how many tasks begin at each of the next times; `begins` returns the time of a task."""
+    """Return sentences that count the tasks which begin at each of the next times; `begins` returns the time of a
+    task.
+    """
     blocked = (event for event in events if event.step is DependencyStep.BLOCK)
     times = Counter(at for event in blocked for task in event.tasks if (at := begins(task)) > now)
     return [

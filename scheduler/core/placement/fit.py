@@ -127,8 +127,8 @@ def never_now(
 def _choose(
     task: int, need: ResourceRequest, gpus: Sequence[DeviceCapacity], rules: SchedulingConfig
 ) -> Refusal | list[tuple[str, int]]:
-    """Choose a GPU for each memory request of a task, the largest request first. Return the reservations in the order
-    of the task's GPUs.
+    """Choose a GPU for each memory request of a task, the largest request first; or return a refusal. The result has
+    the order of the task's GPUs.
     """
     if len(need.gpus) > 1:
         gpus = [room for room in gpus if not room.device.is_instance]

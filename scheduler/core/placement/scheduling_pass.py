@@ -398,8 +398,8 @@ class SchedulingPass(QueuePass):
             super()._refuse(refusal, task)
 
     def _unless_unmanaged(self, refusal: Refusal, task: WaitingTask) -> Refusal:
-        """Return the refusal. If the task could not start even after all leases have ended, return the one for
-        unmanaged memory.
+        """Return the refusal of a task. If the task could not start even after all leases have ended, this is the
+        refusal because of unmanaged memory.
         """
         if not refusal.reason.is_for_memory or self._surely_fits_after_leases(task):
             return refusal

@@ -38,8 +38,8 @@ class ProfileIndex:
         self._nothing = Profile()
         self._numbers: dict[str, int] = {}
         self._newest, self._looked_over = 0, 0
-        """The highest number that a class has, and that number at the last search for idle classes. Numbers are never
-        reused."""
+        """The highest number of a class, and what it was at the last search for idle classes. Numbers are never used
+        again."""
         self._known = dict(known or {})
         self._relatives: dict[str, dict[str, None]] = {}
         """The keys of the classes that earlier runs knew, by script."""

@@ -249,8 +249,8 @@ class _Cascade:
         return True
 
     def _waits_for_another(self, group: _Group, parent: int) -> bool:
-        """Tell whether another parent is known to block the group, so that this parent, which has not failed, changes
-        nothing.
+        """Tell whether the end of a parent changes nothing, because another parent still blocks the group and this one
+        has not failed.
         """
         last = group.last
         if last in (NO_TASK, parent) or self._state(last) not in UNFINISHED:

@@ -44,8 +44,8 @@ tasks run, its devices close before the bypass limit is reached, but not before 
 IN_VAIN = 3.0
 """Seconds in all for which capacity is kept for the tickets of one user, who has used none of it."""
 LOSES_TURN, MOST_TIMES = 10.0, 64
-"""Seconds for which the tickets of such a user are then ignored, or longer if devices were drained for them longer. The
-time doubles with each loss, up to this many times the first."""
+"""The least number of seconds for which the tickets of a user are ignored who has used none of the capacity kept for
+it. If devices were drained for the user longer, it is that time. It doubles with each loss, up to MOST_TIMES times."""
 LONGEST_DRAIN = 1800.0
 """Seconds in all for which devices are drained for the tickets of one user before the user starts something of that
 size. The next drain may last four times as long, because tasks that take hours may run there."""
@@ -53,7 +53,7 @@ UsageRank = tuple[int, float]
 """The bytes that a user holds, and the time at which the user last started something there."""
 Rank = tuple[int, int, float, float]
 _OTHER_RUN = 0
-"""The number for a task of another run in a placement that this run only assumes."""
+"""The task number in the assumed placement of a task of another run."""
 
 
 class Contenders:

@@ -75,8 +75,8 @@ class QuotaUse:
         return [(MEMORY, need.gpus, gpus, self._caps.memory), (HOST, (need.host,), ram, self._caps.host_memory)]
 
     def among(self, task: int, number: int, gpus: Sequence[DeviceCapacity]) -> Sequence[DeviceCapacity] | Refusal:
-        """Return the GPUs that a task may use, or a refusal. If the quota of GPUs leaves no new ones, these are GPUs
-        that the user uses already.
+        """Return the GPUs that a task may use, or a refusal. If the user may not use more GPUs than it does, these are
+        the GPUs that it uses already.
         """
         cap = self._caps.gpus
         if cap is None or not number:
@@ -113,8 +113,8 @@ class QuotaUse:
 
 
 def exceeded(caps: Caps, held: Sequence[Mapping[str, int]], wanted: Mapping[str, int]) -> str:
-    """Return the name of the quota that a reservation would exceed, together with what its user holds; empty if
-    none.
+    """Return the name of the quota that a reservation would exceed, together with what its user holds; empty if there
+    is none.
     """
     together = [*held, wanted]
     ram = sum(reserved.get(HOST, 0) for reserved in together)

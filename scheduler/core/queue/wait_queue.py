@@ -152,7 +152,9 @@ class WaitQueue:
         self._forgive(task, bypassed)
 
     def set_apart(self, task: int, directory: int) -> None:
-        """Put a task into the group of its directory, which has this number: at once, or when it waits again."""
+        """Put a task into the group of its directory, at once or when it waits again; `directory` is the number of the
+        directory.
+        """
         place = TOGETHER - 1 - directory
         if self._roll.state(task) is not State.WAITING:
             self._places[task] = place
@@ -216,7 +218,7 @@ class WaitQueue:
         return bisect_left(self._heads, (self._passed[-times],))
 
     def refresh(self, kind: int) -> None:
-        """Rank the groups of a class again, because its duration was learned."""
+        """Rank the groups of a class again, because the duration of the class was learned."""
         for asked in sorted(self._of_kind.get(kind, ())):
             before = self._ranked[asked]
             self._rerank(asked)

@@ -1,5 +1,6 @@
-"""The devices of a run as its scheduler last measured them. They are published so that views need no sampler of their
-own.
+"""The devices of a run as its scheduler last measured them.
+
+They are published so that views need no sampler of their own.
 """
 
 from __future__ import annotations

@@ -45,7 +45,9 @@ def whole(history: DeviceHistory) -> float | None:
 def _shares(
     points: Sequence[LoadPoint], every: float, attempts: Iterable[tuple[int, AttemptHistory]]
 ) -> Iterable[tuple[int, float]]:
-    """Yield (task, joules) for the time of each point; its energy is divided among the attempts that lived then."""
+    """Yield (task, joules) for the time of each point. The energy of a point is divided among the attempts that lived
+    at that time.
+    """
     coming = sorted(attempts, key=lambda one: -one[1].placed)
     living: list[tuple[int, AttemptHistory]] = []
     for point, after in zip(points, [*(point.at for point in points[1:]), inf], strict=True):

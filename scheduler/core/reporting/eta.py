@@ -45,8 +45,8 @@ MOST_GROUPS = 1000
 QUANTILE = 1.28
 """The number of standard deviations on both sides of the mean between which 8 of 10 normally distributed values are."""
 LEAST_SPREAD, WAITING_SPREAD = 0.15, 0.3
-"""The least relative distance from the likely end to the late end. The first is for a run or a living task, since tasks
-slow each other down and some are retried; the second for a waiting task, which another task may precede."""
+"""The least relative distances from the likely end to the late end. The first is that of a run or a living task: tasks
+slow each other down, and some are retried. The second is that of a waiting task, which another task may precede."""
 SHARED_ERROR = 0.5
 """The share of the variance of durations that is common to all of them."""
 ALL_HELD = "unknown: all unfinished tasks are held"

@@ -1,6 +1,4 @@
-"""The parts of the schedule from which an ETA is computed: waiting tasks at their places, and attempts with their
-ends.
-"""
+"""The parts of the schedule that an ETA is computed from: waiting tasks at their places, attempts with their ends."""
 
 from __future__ import annotations
 
@@ -85,9 +83,9 @@ class PlannedAttempt:
     weight: int = 1
     """The number of GPUs that the attempt occupies, at least 1."""
     uid: int = -1
-    """The user to whom the attempt belongs."""
+    """The user id of the attempt's user."""
     run: str = ""
-    """The other run to which the attempt belongs; empty: this run."""
+    """The other run that has this attempt; empty: this run."""
 
 
 def planned(

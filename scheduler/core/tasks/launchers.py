@@ -1,6 +1,4 @@
-"""Launchers of multi-GPU programs, and the options that are added to their commands where no variable has that
-effect.
-"""
+"""Launchers of multi-GPU programs, and the options that are added to their commands where no variable helps."""
 
 from __future__ import annotations
 

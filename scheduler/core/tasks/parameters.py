@@ -1,6 +1,4 @@
-"""The parameters of tasks: the user's own columns and the arguments of commands, and those of them that vary in a
-list.
-"""
+"""The parameters of tasks: the user's own columns and the arguments of commands, and which of them vary in a list."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ REST = "..."
 LABELS_FROM = 8
 """The number of rows from which a string with another value in every row counts as a label, whatever its name."""
 NAMED_LABELS_FROM = 3
-"""The number of rows from which it counts as a label if its name suggests one."""
+"""The number of rows from which such a string counts as a label if its name suggests one."""
 
 
 class Role(StrEnum):

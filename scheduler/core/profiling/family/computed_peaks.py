@@ -13,9 +13,9 @@ from scheduler.values import dataclass
 BOUND = 0.75
 """The share of new classes whose peaks should be below what the functions say; for the rest there is the margin."""
 REFIT = 1.3
-"""Functions are fitted again when there are this many times as many known classes."""
+"""Functions are fitted again when this many times as many classes are known as at the last time."""
 SURPRISED = 1 / 32
-"""They are also fitted again if more than this share of the peaks since the last time was unexpected."""
+"""Functions are also fitted again if more than this share of the peaks since the last time was unexpected."""
 LOADS = 1_000_000
 """The factor by which a load is multiplied to fit it as a whole number."""
 
