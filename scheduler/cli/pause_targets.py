@@ -40,5 +40,5 @@ def _targets(args: argparse.Namespace) -> list[Target]:
     here = [info for info in all_runs(settings) if not info.elsewhere]
     found = [Target(info) for info in here if info.alive or not facts_of_run(info)["over"]]
     if not found:
-        raise NoSuchRun("no run of yours is going on: scheduler list shows what ended lately")
+        raise NoSuchRun("you have no unfinished run: scheduler list shows recently ended tasks")
     return found

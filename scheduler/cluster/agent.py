@@ -76,11 +76,11 @@ class NodeRun:
     root_at_head: str
     close: Callable[[], None]
     remove: Callable[[], None]
-    """Removes the files of a run that is over."""
+    """A function that removes the files of a run that is over."""
     differences: Callable[[Mapping[str, Any]], list[str]]
-    """Returns sentences about the things that tasks need and that this node lacks."""
+    """A function that returns sentences about the things that tasks need and that this node lacks."""
     has_lines: Callable[[str], bool]
-    """Tells whether a result consists of JSON lines."""
+    """A function that tells whether a result consists of JSON lines."""
     fence: NodeFence | None = None
     """The fence, which ends the attempts here when nothing was heard from the head for some time; None: the attempts
     live on."""

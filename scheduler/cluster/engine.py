@@ -19,7 +19,7 @@ from scheduler.errors import LeaseError
 from scheduler.values import replace
 
 PlacementOf = Callable[[int], Placement | None]
-"""Returns the placement of a living task."""
+"""A function that returns the placement of a living task."""
 
 AGAIN = 1.0
 """Seconds between two tickets of one node that differ only in how long the task has waited."""

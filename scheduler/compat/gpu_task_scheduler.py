@@ -158,7 +158,7 @@ def _besides(shared: Mapping[str, str], test: Mapping[str, Any]) -> Mapping[str,
 
 def _summary(ended: RunResult) -> str:
     states = ", ".join(f"{number} {state}" for state, number in ended.states.items() if number)
-    return f"run {ended.number}: {states}; what has not succeeded runs when this is started again"
+    return f"run {ended.number}: {states}; tasks that have not succeeded run when this is started again"
 
 
 class ExitCodeView:

@@ -147,7 +147,7 @@ def _limits(uuid: str, environ: Mapping[str, str]) -> tuple[float, float, float]
     try:
         now, least, most = (float(word) for word in said.split(","))
     except ValueError:
-        raise DeviceError(f"{_SMI} does not tell the power limits of {uuid}: {said[:200]!r}") from None
+        raise DeviceError(f"{_SMI} does not report the power limits of {uuid}: {said[:200]!r}") from None
     return now, least, most
 
 

@@ -26,7 +26,7 @@ class Arm:
     per_device: int | None = None
     """The largest number of tasks on one device."""
     num: int | None = None
-    """Rows in a batch."""
+    """The number of rows in a batch."""
     order: str = ""
     base: bool = False
     """True if the other arms are compared with it."""

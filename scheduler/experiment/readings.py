@@ -49,7 +49,7 @@ class Reading:
     tasks: int
     succeeded: int
     epochs: int
-    """Epochs of successful tasks."""
+    """The number of epochs of successful tasks."""
     makespan_s: float
     task_mean_s: float
     ooms: int

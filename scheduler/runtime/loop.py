@@ -82,13 +82,13 @@ class Ports:
     leases: LeaseRegistry
     view: View
     answer: Callable[[Request, Sequence[Answer]], None] = lambda request, answers: None
-    """Reports the result of a request to its sender, once it is durable."""
+    """A function that reports the result of a request to its sender, once the result is durable."""
     submit: Callable[[Request], SubmissionResult] = control_requests.refuse_submission
-    """Accepts the tasks of a submission durably, if the run is a queue."""
+    """A function that accepts the tasks of a submission durably; it refuses them if the run is no queue."""
     sharing: GpuSharing | None = None
     """MPS, if the run uses it."""
     full: Callable[[], str] = str
-    """Returns why nothing can be launched at the moment (a disk that is nearly full); an empty string if nothing
+    """A function that returns why nothing can be launched at present, such as a nearly full disk; empty if nothing
     prevents it."""
 
 

@@ -43,7 +43,7 @@ class Settings:
     max_gpu_load: float = 2.0
     visible: str = "uuid"
     launcher_args: str = "yes"
-    """yes: launchers get the options that their commands lack, such as a port; no: commands stay as they are."""
+    """Whether launchers get the options that their commands lack, such as a port: yes, or no."""
     my_columns: str = ""
     queue_idle: float = 600.0
     directory_wait: float = 0.0
@@ -51,7 +51,7 @@ class Settings:
     window: str = ""
     """The local times in which tasks may start; empty: at any time."""
     preempt: str = "no"
-    """yes: every task may ask less urgent resumable ones to make room; no: only tasks that request it."""
+    """Which tasks may ask less urgent resumable ones to make room: yes: every task; no: only tasks that request it."""
     preempt_after: float = 300.0
     memory_args: str = ""
     ignore_args: str = ""
@@ -59,8 +59,8 @@ class Settings:
     profile_id: str = "own"
     log_max: int = units.GIB
     cgroup: str = "auto"
-    """auto: each attempt is in a control group of its own if this user may create them; never: in the scheduler's
-    group."""
+    """The control groups of attempts: auto: each attempt has one of its own if this user may create them; never: it is
+    in the scheduler's group."""
     disk_min: tuple[float, int] = (0.02, units.GIB)
     """Nothing is launched while less than this share, or fewer than this many bytes, of a disk of the run are free."""
     metrics: str = ""

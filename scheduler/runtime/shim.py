@@ -108,7 +108,8 @@ inherit that, which commands do not expect."""
 _AT_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_", "LC_", "LANG", "TZ")
 """The beginnings of the names of variables that the loader, the C library or Python read when a process starts."""
 _AT_ONCE = "PYTHONUNBUFFERED"
-"""The variable of that kind that every task gets; a program that the server has loaded obeys it as well."""
+"""The only variable with such a beginning that every task gets; a program that the server has loaded obeys it as
+well."""
 _SHORT = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """Errors of a machine that lacks processes, memory or open files."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -884,7 +885,7 @@ class ServerContext(NamedTuple):
     groups: str = ""
     """The control group below which shims create groups for their attempts; empty if that is impossible."""
     warm: WarmProgram | None = None
-    """The program that is loaded."""
+    """The Python program that the server has loaded; None: it has loaded none."""
     next_signal: Callable[[float], int] = _next_signal
     clone: Callable[[int], int] = lambda _folder: -1
     """A function that forks into the control group whose folder is open; it returns less than 0 if it cannot."""

@@ -66,7 +66,7 @@ class SimulatedWatcher:
         self._attempts: Mapping[Key, Watched] = {}
         self._others: Trees = {}
         self._quiet: set[Key] = set()
-        """Attempts about which a sample could tell no more than their last change did."""
+        """Attempts of which a sample would show nothing new since their last change."""
         self._nothing = {device.key_there: 0 for device in machine.devices if device.is_host}
         """The sample of a task that uses no RAM."""
         self._told: dict[Key, int] = {}

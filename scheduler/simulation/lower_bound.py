@@ -177,7 +177,7 @@ class MemoryModel:
 
     takes: Callable[[TaskWork], float]
     there: tuple[float, ...]
-    """The amount on each GPU."""
+    """The memory of each GPU, in the unit of `takes`."""
 
 
 def _mixed(

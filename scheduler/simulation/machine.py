@@ -149,8 +149,8 @@ class SimulatedMachine:
         self.past: dict[Key, list[Started | Exited]] = {}
         """The events of each attempt, kept for a later scheduler until the attempt is forgotten."""
         self.hindered: Callable[[Launch, float], tuple[str, str] | None] = lambda order, now: None
-        """Returns why an attempt cannot be started at that time, and the directory that is away if that is why;
-        None: it can."""
+        """A function that returns why an attempt cannot be started at a time, and the directory that is away if that is
+        the reason; None: it can."""
         self.saved, self.fenced = dict[int, float](), set[Key]()
         """The seconds of work that resumable tasks have saved, and the attempts that will never start."""
         self._devices, self._slowdown = {device.key: device for device in devices}, slowdown

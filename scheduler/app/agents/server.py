@@ -35,7 +35,9 @@ Parameters = Annotated[
 Samples = Annotated[int | None, Field(description="the size of a random sample of the combinations", ge=1)]
 Wait = Annotated[
     float,
-    Field(description="first wait for the end of all tasks of the run, at most this long", ge=0, le=LONGEST_WAIT),
+    Field(
+        description="first wait until all tasks of the run have ended, at most this many seconds", ge=0, le=LONGEST_WAIT
+    ),
 ]
 
 

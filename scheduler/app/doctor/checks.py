@@ -93,7 +93,7 @@ class Check:
     group: str
     name: str
     find: Callable[[Patient], Sequence[Any]]
-    """Returns the arguments of `say`."""
+    """A function that finds the facts and returns them as the arguments of `say`."""
     say: Callable[..., Iterable[Finding]]
 
 

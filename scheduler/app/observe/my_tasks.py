@@ -32,7 +32,7 @@ class ListOptions:
 
     states: frozenset[State] | None = None
     since: float = 0.0
-    """Tasks that ended before this time are left out."""
+    """The time before which ended tasks are left out."""
     limit: int | None = None
     secrets: bool = False
     brief: bool = False

@@ -51,7 +51,7 @@ def wait_for(target: Target, say: Callable[[str], None]) -> WaitResult:
             if not alive or not (left or goes_on):
                 return WaitResult(target.info, states, _exit_code(states, reader.history), len(left))
             if left and all(states[task] is State.HELD for task in left):
-                say(f"all that is left is held: scheduler release {ranges(left)}")
+                say(f"only held tasks are left: scheduler release {ranges(left)}")
                 say = _no_word
             time.sleep(PAUSE)
 

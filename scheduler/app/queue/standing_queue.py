@@ -23,7 +23,7 @@ from scheduler.ui.terminal.detached import DetachedStart
 from scheduler.values import replace
 
 DIRECTORY_WAIT = 600.0
-"""Seconds for which a task of a queue waits for its directory before it fails, where no setting says otherwise."""
+"""The default number of seconds for which a task of a queue waits for its directory before it fails."""
 
 
 def ensure_started(home: StatePaths, name: str, settings: Settings) -> Sequence[str]:

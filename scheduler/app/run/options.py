@@ -43,11 +43,11 @@ class RunOptions:
     plain: bool = False
     """True if tasks run as from a plain shell: background processes of a task outlive the task."""
     mps: str = "off"
-    """off, on, auto or join."""
+    """How MPS is used: off, on, auto or join."""
     mps_fence: bool = True
     mps_exclusive: bool = False
     fence: str = ""
-    """torch or dmem: how GPU memory is limited outside of MPS; empty: not at all."""
+    """How GPU memory is limited outside of MPS: torch or dmem; empty: not at all."""
     power_cap: float | None = None
     """The power limit of each GPU during the run, in watts."""
     preload: Sequence[str] = ()

@@ -29,9 +29,9 @@ class RerunOptions:
     """The user's options for a list that was run before."""
 
     new: bool = False
-    """Start although another run of the list has not ended."""
+    """True if the run starts although another run of the list has not ended."""
     skip_done: bool = False
-    """Skip rows that have succeeded before."""
+    """True if rows that have succeeded before are skipped."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ class TaskList:
     door: str = "list"
     """The source of the rows: list, stdin, grid, followed, queue or calls."""
     prepare: Callable[[RunPaths], None] = field(default=lambda run: None)
-    """Creates the files that the rows need in the run's directory; called before the first row is read."""
+    """A function that creates the files that the rows need in the run's directory; called before the first row is
+    read."""
     local: str = ""
     """The name of these tasks in errors, if they can run only on the machine of their scheduler; otherwise empty."""
 

@@ -37,7 +37,8 @@ class ListedProcess:
     pid: int
     bytes: int | None
     owner: str
-    """`7.1` is an attempt, `!4711` an attempt of another scheduler, by its shim; empty: it belongs to no lease."""
+    """The owner of the process: `7.1` is an attempt, `!4711` an attempt of another scheduler, by its shim; empty: it
+    belongs to no lease."""
     there: bool
     """True if such a process exists here."""
     age: float

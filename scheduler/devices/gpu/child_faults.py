@@ -21,17 +21,17 @@ class SamplerLimits:
     """The time limits of the samplers, in seconds."""
 
     init: float = 10.0
-    """The initialisation of the library."""
+    """Seconds that the initialisation of the library may take."""
     call: float = 3.0
-    """One call."""
+    """Seconds that one call of the library may take."""
     patience: float = 0.4
-    """How long one GPU may delay the others; together with a tick of the loop this is less than a second."""
+    """Seconds for which one GPU may delay the others; together with a tick of the loop this is less than a second."""
     retry: float = 60.0
-    """The time until an unavailable GPU is tried again."""
+    """Seconds until an unavailable GPU is tried again."""
     fresh: float = 3.0
-    """How long a sample stays valid."""
+    """Seconds for which a sample stays valid."""
     quick: float = 0.25
-    """A sample that takes less time than this does not delay the others."""
+    """The longest time of a sample, in seconds, that does not delay the other GPUs."""
 
 
 @dataclass(frozen=True, slots=True)

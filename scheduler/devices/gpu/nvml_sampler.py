@@ -69,7 +69,7 @@ GPU_SENSOR = 0
 
 
 _Listed = dict[int, tuple[int | None, bool]]
-"""{pid: (bytes if they are visible, whether it is a client of MPS)}."""
+"""The listed processes: {pid: (bytes if they are visible, whether it is a client of MPS)}."""
 
 
 class CriticalErrors:

@@ -60,7 +60,7 @@ class ProcessOwners:
     def __init__(self) -> None:
         self.roots: dict[int, str] = {}
         self._found: dict[int, tuple[int, str, int]] = {}
-        """(start, owner, uid) of a pid."""
+        """The start time, the owner and the user id of each process, by pid."""
         self._stale: set[int] = set()
         """Pids whose owner may have changed, because the guest of a lease may take one lease after another."""
         self._inside: dict[int, str] = {}

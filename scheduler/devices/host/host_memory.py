@@ -30,7 +30,7 @@ class HostLimit:
     """A limit on the use of something, and the source of that limit."""
 
     what: str
-    """`memory`, in bytes, or `cores`."""
+    """The resource that is limited: `memory`, in bytes, or `cores`."""
     value: float
     source: str
 

@@ -106,7 +106,8 @@ class HostWatcher:
         self._here: frozenset[str] = frozenset()
         """The attempts and processes of that sample that are alive."""
         self._asked: dict[int, tuple[str, float]] = {}
-        """For each shim, the lease that was last asked about, and since when."""
+        """For each shim, the lease that `used_by` last asked about, and the time of its first question about that
+        lease."""
         self._child: SamplerChild | None = None
         self._dying: list[SamplerChild] = []
         """Children that were killed and have not ended yet: one in an uninterruptible system call takes long."""

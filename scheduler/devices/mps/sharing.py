@@ -43,7 +43,7 @@ class DaemonLook:
     began: float
     clients: frozenset[int] = frozenset()
     faulty: bool | None = False
-    """None: the daemon is too old to tell."""
+    """True if the daemon's server accepts no clients because of a fault; None: the daemon is too old to tell."""
     trouble: str = ""
     revived: bool = False
 
@@ -55,7 +55,7 @@ class MpsGpu:
     label: str
     control: MpsControl
     home: MpsHome | None = None
-    """None: the daemon belongs to another user."""
+    """The directory of the daemon; None: the daemon belongs to another user."""
     fd: int = -1
     answered: float = 0.0
     """The time at which the daemon last answered."""
@@ -111,7 +111,7 @@ class MpsSharing:
         self._code, self._holds = str(code), holds
         self._thread = start_thread(self._look_after)
         if self._thread is None:
-            raise DeviceError("no thread can be started to look after MPS: raise ulimit -u, or leave --mps out")
+            raise DeviceError("no thread can be started to check the MPS daemons: raise ulimit -u, or leave --mps out")
 
     def close(self) -> None:
         """End the use of all daemons."""

@@ -218,7 +218,7 @@ def user_of(pid: int) -> int | None:
 
 
 _Listed = dict[int, list[tuple[str, int]]]
-"""{inode: (device, pid) of each}."""
+"""The held locks: {inode: (device, pid) of each lock}."""
 
 
 def _listed() -> _Listed:

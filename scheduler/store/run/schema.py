@@ -68,7 +68,8 @@ MOVE_ROWS = (
     WHERE task >= :first""",
     "UPDATE submitted SET task = -task WHERE task < 0",
 )
-"""Raises the ids of rows in two steps, since a new id may still belong to a row that must move too."""
+"""The statements that raise the ids of rows, in two steps, since a new id may still belong to a row that must move
+too."""
 _ROW = "SELECT task, batch, row, nth, terms, form, text, sum FROM submitted"
 GET_ROW = f"{_ROW} WHERE task = ?"
 GET_ROWS = f"{_ROW} WHERE batch > ? ORDER BY task"

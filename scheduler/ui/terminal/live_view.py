@@ -25,7 +25,7 @@ MEASURED = 1.5
 KEY_PERIOD = 0.06
 """Seconds after which an escape character that was typed is taken for the key Esc."""
 Paint = Callable[[ObservedState], LiveStatus]
-"""Builds the status of a run from the last samples of its living attempts."""
+"""A function that builds the status of a run from the last samples of its living attempts."""
 
 
 class RecentLines:

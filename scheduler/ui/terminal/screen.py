@@ -21,7 +21,8 @@ PATIENCE = 1.0
 CANCEL = "\x18"
 """The byte that ends an escape sequence which was cut short."""
 MOUSE_ON, MOUSE_OFF = "\x1b[?1000h\x1b[?1006h", "\x1b[?1006l\x1b[?1000l"
-"""Ask the terminal to report clicks and the wheel, or to stop that; one without a mouse ignores both."""
+"""The sequences that make the terminal report clicks and the wheel, or stop that. A terminal without a mouse ignores
+both."""
 GIVE_BACK = f"\x1b[0m{MOUSE_OFF}\x1b[?25h\x1b[?1049l"
 
 

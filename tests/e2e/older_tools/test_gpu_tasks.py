@@ -143,7 +143,7 @@ class TestStart:
         done = project.script(code=1)
         assert done.stdout == "went on\ncleaned up\n"
         assert "ERROR gpu0 fails task a-2, (exit 1; log " in done.stderr
-        assert "1 succeeded, 1 failed; what has not succeeded runs when this is started again" in done.stderr
+        assert "1 succeeded, 1 failed; tasks that have not succeeded run when this is started again" in done.stderr
         assert "AssertionError: not one" in project.results("worker.log")["a-2,"]
 
     @contract("S4-04")

@@ -211,7 +211,7 @@ class TestLife:
         submit(home, NOTE, "--hold")
         with home.start("wait", "queue", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as waiting:
             assert waiting.stderr is not None
-            assert waiting.stderr.readline() == "hint:   all that is left is held: scheduler release 1\n"
+            assert waiting.stderr.readline() == "hint:   only held tasks are left: scheduler release 1\n"
             home.call("release", "1", code=0)
             assert waiting.communicate(timeout=PATIENCE) == ("run 1  queue: 2 succeeded\n", "")
         assert home.scheduler(), "it waits for more tasks"
