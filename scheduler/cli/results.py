@@ -65,7 +65,7 @@ def _parser() -> Parser:
         "--goal",
         metavar="min|max",
         choices=tuple(map(str, Goal)),
-        help="whether the lowest or the highest value is the best (default: by the metric's name; min for losses and errors)",
+        help="whether the lowest or the highest value is best (default: by the metric's name; min for losses, errors)",
     )
     parser.add_argument("--group-by", metavar="COLUMN", help="one line for each value of a column, the best first")
     parser.add_argument("--sort", metavar="COLUMN", help="sort by a column; -COLUMN sorts from high to low")
