@@ -43,7 +43,7 @@ class Metric:
     of: Callable[[Reading], float]
     text: Callable[[float], str]
     better: str = ""
-    """Which values are better: `more` or `less`; empty: neither, so the metric has no chart."""
+    """The better direction of the metric: `more` or `less`; empty: neither, so it has no chart."""
 
     def cell(self, one: Summary) -> str:
         """Return the mean over the repeats, with the minimum and the maximum if they differ."""

@@ -43,7 +43,8 @@ class Settings:
     max_gpu_load: float = 2.0
     visible: str = "uuid"
     launcher_args: str = "yes"
-    """Whether launchers get the options that their commands lack, such as a port: yes, or no."""
+    """The treatment of launchers: yes: they get the options that their commands lack, such as a port; no: commands stay
+    as they are."""
     my_columns: str = ""
     queue_idle: float = 600.0
     directory_wait: float = 0.0
@@ -51,7 +52,8 @@ class Settings:
     window: str = ""
     """The local times in which tasks may start; empty: at any time."""
     preempt: str = "no"
-    """Which tasks may ask less urgent resumable ones to make room: yes: every task; no: only tasks that request it."""
+    """The tasks that may ask less urgent resumable ones to make room: yes: all tasks; no: only tasks that request
+    it."""
     preempt_after: float = 300.0
     memory_args: str = ""
     ignore_args: str = ""

@@ -43,7 +43,7 @@ class RunOptions:
     plain: bool = False
     """True if tasks run as from a plain shell: background processes of a task outlive the task."""
     mps: str = "off"
-    """How MPS is used: off, on, auto or join."""
+    """The use of MPS: off, on, auto or join."""
     mps_fence: bool = True
     mps_exclusive: bool = False
     fence: str = ""
