@@ -116,6 +116,7 @@ class Copy:
             for name, value in os.environ.items()
             if not name.startswith(("PYTHON", "SCHEDULER_", "VIRTUAL"))
         }
+        kept["PATH"] = f"{Path(sys.executable).resolve().parent}:{kept.get('PATH', os.defpath)}"  # no shim of pyenv
         return {**kept, VARIABLE: str(self._outcomes), "TMPDIR": str(self._temporary)}
 
     def change(self, file: str, text: str) -> None:
@@ -130,6 +131,7 @@ class Copy:
         self._outcomes.unlink(missing_ok=True)
         words = [self._python, "-m", "pytest", "-p", "scripts.outcomes", "-p", "no:cacheprovider", "--no-header"]
         words += ["-p", "no:gpu_batch_scheduler.pytest_plugin"]  # a copy may not have it
+        words += ["-p", "no:anyio", "-p", "no:platformdirs", "-p", "no:xdist"]  # no test here uses them
         paths = [f"tests/{name}" for name in tests]
         quiet: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         process = subprocess.Popen(
