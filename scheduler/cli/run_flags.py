@@ -1,5 +1,6 @@
-"""The flags of `run`, which `grid` and `profiles learn` take as well; showing their help does not load the code of a
-run.
+"""The flags of `run`, which `grid` and `profiles learn` take as well.
+
+Showing their help does not load the code of a run.
 """
 
 from __future__ import annotations

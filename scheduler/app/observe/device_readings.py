@@ -1,5 +1,6 @@
-"""The file of a run with the last measurements of its devices. The run's scheduler writes it, and views read it so that
-they need no sampler.
+"""The file of a run with the last measurements of its devices.
+
+The run's scheduler writes it, and views read it so that they need no sampler.
 """
 
 from __future__ import annotations

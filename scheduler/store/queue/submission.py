@@ -1,5 +1,6 @@
-"""Submissions to a queue: their form in a request, and the queue's scheduler as their receiver, which accepts each only
-once.
+"""Submissions to a queue: their form in a request, and the queue's scheduler as their receiver.
+
+It accepts each submission only once.
 """
 
 from __future__ import annotations
