@@ -436,8 +436,8 @@ class Brain(RunState):
     ) -> list[Event]:
         """Return the events for a sample of a living attempt: a new peak, a larger or a smaller reservation.
 
-        `busy` is the share of time for which it has kept its GPUs busy so far; None if that cannot be measured.
-        `evidence` is what shows that it computes without its GPUs (`without_gpu.Signs.evidence`).
+        `busy` is the share of time for which the attempt has kept its GPUs busy so far; None if that cannot be
+        measured. `evidence` is what shows that it computes without its GPUs (`without_gpu.Signs.evidence`).
         """
         living = self.tasks.get(task)
         if living is None or living.placement is None or living.attempts != attempt:

@@ -29,8 +29,9 @@ class SchedulingConfig:
     max_load: float = 1.0
     """The share of the host's cores that may be reserved."""
     max_gpu_load: float = 2.0
-    """Maximum summed GPU utilisation of co-located tasks, each measured as if alone. 1.0 loses most of the gain; 2.0 is
-    within 1-9 % of the best in replays of measured workloads, and leaves memory for late peaks."""
+    """The largest sum of the loads of tasks on one GPU, each measured as if alone. 1.0 loses most of the gain from
+    sharing a GPU; 2.0 is within 1-9 % of the best in replays of measured workloads, and leaves memory for late
+    peaks."""
     gpu_load_share: float = 0.5
     """A task starts on a GPU if this share of its load still fits below `max_gpu_load`. 0.5 brings the sum as near to
     the maximum as whole tasks allow. No model predicts less throughput from a higher sum; with 1.0, synthetic workloads
@@ -81,7 +82,7 @@ class SchedulingConfig:
     edit may have doubled the batch size."""
     earlier_sure: int = 3
     """The number of classes that must have needed as much with the new version as before; then the other classes get
-    the usual margin. With a quarter more, edited sweeps took half as long again as known ones."""
+    the usual margin. With a margin of a quarter instead, sweeps of an edited script took half as long again."""
     profile: Profiling = Profiling.OFF
     """The way in which needs are learned. The default is OFF, since a Brain without task classes has nothing to learn
     about."""
@@ -155,7 +156,7 @@ class SchedulingConfig:
     context."""
     expect_share: float = 0.85
     """The expected need of a task of unknown memory is what this share of the known classes needs at most. While few
-    are known, it is the highest known peak and a part more."""
+    are known, it is the highest known peak, raised by a fraction."""
     enough_share: float = 0.6
     """A task of unknown memory may start with what this share of the known classes needs at most, if all other tasks on
     the GPU have settled. It then reserves all that is free; if it needs more, only seconds are lost."""
@@ -192,14 +193,13 @@ class SchedulingConfig:
     """The number of simultaneous trial starts above which starts are no longer limited; the number doubles with each
     success."""
     first_rows: int = 0
-    """The number of tasks that must have failed alike, with none ended otherwise, for launching to end; 0: it never
-    does."""
+    """Launching ends if this number of tasks have failed alike and none has ended otherwise; 0: it does not."""
     rows_alike: int = 20
     """The number of equal failures in a row that end launching after some task has ended in another way. A few bad
     values in a row are usual in a search, twenty are not."""
     first_rows_within: float = 60.0
-    """Seconds: only attempts that failed sooner count for both rules. A longer attempt was not wrong from its first
-    line."""
+    """Seconds: for `first_rows` and `rows_alike` only attempts count that failed sooner. A longer attempt was not wrong
+    from its first line."""
     max_failures: int | None = None
     """The number of failed tasks that ends launching; None: there is no limit."""
     stop_when: tuple[StopRule, ...] = ()
@@ -256,7 +256,7 @@ class SchedulingConfig:
 
 
 def limited(rules: SchedulingConfig, event: Limited) -> SchedulingConfig:
-    """Return the parameters with the limits of an event."""
+    """Return settings with the limits that an event has set."""
     return replace(
         rules,
         jobs=event.jobs,

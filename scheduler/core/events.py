@@ -118,7 +118,7 @@ class Exited:
     last: str = ""
     """The last line that the attempt printed before it failed."""
     gist: str = ""
-    """That line without numbers and without words of the row, for comparison with other rows; empty if there is
+    """The last line without numbers and without words of the row, for comparison with other rows; empty if there is
     none."""
     away: str = ""
     """The directory that could not be entered, if that prevented the start of the program; else empty."""
@@ -177,8 +177,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The finding that an argument of a script does not change its memory. After a contrary peak, the event that
-    withdraws this finding.
+    """The finding that an argument of a script does not change its memory, or the withdrawal of that finding after a
+    contrary peak.
     """
 
     kind: ClassVar[str] = "learned"
@@ -193,7 +193,7 @@ class Skipped:
 
     kind: ClassVar[str] = "skipped"
     done_by: int
-    """The number of that run."""
+    """The number of the earlier run."""
     tasks: tuple[int, ...] = ()
 
 
@@ -252,7 +252,7 @@ class Strayed:
     task: int
     attempt: int
     held: Mapping[str, int]
-    """The bytes that the attempt uses there, by GPU."""
+    """The bytes that the attempt uses on each of these GPUs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Lease:
     expected: float = 0.0
     """The expected duration of the attempt in seconds; 0: unknown."""
     locker: int = 0
-    """The pid that the kernel shows as the holder of the file's lock; 0 if pids from there mean nothing here."""
+    """The pid that the kernel shows as the holder of the file's lock; 0 if that pid is of another pid namespace."""
     by_shim: bool = False
     """True if the file was lost and created again. The lease then lives as long as its shim, whether the file is locked
     or not."""

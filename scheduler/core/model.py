@@ -114,7 +114,7 @@ class EstimateSource(StrEnum):
     EARLIER = "earlier version"
     """An earlier version of the script showed the need, or the script on another driver or model of device."""
     SIMILAR = "similar"
-    """Task classes of this script showed the need, which differ only in arguments that do not matter."""
+    """Task classes of this script that differ only in arguments that do not matter showed the need."""
     INTERPOLATED = "interpolated"
     """The need is computed from the arguments, using task classes of this script with other values."""
     PROBE = "probe"
@@ -131,7 +131,7 @@ class EstimateSource(StrEnum):
 
 
 class Profiling(StrEnum):
-    """How the unknown need of a task is learned."""
+    """The way in which the unknown need of a task is learned."""
 
     AUTO = "auto"
     PROBE = "probe"
@@ -141,7 +141,7 @@ class Profiling(StrEnum):
 
 
 class UnmanagedPolicy(StrEnum):
-    """How memory of processes outside of all schedulers on a GPU is treated."""
+    """The treatment of GPU memory that is used by processes outside of all schedulers."""
 
     HEADROOM = "headroom"
     AVOID = "avoid"
@@ -249,7 +249,7 @@ class TaskShell:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The text of a task, read when the task is placed: what to run, and its names."""
+    """The text of a task, read when the task is placed: what to run, and the names of the task."""
 
     spec: Spec
     name: str
@@ -278,7 +278,7 @@ class Device:
     load_capacity: float
     """The load that the device can carry: its number of cores for the host, 1.0 for a GPU."""
     index: int = -1
-    """The number of the GPU in nvidia-smi, for a MIG instance that of its GPU; -1: not a GPU."""
+    """The number of the GPU in nvidia-smi; for a MIG instance, the number of its GPU; -1: not a GPU."""
     model: str = ""
     single: bool = False
     """True if the driver admits only one process at a time (compute mode EXCLUSIVE_PROCESS)."""
@@ -335,7 +335,7 @@ class UnmanagedUse:
     pid: int = 0
     """The pid of the process; 0 if the process cannot be seen."""
     calm: float = inf
-    """Seconds since the process started, or last used more than before."""
+    """Seconds since the process started, or since its use last grew."""
 
     def to_dict(self) -> dict[str, int | str]:
         """Return the use as JSON values."""
@@ -494,7 +494,9 @@ class Placement:
 
     @property
     def by_device(self) -> Mapping[str, int]:
-        """The reservation by the device keys of the run, which differ from those of a node for its host."""
+        """The reservation by the keys that the run uses for devices. Only the key of a node's host differs from the key
+        on the node itself.
+        """
         if not self.node or HOST not in self.reservation:
             return self.reservation
         return {on_node(key, self.node): bytes_ for key, bytes_ in self.reservation.items()}

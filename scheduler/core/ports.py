@@ -49,7 +49,8 @@ class Launch:
     """The file for standard output, absolute or relative to the task's directory; empty: the log."""
     stderr: str = ""
     ending: tuple[str, ...] = ()
-    """A command that is run before the process tree gets a signal, to its end or for at most `shim.ENDING` seconds."""
+    """A command that runs before the process tree gets a signal. It runs to its end, or for at most `shim.ENDING`
+    seconds."""
     kept_fd: int = -1
     """A locked descriptor that stays open while the attempt lives. The engine passes on a copy; the descriptor itself
     belongs to the caller."""
@@ -296,7 +297,7 @@ class Watcher(Protocol):
 
         None of their processes counts as unmanaged any more, nor does a process that may belong to a shim in `unnamed`.
 
-        The mapping belongs to the caller, who calls this right before or after each change of it.
+        The mapping `attempts` belongs to the caller, who calls this right before or after each change of it.
         """
 
     def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:

@@ -1,4 +1,4 @@
-"""The state of one run that decisions depend on."""
+"""The state of one run, on which decisions depend."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from scheduler.values import replace
 
 
 class TermsSummary:
-    """A summary of all terms of a run, which is brought up to date when terms are added."""
+    """A summary of all terms of a run; it is brought up to date when terms are added."""
 
     def __init__(self) -> None:
         self.without_gpus = self.preempt = self.resumable = False
         self.guests: dict[int, int] = {}
-        """For each terms that have a guest, by number, the pid of the guest."""
+        """The pids of guests, by the number of the terms that name them."""
         self._number = 0
 
     def look(self, terms: Sequence[Terms]) -> TermsSummary:
@@ -381,8 +381,8 @@ class RunState:
     def _expected(self, share: float, hidden: int = 0) -> int:
         """Return the bytes that a new class will not exceed with the probability `share`; 0 while that is unknown.
 
-        `hidden` is the number of living attempts that have not shown their need yet, although smaller ones of their
-        script have.
+        `hidden` is the number of living attempts that have not shown their need yet, although other attempts of their
+        script that need less have.
         """
         least = self.rules.expect_from
         return 0 if least is None else self.profiles.expected_peak(share, least, hidden)

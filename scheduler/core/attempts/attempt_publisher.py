@@ -14,9 +14,9 @@ from scheduler.core.ports import Engine, Key, LeaseRegistry, Watched, Watcher
 from scheduler.core.tasks.guest import pid_of
 
 NAMING = 0.1
-"""Seconds that pass at least between two updates of leases that only add the pids of shims."""
+"""The least number of seconds between two updates of leases that only add the pids of shims."""
 CHECKING = 0.4
-"""Seconds that pass at least between two checks that the leases still exist."""
+"""The least number of seconds between two checks that the leases still exist."""
 
 
 class AttemptPublisher:
@@ -30,7 +30,7 @@ class AttemptPublisher:
         self._shims: dict[Key, int] = {}
         self._others: Trees = {}
         self._guests: frozenset[int] = frozenset()
-        """The guests of waiting tasks, as the samplers were last told."""
+        """The guests of waiting tasks that the samplers were told last."""
         self._unnamed_others: frozenset[UnnamedShim] = frozenset()
         self._adopted: dict[Key, UnnamedShim] = {}
         """Attempts that an earlier scheduler of this run started, until their shims are known."""
@@ -38,7 +38,7 @@ class AttemptPublisher:
         self._moved: set[int] = set()
         """Tasks for which the samplers do not know the newest shim or reservation."""
         self._unlooked = True
-        """True if the samplers have not been told the newest list of attempts."""
+        """True if the list of attempts has changed since the samplers were last told."""
         self._stale: set[int] = set()
         """Tasks whose lease is out of date."""
         self._unnamed: set[int] = set()

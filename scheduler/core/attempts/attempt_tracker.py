@@ -30,7 +30,7 @@ GO_ON = 75
 """The exit code EX_TEMPFAIL, by which a resumable task asks for another turn."""
 
 _SAVED = (Outcome.FAILED, Outcome.INTERRUPTED, Outcome.TIMEOUT)
-"""Outcomes that are no failures if the attempt was asked to save or was stopped early: it only ended as asked."""
+"""Outcomes that are no failures if the attempt was asked to save or was stopped early: then it ended as asked."""
 _UNSEEN = Throughput()
 """The throughput of an attempt that has not been sampled yet."""
 
@@ -204,8 +204,8 @@ class AttemptTracker:
         return absent if self._are_seen(absent) else ()
 
     def _under_mps(self, exited: Exited, placement: Placement | None) -> Exited:
-        """Return the event for an attempt's end with the part that MPS had in it: MPS may have refused the attempt, or
-        a fault on the GPU may have ended it.
+        """Return the event for an attempt's end, changed if MPS caused the end: MPS may have refused the attempt, or a
+        fault on the GPU may have ended it.
         """
         if placement is None:
             return exited
@@ -225,7 +225,7 @@ class AttemptTracker:
         return since < SECOND_LOOK and any(budget.age > since for budget in budgets)
 
     def _compared(self, exited: Exited) -> Exited:
-        """Return the event for an attempt's end with its last line of output, also in a form that can be compared
+        """Return the event for an attempt's end, with its last line of output added in a form that can be compared
         between rows.
         """
         if exited.outcome is not Outcome.FAILED or not self._brain.rules.first_rows:

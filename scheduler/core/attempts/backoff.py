@@ -20,8 +20,8 @@ MACHINE = ""
 
 @dataclass(slots=True)
 class Pause:
-    """The pause of starts that failed for one cause. The first trial start comes after half a second, and each later
-    one waits twice as long.
+    """A pause in starting tasks, because starts have failed for one cause. The first trial start comes after half a
+    second, and each later one waits twice as long.
 
     It changes with events only. What depends on time alone (a trial is due, a trial has lived long enough) is computed
     for the time that is passed in.

@@ -39,7 +39,8 @@ _FAULT = lazy_pattern(
     r"|\boperation not supported on global/shared address space|\bdevice-side assert triggered"
     r"|\buncorrectable (?:ECC|NVLink) error"
 )
-"""CUDA errors after which a process can do nothing more with its GPU; under MPS all its co-located tasks get one."""
+"""CUDA errors after which a process can do nothing more with its GPU. Under MPS every task on the GPU gets such an
+error."""
 
 
 def what_failed(output: str) -> str:

@@ -14,7 +14,7 @@ from scheduler.units import size
 from scheduler.values import dataclass, replace
 
 LAST_LOOK = 3.0
-"""The age in seconds from which a measurement of a device is too old to judge an attempt: later use is unknown."""
+"""The age in seconds from which a measurement of a device is too old to judge an attempt by: later use is not in it."""
 Use = Mapping[tuple[int, int], Mapping[str, int]]
 """The bytes that each attempt uses, by (task, attempt) and by device."""
 
@@ -98,7 +98,8 @@ def _unexplained(budget: DeviceBudget, own: int) -> int:
 def judged_at_edge(
     exited: Exited, task: TaskState, devices: Sequence[DeviceAtEnd], varies: bool, rules: SchedulingConfig
 ) -> Exited:
-    """Return the event for an out-of-memory; if the attempt had nearly all of its devices, it says what follows.
+    """Return the event for an out-of-memory. If the attempt had nearly all of its devices, the event says what follows
+    from that.
 
     As another attempt would get no more, the task is started at most once more, and only if something else used memory
     there, or if the peaks of its class vary.

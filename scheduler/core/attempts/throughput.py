@@ -18,7 +18,7 @@ def alone(share: float, beside: float, whole: float | None = None, scale: float 
 
     While the GPU is idle at times, each task gets all that it requests; otherwise tasks share it in proportion to their
     loads. The loads of the neighbours are often guesses, so a measured load of the `whole` GPU takes precedence. So
-    does `scale`, the factor from share to load of the tasks there whose load was measured.
+    does `scale`, the ratio of load to share of the tasks there whose load was measured.
     """
     idle = share + beside <= 1.0 if whole is None else whole < SATURATED
     if idle or share >= 1.0:

@@ -32,7 +32,7 @@ def line(refusal: Refusal) -> str:
 
 
 def _words(refusal: Refusal) -> dict[str, object]:
-    """Return the values for the placeholders in a reason's sentence."""
+    """Return the values for the placeholders in the sentence of a refusal."""
     r, where = refusal, _place(refusal.device)
     wanted, room, total = size(r.wanted), size(max(r.room, 0)), size(r.total)
     counted = r.device in (TASKS, GPUS)

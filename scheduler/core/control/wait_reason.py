@@ -49,7 +49,7 @@ class RequestedResources:
     share: float = 0.0
     """The margin as a share of `peak`; 0 if the request was not computed as a peak with a margin."""
     margin: int = 0
-    """The part of the margin that is a fixed number of bytes; 0 as for `share`."""
+    """The part of the margin that is a fixed number of bytes; 0 if `share` is 0."""
     ooms: int = 0
     """The number of earlier attempts that ran out of memory."""
     no_gpu: bool = False
@@ -59,8 +59,8 @@ class RequestedResources:
     classes: int = 0
     """The number of task classes from which `bytes` was derived."""
     starts_with: int = 0
-    """The bytes with which the task may start although it requests more. A task of unknown memory may if no other such
-    task is at its beginning there, a task of known memory if others share its margin."""
+    """The bytes with which the task may start although it requests more. A task of unknown memory may do so where no
+    other such task is at its beginning, a task of known memory where others share its margin."""
     expect: float = 0.0
     """The share of tasks of unknown memory that need at most `bytes`."""
     enough: float = 0.0
@@ -85,11 +85,11 @@ class WaitReason:
     bypassed: int = 0
     """The number of later tasks that started while it waited."""
     at_most: int = 0
-    """The largest allowed number of such bypasses."""
+    """The bypass limit: the largest number of later tasks that may start before it."""
     room_in: float | None = None
     """Seconds until the task may find enough capacity; None: unknown."""
     after: int = 0
-    """The task of this run whose end frees this capacity."""
+    """The task of this run whose end frees capacity in `room_in` seconds."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON values of `scheduler why --json`."""

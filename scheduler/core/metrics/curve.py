@@ -79,7 +79,9 @@ class Curve:
         return [(step if rising else float(number), value) for number, step, value in self.points]
 
     def few_steps(self, most: int) -> list[tuple[float, float]]:
-        """Return about `most` steps and values at most: the lowest and the highest value of each of equal parts."""
+        """Return a few steps with their values, about `most` in all: the lowest and the highest value of each of equal
+        parts.
+        """
         found = self.steps()
         if len(found) <= most:
             return found

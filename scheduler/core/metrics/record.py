@@ -81,7 +81,7 @@ class MetricRecord:
         self.take(missed, reported=True)
 
     def watch(self, names: Iterable[str]) -> None:
-        """Pass on all values of these metrics from now on, and once the values that are known already."""
+        """Pass on all values of these metrics: first those that are known already, then each new one."""
         self.watched = frozenset(map(loose, names)) - {""}
         for name, curve in self.curves.items():
             if loose(name) in self.watched:

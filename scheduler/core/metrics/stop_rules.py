@@ -79,7 +79,7 @@ def stop_rules(text: str) -> tuple[StopRule, ...]:
 
 
 def _rule(part: str, text: str, begin: int) -> StopRule:
-    """Return the rule in the part of a text that begins at the position `begin`."""
+    """Return the rule in one part of a text; the part begins at the position `begin` of the text."""
     words = _Words(part, text, begin)
     metric = words.take(_NAME, "the name of a metric")
     sign = words.take(r">=|<=|>|<|is\b", ">, >=, <, <= or is").lower()

@@ -104,13 +104,13 @@ def is_open(room: DeviceCapacity, rules: SchedulingConfig) -> bool:
 
 
 class ReleaseFloor:
-    """The least of the bytes that each of some devices would have without leases, as far as that is known."""
+    """The smallest number of bytes that any of some devices would have without leases, as far as that is known."""
 
     def __init__(self) -> None:
         self._least = self._version = -1
 
     def lower(self, room: DeviceCapacity) -> None:
-        """Lower the least value if one of the devices has less now."""
+        """Lower that number if one of the devices has less now."""
         self._least = min(self._least, _releases(room))
 
     def has(self, bytes_: int, rooms: Mapping[str, DeviceCapacity], keys: Iterable[str], version: int) -> bool:

@@ -182,8 +182,8 @@ def _choose_one(
 
 
 def better(known: Refusal | None, new: Refusal) -> Refusal:
-    """Return the more informative one of two refusals: for a device on which the task may fit some day, and then for
-    the one with more capacity.
+    """Return the more informative of two refusals. A device on which the task may fit some day comes first, then the
+    device with more capacity.
     """
     if known is None or new.reason.hope > known.reason.hope:
         return new
@@ -195,8 +195,8 @@ def better(known: Refusal | None, new: Refusal) -> Refusal:
 def _on(
     task: int, need: ResourceRequest, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig
 ) -> int | Refusal:
-    """Return the bytes to reserve on a device on which the task runs, or a refusal. That the task can never fit there
-    is told first.
+    """Return the bytes to reserve on a device on which the task runs, or a refusal. If the task can never fit there,
+    the refusal says that first.
     """
     slots = rules.slots
     if slots is None and (ask.bare > room.most or ask.wanted > room.most):

@@ -22,7 +22,7 @@ class LearningHold:
         self._checked: dict[int, int] = {}
         """For each task class whose need one attempt has shown, the task that is to confirm the need."""
         self._unproved: dict[int, int] = {}
-        """For each such class, the number of living attempts that are to confirm the need and have shown nothing
+        """For each task class whose need is to be confirmed, the number of its living attempts that have shown nothing
         yet."""
         self._watched: dict[int, int] = {}
         """For each task class that is learned from a real run on GPUs, the task of that run."""

@@ -177,7 +177,9 @@ def never_now(
 def _places(
     number: int, gpus: Sequence[DeviceCapacity], hosts: Hosts
 ) -> Iterator[tuple[int, str, Sequence[DeviceCapacity]]]:
-    """Yield each node with the GPUs to try there, after the best position that the worst of these GPUs can have."""
+    """Yield the nodes in the order in which they are tried, each with its GPUs. The number before a node is the best
+    position that the worst GPU used on that node can have.
+    """
     if len(hosts) == 1:
         yield from ((0, node, gpus) for node in hosts)
     elif not number:

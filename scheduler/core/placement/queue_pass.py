@@ -39,14 +39,14 @@ class QueuePass(ABC):
         self.ranks: list[Rank] = []
         """The ranks of the tasks that this pass has placed."""
         self.patience: dict[int, list[tuple[WaitingTask, Refusal]]] = {}
-        """Tasks that will have been bypassed too often, each with its refusal. The key is the number of placements of
-        this pass after which that is so."""
+        """For each number of placements of this pass, the tasks that will then have been bypassed too often, with their
+        refusals."""
         self.placements: list[Placement] = []
         self.refusals: list[Refusal] = []
         self.impossible: list[Refusal] = []
         self.met: dict[int, Refusal] = {}
-        """The refusals of tasks that are named or were bypassed too often. They are noted before devices are kept for a
-        task; later the task would seem to wait for itself."""
+        """The refusals that this pass returns, and those of tasks that were bypassed too often. They are noted before
+        devices are kept for a task; afterwards the task would seem to wait for itself."""
 
     # ---- what each kind of pass decides ----
 
@@ -228,7 +228,7 @@ class QueuePass(ABC):
     # ---- what is named ----
 
     def _refuse(self, refusal: Refusal, task: WaitingTask) -> None:
-        """Return the refusal of a task with the decision, unless enough refusals are returned already."""
+        """Add a refusal to the decision, unless the decision has enough refusals already."""
         if len(self.refusals) < MOST_REFUSALS:
             self.refusals.append(refusal)
             self.met[refusal.task] = refusal

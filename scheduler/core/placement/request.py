@@ -20,7 +20,7 @@ class MemoryRequest:
     had: int = 0
     """The reservation of the attempt that ran out of memory; 0: none did."""
     wanted: int = 0
-    """The use of that attempt plus its last request when memory ran out; 0: unknown."""
+    """The use plus the last request of the attempt that ran out of memory; 0: unknown."""
     least: int = 0
     """The bytes that the task is expected to need at least, though it never used them. A similar task needed this much,
     or ran out of memory or failed with this much."""

@@ -54,7 +54,7 @@ class SchedulingPass(QueuePass):
         """The ticket of the first task that cannot start only because of unmanaged memory; published if no other task
         waits."""
         self._unmanaged = 0
-        """The number of refusals so far that are because of unmanaged memory."""
+        """The number of refusals so far that unmanaged memory has caused."""
         self._overdue: int | None = None
         """The number of groups at the front of the queue whose first task may have been bypassed too often; None: not
         computed."""

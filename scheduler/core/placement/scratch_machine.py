@@ -18,10 +18,10 @@ FEW = 4
 FIRST = 16
 """The number of GPUs that are tried first if a task may fit on more than this."""
 SCANNED = 4
-"""The search for these GPUs ends after this many times `FIRST` GPUs."""
+"""The search for the GPUs to try first ends after this many times `FIRST` GPUs."""
 ASKED = 2
-"""To find out what a task lacks, this number of GPUs is examined of those with the most bytes left, and again of those
-with the most load left."""
+"""The number of GPUs with the most bytes left, and of GPUs with the most load left, that are examined to find out what
+a task lacks."""
 
 
 class ScratchCapacity(dict[str, DeviceCapacity]):

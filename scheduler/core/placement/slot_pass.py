@@ -60,7 +60,7 @@ class SlotPass(QueuePass):
         fit.take(self.rooms, placement)
 
     def _keep_devices(self, task: WaitingTask, refusal: Refusal) -> None:
-        """Keep every slot that a task may use for this task."""
+        """Keep for a task every slot that it may use."""
         for room in self._may(task.terms):
             room.closed, room.kept_for = True, f"task {task.number} of this run"
 

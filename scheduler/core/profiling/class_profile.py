@@ -63,8 +63,8 @@ class Peaks:
         return max([self.lower, *self.full])
 
     def note_use(self, used: int) -> None:
-        """Forget what attempts without this part have shown, because an attempt uses `used` bytes of it. Its need there
-        is unknown.
+        """Forget what attempts without this part have shown, because an attempt uses `used` bytes of it. How much the
+        class needs there is then unknown.
         """
         self.without, self.above = False, max(self.above, used)
         self.full = [peak for peak in self.full if peak]
@@ -88,7 +88,7 @@ class Peaks:
 
 @dataclass(frozen=True, slots=True)
 class PredictedPeak:
-    """The need of a task class as other classes let expect it, with the source of the estimate."""
+    """The need of a task class that is expected because of other classes, with the source of the estimate."""
 
     peaks: Mapping[str, int]
     """The expected need in bytes, by part."""

@@ -22,7 +22,7 @@ EQUAL_SHARE, EQUAL_BYTES = 0.05, 64 * MIB
 LOWER_FROM = 2
 """The number of classes that must need less than in the earlier version before the others are expected to need less."""
 GROWN = 1.3
-"""The function of a version's arguments is fitted again when the version has this many times as many classes."""
+"""The function of a version's arguments is fitted again when its number of classes has grown by this factor."""
 
 Words = tuple[tuple[str, ...], tuple[str, ...]]
 
@@ -58,11 +58,11 @@ class Version:
     classes: dict[Slots, Profile] = field(default_factory=dict)
     """The classes whose peaks are known, by their arguments."""
     family: Family | None = None
-    """The function from the arguments of these classes to their peaks; None until its first use."""
+    """The function from arguments to peaks that is fitted to these classes; None until its first use."""
     fitted_to: int = 0
-    """The number of classes to which this function was fitted."""
+    """The number of classes to which the function was fitted."""
     asked: dict[Slots, int] = field(default_factory=dict)
-    """The classes for which this function was asked, by their arguments."""
+    """The classes for which the function was asked, by their arguments."""
 
     def like(self, slots: Slots) -> Relative | None:
         """Return the need of a class with these arguments; None if this version does not show it."""

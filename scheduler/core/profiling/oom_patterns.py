@@ -132,7 +132,7 @@ class OomMatch:
 
 
 _MAY_BREAK = (words.SHORT, words.REFUSES, words.PRODUCTS)
-"""The patterns that are also searched in words broken at the end of a line."""
+"""The patterns that are also searched across the end of a line, where words may be broken."""
 
 
 def what_ran_out(output: str) -> OomMatch | None:

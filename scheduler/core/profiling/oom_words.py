@@ -217,7 +217,7 @@ MEANS_ELSE = lazy_pattern(
     r"|pod ?cidrs?|address(?:es)?(?! space))\b",  # of a network
     re.IGNORECASE,
 )
-"""Words in a line by which it means something else than a lack of memory."""
+"""Words with which a line means something other than a lack of memory."""
 FIRST_TRY = lazy_pattern(
     r"\bfailed to alloc(?:ate)? .{0,400}\b(?:from device|on host): \w+OUT_?OF_?MEMORY", re.IGNORECASE
 )

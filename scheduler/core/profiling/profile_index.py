@@ -51,9 +51,9 @@ class ProfileIndex:
         self._unheard = {name for names in self._words for name in names}
         self._claims: dict[str, frozenset[str]] = {}
         self._on_gpus, self._beside = Sizes(), Sizes()
-        """For each class: its highest known need on one of its GPUs, and its need of RAM beside its GPUs."""
+        """For each class: its highest known need on one GPU, and the RAM that it needs if it runs on GPUs."""
         self._ram: dict[str, int] = {}
-        """For each script, the highest known need of RAM beside GPUs."""
+        """For each script, the highest known RAM that a class on GPUs needs."""
         self._loading: dict[str, int] = {}
         """For each script, the RAM that living tasks are expected to need, though they may still load their data."""
         self._seen_busy: dict[str, dict[int, float]] = {}
@@ -177,7 +177,7 @@ class ProfileIndex:
         self._observe(number)
 
     def _size(self, number: int) -> None:
-        """Note the present needs of a class among those of all classes: on one GPU, and of RAM beside its GPUs."""
+        """Note the present needs of a class among those of all classes: on one GPU, and of RAM if it runs on GPUs."""
         parts, kind = self._profiles[number].parts, self.kinds[number]
         now = max((max(part.peak, part.above) for name, part in parts.items() if name != HOST), default=0)
         self._on_gpus.put(number, now)
@@ -221,10 +221,11 @@ class ProfileIndex:
         return len(self._on_gpus) >= least and bytes_ < share * self._on_gpus.least
 
     def usual_ram(self, number: int, share: float, least: int) -> int:
-        """Return the RAM that a task of a class is expected to need beside its GPUs; 0 if nothing is known.
+        """Return the RAM that a task of a class on GPUs is expected to need; 0 if nothing is known.
 
         This is the highest known RAM of a class of its script. If none is known, it is the RAM that living tasks of the
-        script are expected to need. Otherwise this share of all classes needs no more, once `least` classes are known.
+        script are expected to need. Otherwise it is the RAM that this share of all classes does not exceed, once
+        `least` classes are known.
         """
         kind = self.kinds.get(number)
         script = kind.family if kind is not None else ""
@@ -274,7 +275,9 @@ class ProfileIndex:
         return self.kinds.get(number)
 
     def guess(self, number: int) -> PredictedPeak | None:
-        """Return the need of a class without observations as similar classes let expect it; None if they do not."""
+        """Return the need of a class without observations that is expected because of similar classes; None if
+        unknown.
+        """
         kind = self.kinds.get(number)
         if kind is None or not kind.family:
             return None

@@ -73,7 +73,7 @@ class ScriptPlace:
 
     def interpreter(self, path: str) -> str:
         """Return the path of a Python as it would be in a copy. A Python in an environment of the project is named
-        relative to it.
+        relative to the project.
         """
         environment = PurePath(path).parent.parent
         project = str(environment.parent)

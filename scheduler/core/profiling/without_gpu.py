@@ -36,7 +36,7 @@ class Signs:
     """True if the attempt has completed a whole epoch."""
 
     def see(self, absent: Sequence[str] | None, cpu_seconds: float | None, rested: float) -> None:
-        """Note what one sample says about the GPUs and the processes of the attempt; None: nothing."""
+        """Note what one sample says about the attempt; None for `absent` or `cpu_seconds` means not measured."""
         if absent is not None:
             self.absent = absent
         if cpu_seconds is not None:

@@ -44,8 +44,9 @@ tasks run, its devices close before the bypass limit is reached, but not before 
 IN_VAIN = 3.0
 """Seconds in all for which capacity is kept for the tickets of one user, who has used none of it."""
 LOSES_TURN, MOST_TIMES = 10.0, 64
-"""The least number of seconds for which the tickets of a user are ignored who has used none of the capacity kept for
-it. If devices were drained for the user longer, it is that time. It doubles with each loss, up to MOST_TIMES times."""
+"""The least number of seconds for which a user's tickets are ignored after the user has used none of the capacity kept
+for it. If devices were drained for the user longer than that, the longer time counts. The time doubles with each loss,
+up to MOST_TIMES times."""
 LONGEST_DRAIN = 1800.0
 """Seconds in all for which devices are drained for the tickets of one user before the user starts something of that
 size. The next drain may last four times as long, because tasks that take hours may run there."""

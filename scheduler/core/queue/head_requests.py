@@ -32,7 +32,9 @@ class HeadRequests:
         return self._sorted[0] if self._sorted else 0.0
 
     def insert(self, place: int, bytes_: float, load: float) -> None:
-        """Insert the entry of a head that comes to this position; `bytes_` and `load` are known of its group."""
+        """Insert the entry of a head that comes to this position; `bytes_` and `load` are what is known about its
+        group.
+        """
         self.bytes.insert(place, bytes_)
         self._loads.insert(place, load)
         insort(self._sorted, load)

@@ -139,8 +139,8 @@ class QueueCursor:
         return tasks
 
     def take(self) -> None:
-        """Leave the task in front behind, because it is placed or left out. The next task of its group stays in the
-        pass, at its own rank.
+        """Take the task in front out of the pass, because it is placed or left out. The next task of its group stays in
+        the pass, at its own rank.
         """
         at, rank = self._at, self.first[0]
         asked = self._leave()
@@ -153,7 +153,7 @@ class QueueCursor:
             heappush(self._followers, (self._line.rank_behind(rank, follower), asked))
 
     def skip(self) -> None:
-        """Leave the whole group in front behind, because none of its tasks fits."""
+        """Take the whole group in front out of the pass, because none of its tasks fits."""
         self._leave()
 
     def _leave(self) -> Asked:

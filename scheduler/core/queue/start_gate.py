@@ -17,7 +17,8 @@ from scheduler.core.queue.start_window import parse
 from scheduler.values import dataclass
 
 KEPT = 60.0
-"""Seconds for which the computed state of a window is used again at most; computing it takes a few 100 µs."""
+"""The largest number of seconds for which the computed state of a window is used again; computing it takes a few 100
+µs."""
 _window = lru_cache(maxsize=8)(parse)
 
 

@@ -14,7 +14,7 @@ from scheduler.values import dataclass
 
 FORMAT = 2
 MOST_POINTS = 480
-"""The largest number of points of one device. Beyond it, each two neighbouring points become one."""
+"""The largest number of points of one device. When there are more, each pair of neighbouring points becomes one."""
 EVERY = 2.0
 """Seconds between two points at the beginning of a run."""
 

@@ -12,8 +12,8 @@ from scheduler.core.profiling.class_profile import Profile
 from scheduler.core.profiling.profile_index import ProfileIndex
 
 OWN_SPREAD, SCRIPT_SPREAD, RUN_SPREAD = 0.08, 0.25, 0.5
-"""The least relative standard deviations of a duration: known from the task's own class, from other classes of its
-script, or only from other tasks of its run."""
+"""The least relative standard deviations of an expected duration: one that the task's own class has shown, one from
+other classes of its script, and one from other tasks of its run."""
 FEW_PROFILES = 3
 """A script with fewer known durations than this is assumed to vary as much as a whole run."""
 RUNNING_SHARE = 0.5
@@ -21,7 +21,7 @@ RUNNING_SHARE = 0.5
 raised. Otherwise only short tasks would count, which end first. In a real run of 70 short tasks a share of 0.5
 predicted 0.98 of the real time, 1 predicted 1.27, and 0 predicted 0.73."""
 LATE_SHARE = 0.25
-"""The least share of its elapsed time for which an attempt that is late is expected to go on."""
+"""The share of its elapsed time for which an attempt that is late is expected to go on at least."""
 MOST_PROFILES = 1000
 """The largest number of profiles that are read for one estimate, to limit its time."""
 
@@ -79,8 +79,7 @@ class DurationIndex:
         epoch_times: Iterable[tuple[int, float]] = (),
         running: Iterable[tuple[int, float]] = (),
     ) -> None:
-        """Read the profiles, and what living attempts show; the latter is given with the number of each attempt's task
-        class.
+        """Read the profiles, and what living attempts have shown by the number of their task class.
 
         `epoch_times` are the seconds per epoch of living attempts, `running` the seconds that each has run.
         """

@@ -68,7 +68,7 @@ class EtaEstimate:
         self._ends: dict[tuple[int, int], float] = {}
         """The expected ends of this run's living attempts, where something is known about their durations."""
         self._running: list[tuple[float, int, PlannedAttempt]] = []
-        """The attempts as a heap by their ends; a unique number decides between equal ends."""
+        """The attempts in the order of their ends, as a heap; a unique number decides between equal ends."""
         self._numbers = count()
         self._groups: dict[Asked, WaitingGroup] = {}
         self._shapes: dict[tuple[ResourceRequest, str, str, str], int] = {}
@@ -110,8 +110,8 @@ class EtaEstimate:
         return rooms
 
     def _end_of(self, lease: Lease) -> float:
-        """Return the time at which the attempt of a lease is expected to end, by the duration expected at its start;
-        inf: unknown.
+        """Return the time at which the attempt of a lease is expected to end; inf: unknown. It follows from the
+        duration expected at its start.
         """
         return self._now + remaining(lease.expected, self._now - lease.since) if lease.expected else inf
 

@@ -11,7 +11,7 @@ from scheduler.values import dataclass, field, replace
 IDLE = "unknown: no task waits or runs"
 """The reason that a forecast gives if a run has no unfinished task, and therefore no end."""
 NO_ETA = "no ETA: it is not known how long the tasks there take"
-"""The words for the case that no end is known of any attempt on the devices for which a task waits. A forecast may know
+"""The words for a wait whose end is unknown, because no end is known of any attempt on the devices. A forecast may know
 more."""
 
 

@@ -21,7 +21,7 @@ MOST_BATCHES = 3
 MOST_EPOCHS = 1e9
 """A reported number of epochs at or above this is taken for an error."""
 LONG_BATCH = 10_000
-"""The size of a batch above which its tasks are not counted by priority, since that is done at every refresh."""
+"""The size of a batch above which its tasks are not counted by priority, because that would slow down each refresh."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,9 @@ class LiveStatus:
 
 
 class StatusBuilder:
-    """The builder of a run's live status. It keeps only what would take long to compute again for the next one."""
+    """The builder of a run's live status. From one status to the next it keeps only what would take long to compute
+    again.
+    """
 
     def __init__(
         self,

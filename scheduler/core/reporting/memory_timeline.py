@@ -40,7 +40,7 @@ class AttemptTrack:
                 steps.append(now)
 
     def end(self) -> None:
-        """Add the peaks that were only known at the end to the last step."""
+        """Add to the last step the peaks that were only known at the end."""
         for key, peak in self.attempt.peak.items():
             if steps := self.steps.get(on_node(key, self.attempt.node)):
                 at, reserved, held = steps[-1]

@@ -120,10 +120,10 @@ class SoloTime:
     """The total time that the attempts of a run would have taken one after another, each alone."""
 
     known: float = 0.0
-    """The known part in seconds: attempts that ran alone, and the solo time of attempts beside others where it is
-    known."""
+    """The known part of the total in seconds: the time of attempts that ran alone, and the known solo time of attempts
+    beside others."""
     unknown: float = 0.0
-    """The seconds that all other attempts took, beside others."""
+    """The seconds that the remaining attempts took beside others; their solo time is unknown."""
     shares: tuple[float, float] = (1.0, 0.0)
     """The lowest and the highest known ratio of the solo time of an attempt to its real time."""
     measured: int = 0
@@ -294,7 +294,7 @@ class RunHistory(RunSummary):
         self.done_by: dict[int, int] = {}
         """For each skipped task, the earlier run in which an equal row succeeded."""
         self._arrived: list[tuple[int, float]] = []
-        """The first batches of each arrival during the run, with the time of the arrival."""
+        """For each arrival of batches during the run, the first batch and the time."""
 
     def take(self, event: Event, at: float) -> None:
         """Take the next event, and keep what it contains about its task."""
@@ -330,7 +330,7 @@ class RunTotals:
     """The lowest and the highest possible total in seconds if the attempts had run one after another; None if too
     little was measured."""
     probing: float
-    """The share of these seconds that probes ran."""
+    """The share of the total seconds of all attempts that probes ran."""
     memory_use: float
     """The used memory (peaks) as a share of the capacity, averaged over the makespan."""
     ooms: int

@@ -23,7 +23,7 @@ HOLDER = "/scheduler/execution/lease_holder.py"
 """The end of the path of the program that holds a lease. In a command, its guest follows it, and then the command of
 the guest."""
 PLAIN_PYTHON = "python"
-"""A program name that some systems lack. There it means this interpreter, like `-1`."""
+"""A program name that some systems lack. On those it means this interpreter, like `-1`."""
 SHELL = ("/bin/sh", "-c")
 """The words before a command line that make a shell read it."""
 LONGEST_NAME = 200
@@ -163,8 +163,9 @@ def content(spec: Spec, nth: int, append: str, directory: str) -> Content:
 
 
 def key(spec: Spec, nth: int) -> str:
-    """Return a key that is equal for all attempts of a row, also in later runs: a hash of its command and of its number
-    among equal rows.
+    """Return a key that is equal for all attempts of a row, also in later runs.
+
+    It is a hash of its command, directory, environment and epochs, and of its number among equal rows.
     """
     from hashlib import blake2b  # takes 2 ms, which only readers of tasks need
 

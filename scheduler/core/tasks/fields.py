@@ -324,7 +324,7 @@ class RowForm:
             (field, self.known[field.column]) for field in FIELDS if field.in_terms and field.column in self.known
         )
         self._commands = bool(template) or "Command" in self.known or "Command" in self.defaults
-        """True if rows may be whole commands, which need no epochs. For other rows the input reader then checks the
+        """True if rows may be whole commands, which need no epochs. The input reader then checks that other rows have
         epochs."""
         self._term_cells = _getter([index for _, index in self.term_columns])
         self.now = now if BEGIN in self.known else None

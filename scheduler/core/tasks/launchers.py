@@ -42,7 +42,7 @@ _RUNNERS = frozenset({
 })  # fmt: skip
 """Programs that run the command which follows them."""
 _RUNNERS_WORDS = lazy_pattern(r"run|exec|[A-Za-z_]\w*=.*|\d[\w.,:-]*")
-"""Words between a runner and that command: a verb, an assignment, a number."""
+"""Words between a runner and the command that it runs: a verb, an assignment, a number."""
 _RUNNERS_SWITCHES = frozenset({
     "-u", "-i", "-B", "-E", "-I", "-O", "-s", "-v", "-q", "--", "--no-sync", "--frozen", "--locked", "--isolated",
     "--active", "--offline", "--no-project", "--all-extras", "--no-capture-output", "--live-stream", "--quiet",
@@ -80,7 +80,7 @@ _LAUNCHERS_OPTIONS = {
         "-H": (), "--force-multi": (), "--no-ssh": (),
     },
 }  # fmt: skip
-"""For each launcher, the options that concern other machines, with their values that mean that there are none."""
+"""For each launcher, the options that concern other machines, each with the values by which there are none."""
 
 
 class _Option(NamedTuple):

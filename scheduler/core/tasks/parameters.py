@@ -90,8 +90,8 @@ def parameters(spec: Spec, words: Sequence[str], line: str = "") -> dict[str, st
 def varying(rows: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
     """Return the names of the parameters that differ between rows, in their order.
 
-    If several parameters have equal values in every row, only the first one counts. Arguments that only label the
-    output of a task are left out, if others vary.
+    If two parameters have the same value in each row, only the first one counts. Arguments that only label the output
+    of a task are left out, if others vary.
     """
     known = list(rows)
     names = dict.fromkeys(name for row in known for name in row)

@@ -48,7 +48,7 @@ class RowSource:
         return (), "", ""
 
     def accepted(self) -> None:
-        """Note that the rows that were returned last are accepted; until this call `appended` returns them again."""
+        """Note that the last returned rows are accepted. Until this call `appended` returns them again."""
 
     def untaken(self) -> tuple[Sequence[InputRow], str]:
         """Read the source again; return the rows that were not accepted, and a sentence if an invalid row follows

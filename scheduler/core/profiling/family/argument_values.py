@@ -10,10 +10,10 @@ Row = Sequence[float | str | None]
 """The argument values of one task class: numbers, strings, or None for an argument that the class does not have."""
 
 ENOUGH = 3
-"""The number of values with correct predictions that show that an argument changes nothing, if the function does not
-use it. All of its values are enough if it has fewer."""
+"""The number of values for which a function must be right to prove that an argument changes no peak although the
+function does not use it. For an argument with fewer values, all of them are enough."""
 BETWEEN_FROM = 4
-"""The number of different values of a number from which all values between them count as known."""
+"""The number of values of a numeric argument from which all values between them count as known."""
 MOST_TEXTS = 8
 """The largest number of values of a category. An argument with more has a usual peak for each value, if its values
 repeat."""
@@ -37,7 +37,8 @@ class SeenValues:
         self._covered = Counter(value for value, is_so in zip(column, covered, strict=True) if is_so)
         plain = is_number(column)
         self.is_free = plain and 2 * len(self._times) > len(column) and len(self._times) >= ENOUGH
-        """True for a number whose values seldom repeat, as in a random search; then every value counts as known."""
+        """True for a numeric argument whose values seldom repeat, as in a random search; then every value counts as
+        known."""
         numbers = sorted(value for value in self._times if isinstance(value, float))
         between = plain and len(numbers) >= BETWEEN_FROM
         self._least, self._most = (numbers[0], numbers[-1]) if between else (inf, -inf)

@@ -10,10 +10,10 @@ from scheduler.values import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """The needs of a task class that are not compared: those apart from the peaks on its devices."""
+    """The needs of a task class apart from the peaks on its devices, which are compared with other classes."""
 
     host: int = 0
-    """Bytes of the host's RAM beside the GPUs."""
+    """Bytes of the host's RAM that a class on GPUs needs."""
     busy: float = 0.0
     """The share of time for which a task of the class keeps a GPU busy; 0 if unknown."""
 
@@ -22,7 +22,8 @@ NOTHING = Beside()
 APART, SLACK = 1.5, 64 * MIB
 """The factor and the bytes within which the peaks of one task usually stay from run to run."""
 MANY = 8
-"""The number of classes that shows how high the peak of another one may be, whatever causes the differences."""
+"""The number of classes that is enough to show how high the peak of another one may be, whatever causes the
+differences."""
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +72,7 @@ class Cell:
             self.lowest[part] = min(self.lowest.get(part, peak), peak)
 
     def change(self, before: Beside, now: Beside) -> None:
-        """Replace the needs of one class beside its peaks.
+        """Replace the needs of one class apart from its peaks.
 
         Call `lower` afterwards if the class needed the most RAM and now needs less.
         """

@@ -17,7 +17,7 @@ REFIT = 1.3
 SURPRISED = 1 / 32
 """Functions are also fitted again if more than this share of the peaks since the last time was unexpected."""
 LOADS = 1_000_000
-"""The factor by which a load is multiplied to fit it as a whole number."""
+"""The factor by which a load is multiplied, so that it can be fitted as a whole number."""
 
 
 ByPart = Mapping[str, PeakFunction]
@@ -27,13 +27,13 @@ Seen = tuple[int, Mapping[str, int]]
 
 
 class ObservedClasses(Protocol):
-    """The observed classes of a family: their arguments, and their needs beside the peaks."""
+    """The observed classes of a family: their arguments, and their needs apart from the peaks."""
 
     def arguments_of(self, kind: int) -> Row:
         """Return the argument values of a class."""
 
     def needs_beside(self, kind: int) -> Beside:
-        """Return the needs of a class beside its peaks."""
+        """Return the needs of a class apart from its peaks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ class Family:
     """All task classes of one script, whatever their arguments.
 
     The answers follow from the classes and peaks that were added, not from the time of the question. They are computed
-    on demand; an answer is cheap unless another set of arguments matters since the last one.
+    on demand; an answer is cheap unless other arguments matter than at the last one.
     """
 
     def __init__(self, ignore: Iterable[str] = (), only: Iterable[str] = ()) -> None:
@@ -83,10 +83,10 @@ class Family:
         self._places: list[int] = []
         """The positions of the argument groups that may matter."""
         self._values: list[int] = []
-        """The number of different values of each of these groups, counted up to ENOUGH: more are not needed for a
-        proof."""
+        """The number of different values of each argument group that may matter, counted up to ENOUGH: more are not
+        needed for a proof."""
         self._keys: list[Key] = []
-        """The values of these groups for each row of the table."""
+        """For each row of the table, the values of the argument groups that may matter."""
         self._matter: tuple[int, ...] = ()
         """The positions in a key of the arguments that may change a peak. Classes with equal values there are alike."""
         self._cells: dict[Key, Cell] = {}
@@ -109,7 +109,7 @@ class Family:
         return self._rows[kind]
 
     def observe(self, kind: int, peaks: Mapping[str, int], beside: Beside = NOTHING) -> None:
-        """Set the present peaks of a class by part; it needs nothing on other parts."""
+        """Set the present peaks of a class by part; on parts that are not in `peaks` it needs nothing."""
         self._refresh()
         self._note_beside(kind, beside)
         before, now = self._peaks.get(kind), dict(peaks)
@@ -129,7 +129,7 @@ class Family:
             self._sort()
 
     def _note_beside(self, kind: int, beside: Beside) -> None:
-        """Set the needs of a class beside its peaks, also in the summary of its cell."""
+        """Set the needs of a class apart from its peaks, also in the summary of its cell."""
         before = self.needs_beside(kind)
         if beside == before:
             return
@@ -243,7 +243,7 @@ class Family:
         return any(bundle.role in LEFT_OUT for bundle in self._bundles)
 
     def needs_beside(self, kind: int) -> Beside:
-        """Return the needs of a class beside its peaks, as far as they are known."""
+        """Return the needs of a class apart from its peaks, as far as they are known."""
         return self._beside.get(kind, NOTHING)
 
     def arguments_of(self, kind: int) -> Row:
