@@ -1166,7 +1166,9 @@ def judge_machine(world: World, threads: Sequence[Life | Observer]) -> None:
         if thread.failed or thread.is_alive():
             world.score.find("disagreements", thread.failed or "a list does not come to its end")
     for path in world.leases.iterdir():
-        world.score.find("survivors", path.name)
+        with path.open("rb") as file:  # what else a killed scheduler leaves is removed by its user's next one
+            if path.name[0].isdigit() or not is_free(file.fileno()):
+                world.score.find("survivors", path.name)
 
 
 def who() -> list[tuple[int, Sequence[str]]]:

@@ -17,7 +17,7 @@ from scheduler.runtime.python_envs import Python
 from scheduler.runtime.settings import YES, Settings
 from scheduler.store.machine.locked_files import is_locked
 from scheduler.store.queue.queue_link import find_queue
-from scheduler.store.queue.submission import Submission
+from scheduler.store.queue.submission import Submission, accepted_before
 from scheduler.store.queue.submitted_shells import keep_shell
 from scheduler.store.run import requests
 from scheduler.store.run.shell_state import this_shell
@@ -74,6 +74,8 @@ def submit(
             if answer is not None:
                 tasks = _accepted(answer)
                 return AcceptedSubmission(queue.number, tasks, (*hints, *_elsewhere(answer, name, settings)))
+            if tasks := accepted_before(queue.journal, token):  # asked again, a full disk would refuse what is accepted
+                return AcceptedSubmission(queue.number, tasks, tuple(hints))
     raise StateError(f"the scheduler of the queue {name} ended several times before it had answered: see {home.runs}")
 
 

@@ -48,6 +48,8 @@ MOST_RANKED = 500
 """The largest number of tasks with which a run names the best task at its end."""
 PRELOADING = 300.0
 """Seconds within which the fork server must answer if it loads the modules of an executor first."""
+FIRST_SUBMISSION = 0.5
+"""Seconds for which a queue that begins waits for the submission that started it."""
 FILE_CHECKS = 1.0
 """Seconds between two checks that the run's own files still exist."""
 
@@ -111,7 +113,11 @@ def run_to_end(
         ports = views.ports if wrap is None else replace(views.ports, view=wrap(views.ports.view))
         loop = Loop(session.brain, ports, _task_environment(session))
         loop.adopt(session.just_ended)
-        loop.digest(ports.world.wait(0.0))  # requests recorded without a scheduler come before the first start
+        is_queue = session.meta["door"] == QUEUE
+        # Requests recorded without a scheduler come before the first start; the one that starts a queue comes at once.
+        loop.digest(ports.world.wait(FIRST_SUBMISSION if is_queue else 0.0))
+        if is_queue:
+            load_modules()  # now that the first submission is answered, whose client waits
         loop.run()
         with contextlib.suppress(StateError):  # on a full disk readers read all events instead
             views.status.write()
@@ -189,7 +195,7 @@ def _parts_here(session: RunSession, devices: DevicePool, stack: contextlib.Exit
     stack.callback(engine.close)
     if session.meta["door"] != QUEUE:  # the tasks of a queue may wait for long, and each process takes memory
         engine.warm()
-    load_modules()  # while the fork server starts
+        load_modules()  # while the fork server starts
     host = devices.host.watcher(code)
     stack.callback(host.close)
     gpus, mps = devices.moved_gpus(code), devices.serving_mps(code)

@@ -18,7 +18,10 @@ from scheduler.store.queue.visible_devices import VISIBLE, limited
 from scheduler.values import dataclass
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from scheduler.core.tasks.row_source import InputRow
+    from scheduler.store.run.journal_reader import JournalReader
     from scheduler.store.run.run_store import SqliteRunStore
 
 FORMAT = "1"
@@ -92,7 +95,7 @@ class SubmissionReceiver:
         except (BadCell, KeyError, TypeError, ValueError):
             return SubmissionResult(Answer((), False, OTHER_VERSION))
         if submission.token in self._batches:
-            return SubmissionResult(Answer(self._tasks(self._batches[submission.token]), True, ""))
+            return SubmissionResult(Answer(_tasks(self._store.journal, self._batches[submission.token]), True, ""))
         self._store.shells.learn_secrets(submission.form.shell, _read_secrets(submission.secrets))
         tokens = {**self._batches, submission.token: self._store.next_batch}
         tokens = dict(list(tokens.items())[-MOST_TOKENS:])
@@ -121,12 +124,26 @@ class SubmissionReceiver:
         if on and {*on.split()} != {*self._on.split()}:
             raise UsageError(OTHER_NODES.format(self._on or "its own machine"))
 
-    def _tasks(self, batch: int) -> tuple[int, ...]:
-        """Return the tasks of a batch that was accepted before."""
-        for submitted in self._store.journal.submissions(batch - 1):
-            if submitted.batch == batch:
-                return tuple(range(submitted.first, submitted.first + len(submitted.terms)))
-        return ()
+
+def accepted_before(path: Path, token: str) -> tuple[int, ...]:
+    """Return the tasks of a submission whose answer was lost, as the journal has them.
+
+    None if it was not accepted, or if the journal cannot be read now: then the scheduler can be asked again.
+    """
+    from scheduler.store.run.journal_reader import JournalReader  # hardly any client comes here
+
+    with contextlib.suppress(StateError), contextlib.closing(JournalReader.read(path)) as journal:
+        batches = json.loads(journal.meta().get("mark") or "{}")
+        return _tasks(journal, batches[token]) if token in batches else ()
+    return ()
+
+
+def _tasks(journal: JournalReader, batch: int) -> tuple[int, ...]:
+    """Return the tasks of an accepted batch."""
+    for submitted in journal.submissions(batch - 1):
+        if submitted.batch == batch:
+            return tuple(range(submitted.first, submitted.first + len(submitted.terms)))
+    return ()
 
 
 def _read_secrets(path: str) -> dict[str, str]:

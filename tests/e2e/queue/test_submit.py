@@ -26,6 +26,33 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 PATIENCE = 60.0
+ANSWER_IS_LOST = """
+import sys
+from scheduler.cli.main import main
+from scheduler.errors import StateError
+from scheduler.store.run import requests
+
+def post(*_):
+    raise StateError("the disk is full")
+
+def fetch(*what):
+    assert there(*what)[0].done
+    requests.post = post
+    return []
+
+there, requests.fetch = requests.fetch, fetch
+sys.exit(main(sys.argv[1:]))
+"""
+"""A program whose first submission is accepted, while neither the answer nor a second request finds room."""
+SLOW_TO_LOAD = """
+import sys, time
+from scheduler.app.run import run_loop
+from scheduler.cli.main import main
+
+run_loop.load_modules = lambda: time.sleep(60)
+sys.exit(main(sys.argv[1:]))
+"""
+"""A program whose queue takes a minute to load what its later tasks need."""
 NOTE = "echo $SCHEDULER_TASK_ID >> done"
 """A line for a shell that notes the task's id."""
 
@@ -108,6 +135,13 @@ class TestOneQueue:
         (home.root / "go").touch()
         ended(home, *["succeeded"] * 4)
         assert lines(home) == ["2", "3", "1"]
+
+    def test_the_first_submission_is_answered_before_the_queue_loads_what_later_tasks_need(self, home: Home) -> None:
+        words = [sys.executable, "-c", SLOW_TO_LOAD, "submit", "--", "true"]
+        done = subprocess.run(
+            words, cwd=home.root, env=home.env, capture_output=True, text=True, timeout=50, check=True
+        )
+        assert done.stdout.strip() == "0"
 
     def test_another_queue_is_another_run(self, home: Home) -> None:
         submit(home, "--", "true")
@@ -398,6 +432,13 @@ class TestBadInput:
         said = home.call("submit", "--", "true", code=1).stderr
         assert "format 999" in said
         assert said.count("\n") == 1
+
+    def test_a_submission_whose_answer_a_full_disk_swallowed_is_not_refused(self, home: Home) -> None:
+        submit(home, "--", "true")
+        words = [sys.executable, "-c", ANSWER_IS_LOST, "submit", "--", "true"]
+        done = subprocess.run(words, cwd=home.root, env=home.env, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "1", "")
+        ended(home, "succeeded", "succeeded")
 
     def test_ctrl_c_withdraws_a_submission_that_has_no_answer(self, home: Home) -> None:
         submit(home, "--", "true")
