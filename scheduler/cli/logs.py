@@ -22,7 +22,7 @@ FEW = 10
 
 
 def main(argv: list[str]) -> int:
-    """Print the log of each task's last attempt; with -f, follow the one of a task until it has ended."""
+    """Print the log of each task's last attempt; with -f, follow the log of one task until the task has ended."""
     args = _parser().parse_args(argv)
     most = flags.optional_count("-n", args.lines)
     from scheduler.app.control.targets import runs_or_tasks

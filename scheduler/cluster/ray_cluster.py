@@ -59,7 +59,7 @@ class RayCluster:
     """The nodes of a cluster, by their host names. It connects again when the cluster, or the bridge to it, is back."""
 
     def __init__(self, address: str, *, insecure: bool) -> None:
-        """Name the cluster: `H:P`, or `auto` for the one of this machine."""
+        """Note the address of the cluster: `H:P`, or `auto` for the cluster of this machine."""
         self._address, self._insecure = address, insecure
         self._token = os.urandom(8).hex()
         """A random word that distinguishes the actors of this head from those of other heads."""

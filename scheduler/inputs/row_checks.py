@@ -55,7 +55,7 @@ class BadRows:
 
 
 class RowChecker(dict[Spot, str]):
-    """A cache of checked spots; the lookup of a new one checks it, and raises BadCell if something does not exist."""
+    """A cache of checked spots. The lookup of a new spot checks it, and raises BadCell if something does not exist."""
 
     def __init__(self, csv_path: str, python: str, cwd: str, programs: Programs | None = None) -> None:
         self._found = programs or Programs(os.environ, cwd)

@@ -38,7 +38,7 @@ MANIFEST = "modules.json"
 
 
 class SchedulerReached(BaseException):
-    """Raised when the module being loaded starts a scheduler: the part of it above that call has been loaded."""
+    """Raised when a module that is being loaded starts a scheduler: only its part above that call has been loaded."""
 
 
 class ModuleLoading:

@@ -52,7 +52,7 @@ class SimulatedDevices:
         return {"CUDA_VISIBLE_DEVICES": ",".join(placement.sees)}
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
-        """Return the positions of its GPUs in CUDA_VISIBLE_DEVICES."""
+        """Return the positions of the attempt's GPUs in CUDA_VISIBLE_DEVICES."""
         return range(len(placement.sees))
 
 

@@ -16,7 +16,7 @@ Maker = Callable[[int, int], Iterator[TraceRow]]
 
 
 class SeededRandom:
-    """Random values for one item of a workload, determined by its name and number."""
+    """Random values for one item of a workload: the seed, the item and the name of a value determine the value."""
 
     def __init__(self, seed: int, *what: object) -> None:
         self._seed = seed

@@ -437,7 +437,9 @@ class SimulatedMachine:
             self._set_pace(one)
 
     def _pace_on(self, device: Device) -> float:
-        """Return the slowdown of all tasks on a device: cores are shared; a GPU is not slowed by a single task."""
+        """Return the slowdown of all tasks on a device: tasks share the cores of a host; a single task does not slow a
+        GPU down.
+        """
         load = self._load(device.key) / device.load_capacity
         if not device.is_gpu:
             return shared(load)

@@ -194,7 +194,7 @@ class RunReader:
         return (one for one in self._journal.rows() if one[0] in self.brain.task_table)
 
     def ended_at(self, task: int) -> float | None:
-        """Return when the last attempt of a task ended; None if it has none, or if that lives."""
+        """Return when the last attempt of a task ended; None if there was no attempt, or if that attempt lives."""
         found = self.history.tasks.get(task)
         last = found.last if found is not None else None
         return last.ended if last is not None else None

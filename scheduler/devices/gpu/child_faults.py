@@ -67,7 +67,7 @@ def find_crash(child: SamplerChild) -> tuple[Fault | None, str]:
 
 def hung_at_start(seconds: float) -> str:
     """Return the sentence about a library that does not finish its initialisation."""
-    return f"the NVIDIA library did not come up within {seconds:.0f} s: {REBOOT}"
+    return f"the NVIDIA library did not start within {seconds:.0f} s: {REBOOT}"
 
 
 def _death(code: int | None) -> str:

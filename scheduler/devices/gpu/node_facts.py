@@ -84,7 +84,7 @@ class GpuDivisions:
         self._known = {index: sorted(uuids) for index, uuids in known}
 
     def changes(self) -> list[list[dict[str, Any]]]:
-        """Return the facts of each GPU that is divided in another way than was known, and of its instances."""
+        """Return the facts of each GPU whose division into instances has changed, and of its instances."""
         now = time.monotonic()
         if now < self._due:
             return []

@@ -116,7 +116,7 @@ class SamplerGroup:
             self._order(group)
 
     def changes(self) -> list[list[dict[str, Any]]]:
-        """Return the facts of GPUs that are divided in another way than was known, and of their instances."""
+        """Return the facts of GPUs whose division into instances has changed, and of their instances."""
         changes, self._changes = self._changes, []
         return changes
 

@@ -196,12 +196,12 @@ class MpsHome:
             code, said = answer([self.control.program, "-d"], "", START, env)
         except subprocess.TimeoutExpired as exc:
             self._kill_members()
-            raise DeviceError(f"its daemon did not come up within {START:g} s; {self._last_word()}") from exc
+            raise DeviceError(f"its daemon did not start within {START:g} s; {self._last_word()}") from exc
         except OSError as exc:
             raise DeviceError(f"{self.control.program} cannot be started: {exc.strerror}") from exc
         if code or not self._answers():
             self._kill_members()
-            raise DeviceError(f"its daemon did not come up ({said.strip() or f'exit {code}'}); {self._last_word()}")
+            raise DeviceError(f"its daemon did not start ({said.strip() or f'exit {code}'}); {self._last_word()}")
 
     def _last_word(self) -> str:
         try:

@@ -133,7 +133,7 @@ class MpsSharing:
     # ---- launching ----
 
     def attend(self, placement: Placement) -> MpsLaunch:
-        """Return the attempt's daemon, its share of the threads and its memory limit, for exactly the GPU that it
+        """Return the attempt's daemon, its share of the threads and its memory limit, for the one GPU that the attempt
         sees.
         """
         (uuid,) = placement.sees

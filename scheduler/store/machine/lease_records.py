@@ -125,7 +125,7 @@ def _guest(said: Mapping[str, Any]) -> int:
 
 
 def guest_fields(guest: str) -> dict[str, Any]:
-    """Return the fields of a record for the guest of a task; none if it has none."""
+    """Return the fields of a record for the guest of a task; no fields if the task has no guest."""
     if not guest:
         return {}
     one = Guest.read(guest)

@@ -142,7 +142,9 @@ class PublishedForecastFile(OwnRecord):
         self._name, self._fd = records.make(self._stem, _block(forecast))
 
     def rewrite(self, forecast: PublishedForecast) -> None:
-        """Replace the record; no mutex is needed, because a torn one is left out by its checksum. Raise OSError."""
+        """Replace the record. No mutex is needed, because readers leave out a half-written record: its checksum is
+        wrong. Raise OSError.
+        """
         os.pwrite(self._fd, _block(forecast), 0)
 
 

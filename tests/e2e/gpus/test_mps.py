@@ -377,7 +377,7 @@ class TestRefusals:
         home = machine(gpus=1)
         (home.root / "refuse").touch()
         said = self.refused(home, "--mps")
-        assert "MPS on GPU 0: its daemon did not come up (Failed to initialize the stand-in)" in said
+        assert "MPS on GPU 0: its daemon did not start (Failed to initialize the stand-in)" in said
 
     def test_mps_that_gives_a_smaller_share_is_refused(self, machine: Machine) -> None:
         home = machine(gpus=1)

@@ -261,9 +261,9 @@ class TestFinding:
     def test_hanging_gpu_is_given_up(self, box: Box, look_at: Any) -> None:
         box.set(init_hang=1)
         eyes = look_at(box, discover=False, limits=SamplerLimits(init=0.5))
-        assert "did not come up within" in eyes.gpus.node().why
+        assert "did not start within" in eyes.gpus.node().why
         assert eyes.gpus.node().broken
-        with pytest.raises(DeviceError, match="did not come up"):
+        with pytest.raises(DeviceError, match="did not start"):
             eyes.gpus.discover()
 
     @pytest.mark.parametrize(
@@ -744,7 +744,7 @@ class TestFaults:
         eyes.box.set(init_hang=1)
         (child,) = eyes.children()
         os.kill(child, signal.SIGKILL)
-        eyes.until(lambda: "did not come up" in eyes.budget(0).closed)
+        eyes.until(lambda: "did not start" in eyes.budget(0).closed)
         eyes.box.set(init_hang=0)
         eyes.until(lambda: eyes.is_open(0, 1, 2))
         eyes.until(lambda: len(eyes.children()) == 1)

@@ -333,7 +333,7 @@ class TestTrouble:
         box.set(init_hang=1)
         data = json.loads(patient.home.call("doctor", "--json", code=1).stdout)
         page = Page("", data)
-        assert page.said("driver") == "!! the NVIDIA library did not come up within 10 s"
+        assert page.said("driver") == "!! the NVIDIA library did not start within 10 s"
         assert page.said("memory").startswith("ok ")
 
     @pytest.mark.parametrize(
