@@ -207,7 +207,7 @@ class SchedulingConfig:
     keep_best: KeepBest | None = None
     """The rule by which only the best share of the tasks goes on at some steps; None: all go on."""
     directory_wait: float = 0.0
-    """Seconds for which a task waits for its directory before it fails; 0: without end."""
+    """Seconds for which a task waits for a directory that cannot be entered, before it fails; 0: without end."""
     preempt: bool = False
     """True if every task may ask less urgent resumable ones to make room; False if only tasks whose rows say so may."""
     preempt_after: float = 300.0

@@ -108,8 +108,8 @@ class Throughput:
 
     @property
     def solo_share(self) -> float | None:
-        """Return the time that its epochs would have taken alone on its GPUs, as a share of the time that they took;
-        None if unknown.
+        """Return the time that the attempt's epochs would have taken alone on its GPUs, as a share of the time that
+        they took; None if unknown.
         """
         if not self.seconds or not self._alone.tells:
             return None

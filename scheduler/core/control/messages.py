@@ -57,7 +57,7 @@ def _amount(refusal: Refusal, amount: int) -> str:
 
 
 def is_host_label(label: str) -> bool:
-    """Tell whether a label is that of a host: `host`, or `n1 host` for that of a node."""
+    """Tell whether a label is that of a host: `host`, or `n1 host` for the host of the node `n1`."""
     return label == HOST or label.endswith(f" {HOST}")
 
 

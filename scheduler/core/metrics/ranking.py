@@ -32,7 +32,8 @@ class Ranking:
 def metrics_of(rows: Iterable[Mapping[str, Any]], first: Sequence[str] = ()) -> list[str]:
     """Return the metrics that rows have as numbers, the most important ones first."""
     metrics: dict[tuple[str, ...], list[str]] = {}
-    """The metric columns among each set of columns that a row has; most rows of a list have equal columns."""
+    """For rows with equal columns, the columns that are metrics. They are found once, because most rows of a list have
+    equal columns."""
     names: dict[str, None] = {}
     for row in rows:
         columns = tuple(row)

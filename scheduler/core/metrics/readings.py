@@ -109,12 +109,12 @@ def _hints(names: str) -> tuple[str, ...]:
 
 
 def epochs(text: str) -> Progress | None:
-    """Return the last number of epochs in a text, such as `epoch 3` or `Epoch [3/10]`."""
+    """Return the last progress in epochs in a text, such as `epoch 3` or `Epoch [3/10]`; None if there is none."""
     return _last(re.findall(_EPOCH, text))
 
 
 def count(text: str) -> Progress | None:
-    """Return the last count in a text, such as `3/10`."""
+    """Return the last progress in a text that is written like `3/10`; None if there is none."""
     return _last(re.findall(_COUNT, text))
 
 

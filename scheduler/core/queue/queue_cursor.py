@@ -13,8 +13,8 @@ from scheduler.core.queue.task_group import UNKNOWN, Asked, Rank, TaskGroup
 
 
 def _first_to_look_at(chunk: Sequence[float], bytes_: float, except_above: float, unknown_fits: bool) -> int:
-    """Return the position of the first head that must be examined, because it may fit or may never fit. If there is
-    none, return the length of `chunk`.
+    """Return the position of the first group in `chunk` that must be examined, because its task may fit or may never
+    fit. If there is none, return the length of `chunk`.
     """
     for number, least in enumerate(chunk):
         if (least <= bytes_ and (unknown_fits or least != UNKNOWN)) or least > except_above:
@@ -23,7 +23,7 @@ def _first_to_look_at(chunk: Sequence[float], bytes_: float, except_above: float
 
 
 CHUNK = 256
-"""The number of heads that are compared at once, and passed over if none of them can fit."""
+"""The number of groups that are compared at once, and passed over if none of their tasks can fit."""
 
 
 class _Queue(Protocol):
@@ -50,10 +50,11 @@ class QueueCursor:
         self._unknown_fits = True
         """True if a task of unknown memory may fit on some GPU."""
         self._same: dict[Asked, float] = {}
-        """For each group whose head was taken, the least bytes of that head, which are also those of the next task."""
+        """For each group whose first task was taken, the least bytes of that task, which are also those of the next
+        one."""
         self._taken: dict[Asked, int] = {}
         self.passed_over: list[int] = []
-        """The positions of heads that were passed over without a closer look, because no device has enough left for
+        """The positions of groups that were passed over without a closer look, because no device has enough left for
         them."""
         self._passed_followers: list[tuple[Rank, Asked]] = []
         self.first: tuple[Rank, Asked]
@@ -64,8 +65,8 @@ class QueueCursor:
     ) -> int | None:
         """Return the best-ranked task that was neither taken nor skipped; None if there is none.
 
-        Pass over heads that request more than `bytes_`, but not over those that request more than `except_above`, nor
-        over the first `forced` heads. Pass over heads of unknown memory unless `unknown_fits`.
+        Pass over groups whose first task requests more than `bytes_`, but not over those that request more than
+        `except_above`, nor over the first `forced` groups. Pass over groups of unknown memory unless `unknown_fits`.
         """
         if bytes_ < except_above:
             self._unknown_fits = unknown_fits
@@ -86,15 +87,17 @@ class QueueCursor:
         return not is_head or self._least[self._at] != 0
 
     def keep(self, least: float, load: float) -> None:
-        """Cache the least request of the head in front."""
+        """Cache the least request of the group in front."""
         self._requests.keep(self._at, least, load)
 
     def keep_unknown(self, load: float, script: str) -> None:
-        """Mark the head in front in the cache as a task of unknown memory."""
+        """Mark the group in front in the cache as one of unknown memory."""
         self._requests.keep_unknown(self._at, load, script, self.first[1][1])
 
     def _pass_over(self, bytes_: float, except_above: float, forced: int) -> None:
-        """Advance to the first task that must be examined, among heads and followers by rank."""
+        """Advance to the first task that must be examined. It is the first task of a group, or the next one of a group
+        from which tasks were taken.
+        """
         while self._followers:
             first = self._followers[0]
             if not self._pass_heads(bisect_left(self._heads, first, self._at), bytes_, except_above, forced):
@@ -107,7 +110,7 @@ class QueueCursor:
         self._pass_heads(len(self._heads), bytes_, except_above, forced)
 
     def _pass_heads(self, end: int, bytes_: float, except_above: float, forced: int) -> bool:
-        """Advance to the first head before the position `end` that must be examined; return True if there is none."""
+        """Advance to the first group before the position `end` that must be examined; return True if there is none."""
         while self._at < end:
             if self._at < forced:
                 return False
@@ -126,7 +129,9 @@ class QueueCursor:
             self._at += number
 
     def passed_before(self, place: int) -> list[int]:
-        """Return the tasks that were passed over before this position of the heads. Each is returned only once."""
+        """Return the first tasks of the groups that were passed over before this position. Each is returned only
+        once.
+        """
         if not place:
             return []
         number = bisect_left(self.passed_over, place)

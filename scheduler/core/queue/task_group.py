@@ -10,7 +10,7 @@ Asked = tuple[int, int, int]
 """The key of a group: the number of its terms, the number of its task class, and its only task if that task requests
 more than equal ones. Other groups have a marker in place of the task."""
 UNKNOWN = -1.0
-"""The marker for unknown memory in place of a head's bytes."""
+"""The marker for unknown memory in place of the bytes that a group requests."""
 TOGETHER = -1
 """The marker in place of a task for a group of equal tasks. Numbers below it are for the tasks of one directory."""
 

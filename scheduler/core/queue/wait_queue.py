@@ -34,7 +34,7 @@ def out_of_turn(roll: TaskTable, terms: Sequence[Terms]) -> Counter[int]:
 
 
 class WaitQueue:
-    """All waiting tasks, in groups. The heads (first tasks) of the groups are kept ranked, so that a pass never sorts
+    """All waiting tasks, in groups. The groups are kept ranked by their first tasks (heads), so that a pass never sorts
     the queue.
 
     The tasks of a group have equal terms and one class. A task that requests more than equal ones, after an
@@ -60,9 +60,9 @@ class WaitQueue:
         """For each task class, its groups."""
         self._heads: list[tuple[Rank, Asked]] = []
         self._unlooked: list[tuple[Rank, Asked]] = []
-        """The heads whose class is not determined, with their groups."""
+        """The groups whose class is not determined, with the ranks of their first tasks."""
         self.requests = HeadRequests()
-        """The least requests of the heads: a cache that decisions fill."""
+        """The least requests of the groups: a cache that decisions fill."""
         self._ranked: dict[Asked, Rank] = {}
         self._places: dict[int, int] = {}
         """For each task in a directory that could not be entered, the number that stands for that directory in the key
@@ -194,12 +194,14 @@ class WaitQueue:
         return found
 
     def forget_unknown(self, script: str) -> None:
-        """Remove the mark for unknown memory from heads of a script, because more is known about one of its classes."""
+        """Remove the mark for unknown memory from groups of a script, because more is known about one of its
+        classes.
+        """
         for kind in self.requests.unknown(script):
             self.forget(kind)
 
     def forget_all_unknown(self) -> None:
-        """Remove the mark for unknown memory from all heads."""
+        """Remove the mark for unknown memory from all groups."""
         for script in self.requests.scripts:
             self.forget_unknown(script)
 
@@ -209,7 +211,9 @@ class WaitQueue:
             self.requests.forget(bisect_left(self._heads, (self._ranked[asked], asked)))
 
     def before(self, times: int) -> int:
-        """Return the number of heads, from the front, that may have been bypassed this often."""
+        """Return how many groups, from the front of the queue, have a first task that may have been bypassed this
+        often.
+        """
         times -= self._unseen
         if times <= 0:
             return len(self._heads)

@@ -70,8 +70,8 @@ class MemoryTimeline(RunSummary):
 
 
 def lanes(spans: Iterable[tuple[float, float]]) -> list[int]:
-    """Return a lane for each span, so that spans in one lane do not overlap. Spans are ordered by their starts, and
-    each gets the lowest free lane.
+    """Return a lane (a line of a chart) for each span, so that spans in one lane do not overlap. Spans are ordered by
+    their starts, and each gets the lowest free lane.
     """
     free: list[float] = []
     found = []

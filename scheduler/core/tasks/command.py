@@ -23,7 +23,7 @@ HOLDER = "/scheduler/execution/lease_holder.py"
 """The end of the path of the program that holds a lease. In a command, its guest follows it, and then the command of
 the guest."""
 PLAIN_PYTHON = "python"
-"""A program name that some systems lack. On those it means this interpreter, like `-1`."""
+"""The name of a program that some systems lack. There it means the interpreter of the run, like `-1`."""
 SHELL = ("/bin/sh", "-c")
 """The words before a command line that make a shell read it."""
 LONGEST_NAME = 200

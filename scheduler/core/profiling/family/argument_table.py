@@ -29,7 +29,7 @@ REST = "..."
 LABELS_FROM = 8
 """The number of rows from which a string with another value in every row counts as a label, whatever its name."""
 NAMED_LABELS_FROM = 3
-"""The number of rows from which such a string counts as a label if its name suggests one."""
+"""The number of rows from which a string with another value in every row counts as a label if its name suggests one."""
 
 
 class Role(StrEnum):
@@ -213,7 +213,9 @@ class ArgumentTable:
         return Role.UNIQUE if every and not column.numbers and not column.content else Role.LEARNED
 
     def _composed(self, roles: Mapping[int, Role]) -> list[int]:
-        """Return the string slots that contain at least two other values and follow from all the others."""
+        """Return the string slots that contain at least two other values and are determined by all other slots
+        together.
+        """
         learned = {slot for slot, role in roles.items() if role in SPLITTING}
         texts = [slot for slot in learned if roles[slot] is Role.LEARNED and not self.columns[slot].numbers]
         composed = [slot for slot in texts if len(self.columns[slot].within & learned) > 1]

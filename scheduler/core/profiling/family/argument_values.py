@@ -44,8 +44,8 @@ class SeenValues:
         self._least, self._most = (numbers[0], numbers[-1]) if between else (inf, -inf)
 
     def knows(self, value: float | str | None) -> bool:
-        """Tell whether a value counts as known. A value that was seen twice does so only if half of its classes are
-        below their bound.
+        """Tell whether a value counts as known. A value that was seen at least twice counts if at least half of its
+        classes are below their bound.
         """
         times = self._times[value]
         if times > 1:

@@ -22,7 +22,7 @@ NOTHING = Beside()
 APART, SLACK = 1.5, 64 * MIB
 """The factor and the bytes within which the peaks of one task usually stay from run to run."""
 MANY = 8
-"""The number of classes that is enough to show how high the peak of another one may be, whatever causes the
+"""The number of classes that is enough to show how high the peak of one more class may be, whatever causes the
 differences."""
 
 
