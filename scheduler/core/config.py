@@ -69,7 +69,7 @@ class SchedulingConfig:
     tight_samples: int = 5
     """The number of full runs with nearly equal peaks after which a class gets the tight margin."""
     tight_spread: float = 0.02
-    """The largest difference between these peaks, as a share."""
+    """The largest difference between the peaks of full runs, as a share, at which the peaks count as nearly equal."""
     tight_margin: float = 0.03
     """The tight margin as a share of the peak; `tight_margin_bytes` is added to it."""
     tight_margin_bytes: int = 128 * MIB
@@ -78,8 +78,8 @@ class SchedulingConfig:
     """The margin, as a share, of a need that an earlier version of the script showed, once a task of the new version
     has settled."""
     unconfirmed_margin: float = 1.0
-    """The margin of such a need before a task of the new version has settled. Twice the need is reserved, because the
-    edit may have doubled the batch size."""
+    """The margin, as a share, of a need that an earlier version of the script showed, before a task of the new version
+    has settled. Twice the need is reserved, because the edit may have doubled the batch size."""
     earlier_sure: int = 3
     """The number of classes that must have needed as much with the new version as before; then the other classes get
     the usual margin. With a margin of a quarter instead, sweeps of an edited script took half as long again."""
@@ -167,7 +167,7 @@ class SchedulingConfig:
     unmanaged_share: float = 0.25
     """The memory kept free on a GPU for the growth of unmanaged processes, as a share of what they use."""
     unmanaged_room: int = 2 * GIB
-    """The least number of bytes that is kept free for this growth."""
+    """The least number of bytes that is kept free on a GPU for the growth of unmanaged processes."""
     unmanaged_calm: float = 120.0
     """Seconds for which nothing starts on a GPU after an unmanaged process there has begun or grown."""
     unmanaged_least: int = 256 * MIB

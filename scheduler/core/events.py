@@ -72,7 +72,7 @@ class Edge(StrEnum):
     """
 
     NO = ""
-    """Nothing follows: less than that was reserved, or the attempt did not run out of memory."""
+    """Nothing follows: the attempt had less than nearly all of a device reserved, or did not run out of memory."""
     FINAL = "final"
     """The task fails: another attempt would have no more."""
     ONCE_MORE = "once_more"
@@ -209,7 +209,7 @@ class Depended:
     ended: tuple[int, ...] = ()
     """New parents that must end, with or without success."""
     parent: int = NO_TASK
-    """The parent that ended without success, because of which these tasks are skipped."""
+    """The parent that ended without success, because of which the tasks are skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ class Strayed:
     task: int
     attempt: int
     held: Mapping[str, int]
-    """The bytes that the attempt uses on each of these GPUs."""
+    """The bytes that the attempt uses on each GPU that it was not given."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,8 @@ class Sample:
     busy: Mapping[str, float] = field(default_factory=dict)
     """The share of time for which the attempt keeps each of its GPUs busy, if that can be measured."""
     whole: Mapping[str, float] = field(default_factory=dict)
-    """The share of time for which all processes together keep each of these GPUs busy, if that can be measured."""
+    """The share of time for which all processes together keep each of the attempt's GPUs busy, if that can be
+    measured."""
     mps: str = ""
     """`client` or `turns` once it is known whether MPS accepted the attempt; empty before."""
     absent: tuple[str, ...] | None = None

@@ -48,7 +48,7 @@ class FailureTally:
     tasks: list[int] = field(default_factory=list)
     """The tasks of the latest attempts, if these failed alike one after another."""
     first: Exited | None = None
-    """The end of the first of these attempts; None if there are none."""
+    """The end of the first of the latest attempts that failed alike; None if there are none."""
     mixed: bool = False
     """True if an earlier attempt ended in another way, so that the list as a whole cannot be wrong."""
     failed: int = 0

@@ -51,7 +51,7 @@ class Verb(StrEnum):
     done: str
     """The answer for a changed task that has no living attempt."""
     nothing: str
-    """The answer if no task of the run is in one of these states."""
+    """The answer if no task of the run is in one of the states in `fits`."""
 
     def __new__(cls, word: str, fits: frozenset[State] = UNSTARTED, done: str = "", nothing: str = "") -> Verb:
         """Create a member with its properties; `Verb(word)` finds it."""

@@ -27,7 +27,8 @@ MOST_GROUPS = 500
 OTHER_RUNS, UNMANAGED_PROCESSES = "other runs", "unmanaged processes"
 UNMANAGED_MEMORY, BUFFER = "unmanaged memory", "buffer"
 KEPT_FOR_GROWTH = "kept for the growth of unmanaged memory"
-"""The last of these five names for memory that no task of this run holds."""
+"""The name for memory that is kept free for the growth of unmanaged processes. Like the four names before it, it stands
+in the place of a task that holds memory."""
 NOT_GIVEN = "(not given this GPU)"
 
 

@@ -24,7 +24,7 @@ _WORDS = frozenset({
 _WITH_OTHERS = frozenset({"err", "error", "score", "return", "rate"})
 """Words that mean a metric only in a longer name, as in `val_error` and `learning_rate`."""
 _USUAL = tuple(sorted({*_WORDS, *_WITH_OTHERS} - {"accuracy", "sacrebleu", "miou", "rmse", "mape"}))
-"""The shortest of the words above: a name with any of those words contains one of these."""
+"""The shortest words in the two sets above. A name with any word of the sets contains one of the shortest words."""
 _PLAIN = frozenset({"map", "precision", "recall", "dice", "reward"})
 """Words that are also prose: with only a blank before a number, they do not name a metric."""
 _SETS = r"train(?:ing)?|val(?:id|idation)?|test(?:ing)?|eval(?:uation)?|dev"

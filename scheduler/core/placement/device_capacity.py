@@ -42,7 +42,7 @@ class DeviceCapacity:
     residents: int
     """The number of live leases of all schedulers."""
     ours: int
-    """The number of these leases that belong to attempts of this run."""
+    """The number of live leases of this run."""
     closed: bool = False
     taken_alone: bool = False
     unmanaged_bytes: int = 0
@@ -58,14 +58,14 @@ class DeviceCapacity:
     unsettled: int = 0
     """The number of this run's tasks on the device that started with unknown memory and have not settled."""
     beginning: int = 0
-    """The first of these tasks that has used no more than a context; 0: none."""
+    """The first task of unknown memory on the device that has used no more than a context; 0: none."""
     arriving: bool = False
     """True if one of this run's tasks of known memory on the device has used no more than a context, though it needs
     more."""
     spare: int = 0
     """Bytes reserved on the device above the known peaks of this run's tasks: the headroom that these tasks share."""
     squares: float = 0.0
-    """The sum of the squares of these peaks."""
+    """The sum of the squares of the known peaks of this run's tasks that share their headroom on the device."""
     kept_for: str = ""
     """The task and user for which the device, or capacity on it, is kept in this pass."""
 
@@ -134,9 +134,9 @@ class LeaseSums:
     """Bytes reserved by the leases whose use is not measured yet."""
     load: float = 0.0
     spare: int = 0
-    """Bytes reserved above the known peaks of those tasks of this run that share their margins."""
+    """Bytes reserved above the known peaks of the tasks of this run that share their margins."""
     squares: float = 0.0
-    """The sum of the squares of these peaks."""
+    """The sum of the squares of the known peaks of the tasks of this run that share their margins."""
     alone: bool = False
     """True if an attempt has the device alone."""
     unreadable: str = ""

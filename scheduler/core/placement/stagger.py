@@ -27,8 +27,8 @@ class Stagger:
     def __init__(self, rooms: ScratchCapacity, rules: SchedulingConfig) -> None:
         self._rooms, self._context = rooms, rules.context
         self._awaited: dict[str, Rank] = {}
-        """For each such GPU, the rank of the first task that waits for it. Tasks of a later batch or a worse priority
-        do not start there before it."""
+        """For each GPU for which a task of unknown memory waits, the rank of the first such task. Tasks of a later
+        batch or a worse priority do not start there before it."""
 
     def count(self, placement: Placement) -> None:
         """Note, on each of its GPUs, an attempt of unknown memory that is at its beginning."""

@@ -58,7 +58,8 @@ class Version:
     classes: dict[Slots, Profile] = field(default_factory=dict)
     """The classes whose peaks are known, by their arguments."""
     family: Family | None = None
-    """The function from arguments to peaks that is fitted to these classes; None until its first use."""
+    """The function from arguments to peaks that is fitted to the known classes of the version; None until its first
+    use."""
     fitted_to: int = 0
     """The number of classes to which the function was fitted."""
     asked: dict[Slots, int] = field(default_factory=dict)

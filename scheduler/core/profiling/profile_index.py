@@ -59,7 +59,7 @@ class ProfileIndex:
         self._seen_busy: dict[str, dict[int, float]] = {}
         """For each script and class, the share of time for which a task keeps a GPU busy."""
         self._busy_sums: dict[str, float] = {}
-        """For each script, the sum of these shares."""
+        """For each script, the sum of the shares of time for which its classes keep a GPU busy."""
         self.some_without_gpu = False
         """True once a class is known that was given GPUs and used none."""
         self._touched: set[str] = set()

@@ -16,7 +16,7 @@ class WaitingTimes:
         """The first batch of each series of batches that were accepted at one time, sorted. A queue may have
         100,000."""
         self._times: list[float] = []
-        """The time at which each of these series was accepted."""
+        """The time at which each series in `_batches` was accepted."""
         self._again: dict[int, float] = {}
 
     def accepted(self, batch: int, at: float) -> None:

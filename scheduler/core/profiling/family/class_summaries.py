@@ -32,18 +32,18 @@ class Cell:
 
     kinds: list[int] = field(default_factory=list)
     highest: dict[str, int] = field(default_factory=dict)
-    """The highest peak of these classes on each part."""
+    """The highest peak of the classes on each part."""
     lowest: dict[str, int] = field(default_factory=dict)
     host: int = 0
-    """The highest need of RAM among these classes."""
+    """The highest need of RAM among the classes."""
     busy: float = 0.0
-    """The sum of the shares of time for which these classes keep a GPU busy, where known."""
+    """The sum of the shares of time for which the classes keep a GPU busy, where known."""
     busy_kinds: int = 0
-    """The number of classes in this sum."""
+    """The number of classes whose share of time is in this sum."""
 
     @property
     def usual_busy(self) -> float:
-        """The mean share of time for which these classes keep a GPU busy; 0 if none is known."""
+        """The mean share of time for which the classes keep a GPU busy; 0 if none is known."""
         return self.busy / self.busy_kinds if self.busy_kinds else 0.0
 
     @property

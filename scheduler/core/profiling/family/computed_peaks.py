@@ -89,9 +89,9 @@ class ComputedPeaks:
 
     def __init__(self) -> None:
         self._sample: tuple[tuple[int, Mapping[str, int]], ...] = ()
-        """The classes and peaks to which the functions are fitted: all that were known at the time."""
+        """The classes and peaks to which the functions were last fitted: all that were known then."""
         self._surprises = 0
-        """The number of unexpected peaks since that time."""
+        """The number of unexpected peaks since the functions were last fitted."""
         self._functions: Functions | None = None
         """The fitted functions; None: not fitted yet."""
 
