@@ -44,6 +44,8 @@ class NodeName:
     """The cluster to which the node belongs, and which carries the links to the node."""
     features: tuple[str, ...] = ()
     """The features that Slurm lists for the node."""
+    ends: float = 0.0
+    """The time at which the node's allocation ends, in seconds since the epoch; 0: unknown, or never."""
 
     def open(self) -> Transport:
         """Start an agent there, and the program or connection that carries its input and output. Raise OSError."""

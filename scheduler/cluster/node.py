@@ -156,4 +156,5 @@ def named_budget(budget: DeviceBudget, node: Node) -> DeviceBudget:
 def named(device: Device, node: Node) -> Device:
     """Return a device of a node with the key and the label that it has in the run."""
     key = host_of(node.name) if device.is_host else device.key
-    return replace(device, key=key, label=f"{node.name} {device.label}", node=node.name, features=node.features)
+    label, ends = f"{node.name} {device.label}", node.named.ends
+    return replace(device, key=key, label=label, node=node.name, features=node.features, node_ends=ends)

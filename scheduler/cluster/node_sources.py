@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from scheduler.cluster.link import LOCAL, SLURM, SSH, NodeName
 from scheduler.cluster.ray_cluster import RAY, RayCluster
-from scheduler.cluster.slurm import allocated_nodes, features_of
+from scheduler.cluster.slurm import allocated_nodes, end_of_allocation, features_of
 from scheduler.errors import UsageError
 
 INSECURE = "insecure"
@@ -56,8 +56,8 @@ class NodeSources:
         """Find the nodes of allocations and clusters. Raise UsageError."""
         if self._slurm:
             allocated = allocated_nodes(os.environ)
-            features = features_of(allocated)
-            self._fixed += [NodeName(SLURM, name, features=features.get(name, ())) for name in allocated]
+            features, ends = features_of(allocated), end_of_allocation(os.environ)
+            self._fixed += [NodeName(SLURM, name, features=features.get(name, ()), ends=ends) for name in allocated]
         for cluster in self._clusters:
             cluster.connect()
         self._expect_known()

@@ -8,10 +8,13 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 from scheduler.errors import UsageError, describe_os_error
+from scheduler.runtime import clock
 from scheduler.runtime.processes import answer
 
 JOB, NODES = "SLURM_JOB_ID", "SLURM_JOB_NODELIST"
 """Slurm's variables for the allocation in which this process runs."""
+END = "SLURM_JOB_END_TIME"
+"""The variable with the time at which the allocation ends, which newer versions of Slurm set."""
 PATIENCE = 20.0
 """Seconds for Slurm's commands to answer."""
 OPTIONS = ("--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--quiet", "--input=0")
@@ -34,6 +37,33 @@ def allocated_nodes(environ: Mapping[str, str]) -> list[str]:
     if code or not said.split():
         raise UsageError(f"--on slurm: scontrol could not name the nodes {nodes}: {said.strip() or f'exit {code}'}")
     return said.split()
+
+
+def end_of_allocation(environ: Mapping[str, str]) -> float:
+    """Return the time at which the allocation ends, in seconds since the epoch; 0 if it never does, or Slurm does not
+    say.
+    """
+    if (said := environ.get(END, "")).isdecimal():
+        return float(said)
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        words = ["squeue", "--noheader", f"--jobs={environ.get(JOB, '')}", "--format=%L"]
+        code, said = answer(words, patience=PATIENCE)
+        left = [seconds for word in said.split() if (seconds := seconds_in(word)) is not None]
+        if left and not code:
+            return clock.now() + min(left)
+    return 0.0
+
+
+def seconds_in(left: str) -> float | None:
+    """Return the seconds of a time that squeue prints, such as `1-02:03:04` or `3:04`; None if it is no time."""
+    days, dash, rest = left.rpartition("-")
+    parts = rest.split(":")
+    if not all(part.isdecimal() for part in (*parts, *([days] if dash else []))) or not 2 <= len(parts) <= 3:
+        return None
+    seconds = 0
+    for part in parts:
+        seconds = seconds * 60 + int(part)
+    return 86400.0 * int(days or 0) + seconds
 
 
 def features_of(nodes: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -177,9 +177,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The finding that an argument of a script does not change its memory, or the withdrawal of that finding after a
-    contrary peak.
-    """
+    """The finding that an argument of a script does not change its memory, or the withdrawal of that finding."""
 
     kind: ClassVar[str] = "learned"
     script: str

@@ -292,6 +292,9 @@ class Device:
     unique in a run, and begin with the node: `n1 GPU 0`, `n1 host`."""
     features: tuple[str, ...] = ()
     """The features of the device's node, which rows may ask for."""
+    node_ends: float = 0.0
+    """The time at which the device's node ends, in seconds since the epoch, as in a Slurm allocation; 0: no time is
+    known."""
 
     @property
     def key_there(self) -> str:

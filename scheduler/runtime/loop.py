@@ -435,13 +435,8 @@ class Loop:
             self._settle([preempted])
             self._clock.say_room(preempted)
         self.ports.view.waits(decision.refusals)
-        if self.brain.rules.learn_only and not decision.placements and not self.brain.placements_exist():
-            self._skip_the_rest()
-
-    def _skip_the_rest(self) -> None:
-        """Skip the remaining tasks if nothing is left to learn, unless a pause prevents some from starting."""
-        if not self.brain.backoff.pauses():
-            self._record([Asked(Action.SKIP)])
+        if not decision.placements and not self.brain.placements_exist():
+            self._record(self._clock.nothing_more(more=self._may_get_rows))
 
     def _has_disk_space(self) -> bool:
         """Tell whether the disks have space; report once when they run out of it, and once when they have it again."""

@@ -13,7 +13,7 @@ of names to shapes, or a tuple of shapes of which one holds. A name that ends wi
 every other name."""
 
 SPAN = {"likely": "number", "early": "number", "late": "number"}
-EXPECTED = ({"at": "number", "end": (SPAN, "null"), "why": "text", "held": "integer"}, "null")
+EXPECTED = ({"at": "number", "end": (SPAN, "null"), "why": "text", "held": "integer", "too_long": "integer"}, "null")
 TASK_EXPECTED = ({"start": (SPAN, "null"), "end": SPAN, "devices": ["text"]}, "null")
 STATES = {"*": "integer"}
 BYTES = {"*": "integer"}

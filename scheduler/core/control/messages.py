@@ -44,6 +44,7 @@ def _words(refusal: Refusal) -> dict[str, object]:
         "slots": f"all {r.total} slots of {r.device} are" if r.total > 1 else f"{r.device} is",
         "cores": f"{r.wanted / 100:g} core{'s' * (r.wanted != 100)}", "free_cores": f"{r.room / 100:g}",
         "wanted": r.wanted, "free_load": r.room, "gpus": count(r.wanted, "GPU"), "seconds": duration(r.wanted),
+        "left": duration(r.room),
         "needs_quota": "may not start" if r.device == TASKS else f"needs {_amount(r, r.wanted)}",
         "held_quota": _amount(r, r.room), "quota": f"{f'{r.total:,}' if counted else total} ({r.text})",
     }  # fmt: skip

@@ -7,15 +7,17 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from scheduler.core.brain import Brain
-from scheduler.core.causes import DependencyStep
+from scheduler.core.causes import Action, DependencyStep
 from scheduler.core.control.messages import makes_room, makes_room_for_other, skipped_sentences
-from scheduler.core.events import Depended, Preempted
+from scheduler.core.events import Asked, Depended, Preempted
 from scheduler.core.local_time import moment
 from scheduler.core.placement.preemption import Preemption
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.ports import LeaseRegistry, View, World
+from scheduler.core.queue.node_end import only_too_long
 from scheduler.core.queue.start_gate import GateState, StartGate
-from scheduler.units import count
+from scheduler.core.reporting.forecast import tasks_too_long
+from scheduler.units import count, duration
 from scheduler.values import replace
 
 MOST_TIMES = 3
@@ -60,6 +62,23 @@ class StartClock:
         elif self._was_shut:
             self._view.say("tasks may start again")
         self._was_shut = shut is not None
+
+    def nothing_more(self, *, more: bool) -> list[Asked]:
+        """Return the event that ends a run in which nothing runs or starts any more, if that will stay so; `more`: rows
+        may still arrive.
+
+        With `--learn-only` nothing is left to learn, unless a pause prevents some tasks from starting. Else the nodes
+        of the run end before any waiting task could.
+        """
+        if self._brain.rules.learn_only:
+            return [] if self._brain.backoff.pauses() else [Asked(Action.SKIP)]
+        late = None if more else only_too_long(self._brain, self._world.now())
+        if late is None:
+            return []
+        example = f"task {late.task} {late.text}, and the nodes end in {duration(late.room)}"
+        onward = "scheduler resume in the next one continues the run"
+        self._view.say(f"{tasks_too_long(self._brain.waiting)} ({example}): {onward}")
+        return [Asked(Action.DRAIN)]
 
     def say_room(self, event: Preempted) -> None:
         """Report which tasks are asked to make room."""

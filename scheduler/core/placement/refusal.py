@@ -162,6 +162,10 @@ class Reason(StrEnum):
     LEARNED = _Properties(
         "learned", "does not start: this run only learns profiles",
         "for more than learning: this run does nothing else", keeps_devices=False, depends_on_need=False)
+    TOO_LONG = _Properties(
+        "too-long", "waits for a longer allocation: it {text}, and the nodes of this one end in {left}; scheduler "
+        "resume continues the run in the next one", "for a longer allocation", keeps_devices=False,
+        depends_on_need=False)
     DRAINING = _Properties(
         "draining", "does not start: the run starts no more tasks; scheduler resume continues it once it has ended",
         "for the run to be resumed", depends_on_need=False)

@@ -17,7 +17,9 @@ from scheduler.core.placement.scratch_machine import ScratchMachine
 from scheduler.core.placement.stagger import Stagger
 from scheduler.core.placement.waiting_task import WaitingTask
 from scheduler.core.profiling.estimator import is_at_its_beginning, is_watched
+from scheduler.core.queue import node_end
 from scheduler.core.queue.fair_share import Contenders, ticket_of
+from scheduler.core.queue.task_group import Rank
 from scheduler.core.run_state import RunState
 from scheduler.values import replace
 
@@ -71,6 +73,26 @@ class SchedulingPass(QueuePass):
 
     def _count(self, terms: Terms) -> int:
         return gpus_of(terms, bool(self.scratch.gpus))
+
+    def _held_back(self, task: WaitingTask) -> Refusal | None:
+        return self._too_long(task) or super()._held_back(task)
+
+    def _too_long(self, task: WaitingTask) -> Refusal | None:
+        """Return the refusal of a task that cannot end before the nodes on which it may run do."""
+        if not self.capacity.nodes.ends or self._in_time(task.terms, task.kind) is not None:
+            return None
+        return node_end.too_long(self.brain, task.number, task.terms, task.kind, self._machine.now)
+
+    def _in_time(self, terms: Terms, kind: int) -> Terms | None:
+        """Return the terms of a task, limited to the nodes that do not end before it; None: there is no such node."""
+        nodes, seconds = self.capacity.nodes, node_end.seconds_of(self.brain, terms, kind)
+        return node_end.confined(terms, seconds, self._machine.now, nodes.names, nodes.ends)
+
+    def _look_up(self, number: int, rank: Rank, terms: int, kind: int) -> WaitingTask:
+        task = super()._look_up(number, rank, terms, kind)
+        if not self.capacity.nodes.ends:
+            return task
+        return replace(task, terms=self._in_time(task.terms, kind) or task.terms)
 
     def _candidates(self, task: WaitingTask) -> list[DeviceCapacity]:
         """Return the GPUs on which a task may run, best first."""

@@ -8,8 +8,11 @@ from itertools import islice
 from math import sqrt
 from typing import NamedTuple
 
+from scheduler.core.model import State
 from scheduler.core.profiling.class_profile import Profile
 from scheduler.core.profiling.profile_index import ProfileIndex
+from scheduler.core.reporting.schedule import MachineSnapshot
+from scheduler.core.run_state import RunState
 
 OWN_SPREAD, SCRIPT_SPREAD, RUN_SPREAD = 0.08, 0.25, 0.5
 """The least relative standard deviations of an expected duration: one that the task's own class has shown, one from
@@ -130,3 +133,21 @@ def remaining(whole: float, elapsed: float) -> float:
     time.
     """
     return max(whole - elapsed, LATE_SHARE * elapsed if elapsed > whole else 0.0)
+
+
+def durations_of(brain: RunState, snapshot: MachineSnapshot, now: float) -> DurationIndex:
+    """Return all that is known about the durations of a run's tasks, with its living attempts."""
+    epochs = [(brain.task_table.kind(task), seconds) for (task, _), (_, seconds) in snapshot.progress.items()]
+    started = (task for task in brain.living() if task.started_at)
+    elapsed = [(brain.task_table.kind(task.id), max(0.0, now - task.started_at)) for task in started]
+    return DurationIndex(brain.profiles, epochs, elapsed)
+
+
+def classes_of(brain: RunState, most: int) -> set[tuple[int, int | None]]:
+    """Return the class and the epochs of living tasks, of `most` waiting groups and as many blocked tasks."""
+    groups = () if brain.draining else islice(brain.wait_queue.grouped(), most)
+    waiting = {(number, brain.terms[terms].epochs) for (terms, number, _), _ in groups}
+    others = [task.id for task in brain.living()]
+    if not brain.draining:
+        others += islice(brain.task_table.in_state(State.BLOCKED), most)
+    return waiting | {(brain.kind_of(task), brain.terms_of(task).epochs) for task in others}

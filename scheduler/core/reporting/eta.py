@@ -22,14 +22,16 @@ from scheduler.core.leases import Lease
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, LIVING, NO_TASK, Machine, Placement, Purpose, State, Terms
 from scheduler.core.placement import fit, node_choice, slot_pass
+from scheduler.core.placement.capacity import NodeTable
 from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, capacities, is_called, usable
 from scheduler.core.placement.refusal import Reason
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, gpus_of
 from scheduler.core.profiling import estimator
+from scheduler.core.queue.node_end import confined
 from scheduler.core.queue.start_gate import StartGate
 from scheduler.core.queue.task_group import TOGETHER, Asked
-from scheduler.core.reporting.durations import MOST_PROFILES, Duration, DurationIndex, remaining
-from scheduler.core.reporting.forecast import IDLE, ExpectedTask, Forecast, TimeSpan
+from scheduler.core.reporting.durations import MOST_PROFILES, Duration, classes_of, durations_of, remaining
+from scheduler.core.reporting.forecast import IDLE, ExpectedTask, Forecast, TimeSpan, tasks_too_long
 from scheduler.core.reporting.other_runs import FairTurns, demands
 from scheduler.core.reporting.published_forecast import MOST_ENDS, PublishedForecast, WaitingDemand
 from scheduler.core.reporting.schedule import MachineSnapshot, PlannedAttempt, QueuedTask, WaitingGroup, planned
@@ -63,7 +65,7 @@ class EtaEstimate:
         self._gate = StartGate()
         self._bases: dict[int, float] = {}
         """For each placed task, the earliest time at which it can start."""
-        self.durations = DurationIndex(brain.profiles, _epoch_times(brain, snapshot), _elapsed_times(brain, now))
+        self.durations = durations_of(brain, snapshot, now)
         self._attempts: dict[int, PlannedAttempt] = {}
         self._ends: dict[tuple[int, int], float] = {}
         """The expected ends of this run's living attempts, where something is known about their durations."""
@@ -79,6 +81,7 @@ class EtaEstimate:
         """All remaining work in seconds of one GPU (on the host, of one task), and its standard deviation if all
         durations are too short or all are too long."""
         devices = [budget.device for budget in snapshot.budgets]
+        self._nodes = NodeTable(snapshot.budgets)
         self._has_gpus, self._has_slots = any(d.is_gpu for d in devices), any(d.is_slot for d in devices)
         others = () if self._has_slots else snapshot.others
         self._turns = FairTurns(snapshot.uid, snapshot.since, others, has_gpus=self._has_gpus)
@@ -266,11 +269,14 @@ class EtaEstimate:
             self._start(queue)
         tasks = {task: self._expected_task(task, attempt) for task, attempt in self._attempts.items()}
         shut = self._gate.look(self._rules, self._at).refusal
-        if queue and all_queued and not self._running:
+        late = sum(self._in_time(queued.group) is None for queued in queue)
+        if late and late == len(queue) and not tasks:
+            return Forecast(self._now, None, f"unknown: {tasks_too_long(late)}")
+        if len(queue) > late and all_queued and not self._running:
             stuck = f"{units.count(len(queue), 'waiting task')} cannot start beside what is in use now"
             return Forecast(self._now, None, f"unknown: {'the run is paused' if shut else stuck}", tasks)
-        beyond = bool(self._running and (queue or blocked)) or not all_queued
-        return Forecast(self._now, self._end(beyond=beyond), "", tasks)
+        beyond = bool(self._running and (len(queue) > late or blocked)) or not all_queued
+        return Forecast(self._now, self._end(beyond=beyond), "", tasks, too_long=late)
 
     def published(self) -> PublishedForecast:
         """Return what the forecasts of other schedulers need: when living attempts end, and what waiting tasks
@@ -350,7 +356,7 @@ class EtaEstimate:
             group = queued.group
             if len(placed) >= left or self._tries_left <= 0 or len(failed) == len(self._shapes):
                 break
-            if group.shape in failed:
+            if group.shape in failed or self._in_time(group) is None:
                 continue
             may_fit = group.least_bytes <= most_bytes and group.least_load <= most_load + ENOUGH
             placement = self._fit(queued.task, group) if may_fit or not group.need.gpus else None
@@ -443,10 +449,18 @@ class EtaEstimate:
             free = usable(slot_pass.in_turn(rooms.values(), ()), group.terms)
             tried = slot_pass.fit_slot(task, 1, lambda gpus: self._brain.need(task, gpus), free, rooms, rules)
         else:
-            gpus = self._gpus_for(group.terms) if need.gpus else ()
-            hosts = node_choice.hosts_for(group.terms, len(need.gpus), self._hosts)
+            terms = self._in_time(group) or group.terms
+            gpus = self._gpus_for(terms) if need.gpus else ()
+            hosts = node_choice.hosts_for(terms, len(need.gpus), self._hosts)
             tried = node_choice.fitted(task, need, gpus, hosts, rules)
         return tried if isinstance(tried, Placement) else None
+
+    def _in_time(self, group: WaitingGroup) -> Terms | None:
+        """Return the terms of a group, limited to the nodes on which its tasks can end if they start now; None: none
+        can.
+        """
+        seconds = group.seconds if group.is_known else group.terms.timeout or 0.0
+        return confined(group.terms, seconds, self._at, self._nodes.names, self._nodes.ends)
 
     def _take(self, queued: QueuedTask, placement: Placement) -> None:
         fit.take(self._rooms, placement)
@@ -529,28 +543,6 @@ def forecasts(
         return Forecast(now, None, ALL_HELD if held else IDLE, held=held), None
     estimate = EtaEstimate(brain, snapshot, now, most_tasks, most_tries)
     published = estimate.published()
-    if any(estimate.durations.expect(number, epochs) is None for number, epochs in _classes(brain)):
+    if any(estimate.durations.expect(number, epochs) is None for number, epochs in classes_of(brain, MOST_GROUPS)):
         return Forecast(now, None, UNKNOWN, held=held), published
     return replace(estimate.forecast(), held=held), published
-
-
-def _classes(brain: Brain) -> set[tuple[int, int | None]]:
-    """Return the class and the epochs of living tasks, of at most MOST_GROUPS waiting groups, and of as many blocked
-    tasks.
-    """
-    groups = () if brain.draining else islice(brain.wait_queue.grouped(), MOST_GROUPS)
-    waiting = {(number, brain.terms[terms].epochs) for (terms, number, _), _ in groups}
-    others = [task.id for task in brain.living()]
-    if not brain.draining:
-        others += islice(brain.task_table.in_state(State.BLOCKED), MOST_GROUPS)
-    return waiting | {(brain.kind_of(task), brain.terms_of(task).epochs) for task in others}
-
-
-def _epoch_times(brain: Brain, snapshot: MachineSnapshot) -> list[tuple[int, float]]:
-    return [(brain.task_table.kind(task), seconds) for (task, _), (_, seconds) in snapshot.progress.items()]
-
-
-def _elapsed_times(brain: Brain, now: float) -> list[tuple[int, float]]:
-    """Return for each living attempt the number of its class, and the seconds that it has run."""
-    started = (task for task in brain.living() if task.started_at)
-    return [(brain.task_table.kind(task.id), max(0.0, now - task.started_at)) for task in started]

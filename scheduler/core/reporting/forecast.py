@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scheduler.core.model import LIVING, State
+from scheduler.units import count
 from scheduler.values import dataclass, field, replace
 
 IDLE = "unknown: no task waits or runs"
@@ -13,6 +14,11 @@ IDLE = "unknown: no task waits or runs"
 NO_ETA = "no ETA: it is not known how long the tasks there take"
 """The words for a wait whose end is unknown, because no end is known of any attempt on the devices. A forecast may know
 more."""
+
+
+def tasks_too_long(number: int) -> str:
+    """Return that some tasks are not expected to start in the present Slurm allocation."""
+    return f"{count(number, 'task')} {'waits' if number == 1 else 'wait'} for a longer allocation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,8 @@ class Forecast:
     """The running tasks, and the tasks that start next."""
     held: int = 0
     """The number of held tasks, which the forecast leaves out."""
+    too_long: int = 0
+    """The number of tasks that it leaves out because they cannot end before their Slurm allocation does."""
 
     @property
     def is_idle(self) -> bool:
@@ -83,7 +91,10 @@ class Forecast:
 
     def run_to_dict(self) -> dict[str, Any]:
         """Return the forecast as JSON values, without its tasks."""
-        return {"at": self.at, "end": self.end and self.end.to_dict(), "why": self.why, "held": self.held}
+        return {
+            "at": self.at, "end": self.end and self.end.to_dict(), "why": self.why, "held": self.held,
+            "too_long": self.too_long,
+        }  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """Return the forecast as JSON values."""
@@ -93,4 +104,5 @@ class Forecast:
     def from_dict(cls, data: Mapping[str, Any]) -> Forecast:
         """Return the forecast that `to_dict` described."""
         tasks = {int(task): ExpectedTask.from_dict(expected) for task, expected in data["tasks"].items()}
-        return cls(data["at"], data["end"] and TimeSpan.from_dict(data["end"]), data["why"], tasks, data["held"])
+        end = data["end"] and TimeSpan.from_dict(data["end"])
+        return cls(data["at"], end, data["why"], tasks, data["held"], data.get("too_long", 0))

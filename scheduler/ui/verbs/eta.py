@@ -37,10 +37,14 @@ def about(span: TimeSpan, now: float) -> str:
     return f"about {likely}" if early == late == likely else f"about {likely} ({early} to {late})"
 
 
-def left(end: TimeSpan, now: float, held: int = 0) -> str:
-    """Return the remaining time, with its bounds: `about 12m left (10m to 15m)`, and the number of held tasks."""
+def left(end: TimeSpan, now: float, held: int = 0, too_long: int = 0) -> str:
+    """Return the remaining time, with its bounds: `about 12m left (10m to 15m)`, and the numbers of held tasks and of
+    those that wait for a longer Slurm allocation.
+    """
     likely, _, bounds = about(end, now).partition(" (")
-    apart = f" without {count(held, 'held task')}" if held else ""
+    without = [count(held, "held task")] if held else []
+    without += [f"{count(too_long, 'task')} for which the allocation is too short"] if too_long else []
+    apart = f" without {' and '.join(without)}" if without else ""
     return f"{likely} left" + (f" ({bounds}" if bounds else "") + apart
 
 
@@ -50,7 +54,9 @@ def of_run(forecast: Forecast | None, now: float) -> str:
         return ""
     if forecast.is_idle:
         return "idle: no task waits or runs"
-    return left(forecast.end, now, forecast.held) if forecast.end is not None else f"time left {forecast.why}"
+    if forecast.end is None:
+        return f"time left {forecast.why}"
+    return left(forecast.end, now, forecast.held, forecast.too_long)
 
 
 def of_pause(facts: Mapping[str, Any], now: float) -> str:

@@ -153,7 +153,8 @@ def _status(run: Mapping[str, Any]) -> str:
         now, expected = time.time(), run.get("expected") or {}
         what = of_pause(run, now) or "running"
         end = expected.get("end")
-        return f"{what}, {left(TimeSpan.from_dict(end), now, expected['held'])}" if end else what
+        apart = expected.get("held", 0), expected.get("too_long", 0)
+        return f"{what}, {left(TimeSpan.from_dict(end), now, *apart)}" if end else what
     return scheduler_ended(run["number"], run.get("state") or "")
 
 

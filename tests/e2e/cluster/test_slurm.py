@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,19 @@ def test_the_others_finish_the_list_when_a_node_of_the_allocation_is_powered_off
         wait_until(lambda: "start again on the other nodes" in lab.log(), 30)
     assert [row["state"] for row in lab.tasks()] == ["succeeded"] * 9
     assert not lab.told("twice")
+
+
+def test_tasks_that_cannot_end_before_their_allocation_wait_for_a_longer_one(lab: Lab) -> None:
+    lab.once(3)
+    limit = ["scontrol", "update", f"JobId={lab.env['SLURM_JOB_ID']}", "TimeLimit=1"]
+    subprocess.run(limit, env=lab.env, check=True)
+    told = lab.call("run", "jobs.csv", "--on", "slurm", "--timeout", "2m", "--plain", code=1)
+    assert "3 tasks wait for a longer allocation (task 0 may take 2m00s (Timeout), and the nodes end in " in told.stderr
+    assert not lab.told("begin")
+    limit[-1] = "TimeLimit=5"
+    subprocess.run(limit, env=lab.env, check=True)
+    lab.call("resume", "--plain", code=0)
+    lab.check_once(3)
 
 
 def test_on_slurm_is_refused_outside_an_allocation(lab: Lab) -> None:

@@ -58,11 +58,11 @@ class BatchPass(SchedulingPass):
         return found if self.queue is None else self.queue.named(found)
 
     def _held_back(self, task: WaitingTask) -> Refusal | None:
-        """Return why a task is not even tried: its directory is away, its batch waits, or another task is being
-        profiled.
+        """Return why a task is not even tried: its directory is away, its nodes end too soon, its batch waits, or
+        another task is being profiled.
         """
         number = task.number
-        if (away := self._away(number)) is not None:
+        if (away := self._away(number) or self._too_long(task)) is not None:
             return away
         if min(self._batch, self._before) < self.brain.batch_of(number):
             return Refusal(number, Reason.LATER_BATCH, wanted=min(self._batch, self._before))

@@ -115,6 +115,13 @@ SENTENCES = [
     (Refusal(3, Reason.GPUS, wanted=4, total=2), "needs 4 GPUs; 2 of this run's can be used"),
     (Refusal(3, Reason.DEVICE, "GPU 7"), "needs GPU 7, which is not a device of this run"),
     (
+        Refusal(3, Reason.TOO_LONG, wanted=7200, room=600, text="takes about 2h00m"),
+        (
+            "waits for a longer allocation: it takes about 2h00m, and the nodes of this one end in 10m00s; scheduler "
+            "resume continues the run in the next one"
+        ),
+    ),
+    (
         Refusal(3, Reason.DRAINING),
         "does not start: the run starts no more tasks; scheduler resume continues it once it has ended",
     ),
