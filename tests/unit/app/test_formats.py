@@ -56,7 +56,7 @@ def test_forecast_survives_its_file() -> None:
     forecast = Forecast(1.0, span, "", {7: ExpectedTask(None, span), 8: ExpectedTask(span, span, ("GPU-0",))})
     data = forecast.to_dict()
     assert data == {
-        "at": 1.0, "end": SPAN, "why": "", "held": 0,
+        "at": 1.0, "end": SPAN, "why": "", "held": 0, "too_long": 0,
         "tasks": {
             "7": {"start": None, "end": SPAN, "devices": []}, "8": {"start": SPAN, "end": SPAN, "devices": ["GPU-0"]},
         },
