@@ -190,8 +190,8 @@ class SchedulingConfig:
     start_rounds: int = 3
     """Failed rounds in a row after which the pause is reported; a pause with fewer is over within two seconds."""
     start_window: int = 32
-    """The number of simultaneous trial starts above which starts are no longer limited; the number doubles with each
-    success."""
+    """The number of simultaneous trial starts above which starts are no longer limited. A pause allows one at first,
+    and twice as many after each success."""
     first_rows: int = 0
     """Launching ends if this number of tasks have failed alike and none has ended otherwise; 0: it does not."""
     rows_alike: int = 20

@@ -13,7 +13,9 @@ from scheduler.values import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """An accepted batch of tasks: their ids are `first`, `first`+1, …, and each has the number of its terms."""
+    """An accepted batch of tasks: their ids are `first`, `first`+1, …; `terms` has for each the number under which its
+    terms are kept.
+    """
 
     kind: ClassVar[str] = "submitted"
     batch: int
@@ -145,13 +147,15 @@ class Changed:
 
     kind: ClassVar[str] = "changed"
     terms: int
-    """The number of the tasks' new terms."""
+    """The number under which the new terms of the tasks are kept."""
     tasks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """New limits for starts of the run: attempts at once, attempts per device, devices without new starts, times."""
+    """New limits for the starts of a run: attempts at once, attempts per device, devices without new starts, times
+    without starts.
+    """
 
     kind: ClassVar[str] = "limited"
     jobs: int | None = None

@@ -46,8 +46,8 @@ class Lease:
     reserved: Mapping[str, int]
     load: Mapping[str, float]
     unreadable: str = ""
-    """The owner's name if the file cannot be read here; else empty. The lease then counts with the reservation that is
-    known, or, if none is known, on every device."""
+    """The owner's name if the file cannot be read here, else empty. An unreadable lease counts with the reservation
+    that is known; if none is known, it counts on every device."""
     alone: bool = False
     """True if nothing may start beside its attempt on the devices of the lease."""
     since: float = 0.0
@@ -76,7 +76,7 @@ class Lease:
 
     @property
     def number(self) -> str:
-        """The number of its run, as users see it."""
+        """The number of the attempt's run, as users see it."""
         return self.run.partition("-")[0]
 
     @property

@@ -54,7 +54,7 @@ class State(StrEnum):
 
     WAITING = "waiting"
     BLOCKED = "blocked"
-    """It waits for other tasks to end, or for a time, and is in no queue."""
+    """The task waits for other tasks to end, or for a time, and is in no queue."""
     HELD = "held"
     PROBING = "probing"
     RUNNING = "running"
@@ -67,7 +67,7 @@ class State(StrEnum):
     REFUSED = "refused"
     SKIPPED = "skipped"
     PRUNED = "pruned"
-    """It was stopped early by its metrics (`--stop-when`, `--keep-best`)."""
+    """The task was stopped early by its metrics (`--stop-when`, `--keep-best`)."""
 
 
 LIVING = frozenset({State.PROBING, State.RUNNING})
@@ -98,10 +98,10 @@ class Outcome(StrEnum):
     INTERRUPTED = "interrupted"
     LOST = "lost"
     UNSTARTED = "unstarted"
-    """Its program never started, for lack of something that is not the task's fault: processes, memory, files, the
+    """The program never started, for lack of something that is not the task's fault: processes, memory, files, the
     server that starts tasks, the task's directory."""
     AGAIN = "again"
-    """It ended with code 75 (EX_TEMPFAIL), and its row is Resumable: the task continues in its next turn."""
+    """The attempt ended with code 75 (EX_TEMPFAIL), and its row is Resumable: the task continues in its next turn."""
 
 
 class EstimateSource(StrEnum):
@@ -353,7 +353,7 @@ class DeviceBudget:
     free: int
     """Bytes that can be allocated now. This number lags behind, so use it only together with the reservations."""
     cap: int | None = None
-    """Bytes that all live leases together may reserve here (`--devices host:4GiB`)."""
+    """The bytes that all live leases together may reserve on the device (`--devices host:4GiB`); None: no limit."""
     unmanaged: tuple[UnmanagedUse, ...] = ()
     unreclaimed: int = 0
     """Bytes of ended attempts that the driver has not freed yet."""
@@ -366,11 +366,11 @@ class DeviceBudget:
     age: float = 0.0
     """Seconds since the device was measured; 0: everything here is current."""
     celsius: int | None = None
-    """Its temperature in degrees Celsius, if known."""
+    """The temperature of the device in degrees Celsius, if known."""
     watts: float | None = None
-    """The power that it draws in watts, if known."""
+    """The power that the device draws, in watts, if known."""
     strayed: tuple[tuple[int, int], ...] = ()
-    """Tasks of this run that use this GPU although they were not given it, each with the bytes that it uses."""
+    """Tasks of this run that use this GPU although they were not given it, each with the bytes that it uses there."""
     away: str = ""
     """Why nothing starts on the device for now: its node is silent. Attempts there may continue. So, unlike `closed`,
     this does not explain how an attempt ended."""

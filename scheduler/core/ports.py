@@ -408,7 +408,7 @@ class RunStore(Protocol):
         """
 
     def job(self, task: int) -> Job:
-        """Return the text of a task."""
+        """Return the text of a task: its command, its name and what it starts from."""
 
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
         """Return the JSON object that an ended attempt wrote as its result; empty if there is no valid one."""
@@ -417,8 +417,8 @@ class RunStore(Protocol):
         """Return a sentence that says why the result of an ended attempt is not valid; empty if it wrote none."""
 
     def number_of(self, terms: Terms) -> int:
-        """Return the number under which these terms are stored, for use in events; they are on disk on return. Raise
-        StateError.
+        """Return the number under which these terms are stored and which events contain; the terms are on disk on
+        return. Raise StateError.
         """
 
     def kind(self, task: int) -> TaskClass:

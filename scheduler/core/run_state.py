@@ -126,7 +126,7 @@ class RunState:
         return self.task_table.batch(task)
 
     def kind_of(self, task: int) -> int:
-        """Return the number of a task's class; 0 while the class is not determined yet."""
+        """Return the number that stands for a task's class; 0 while the class is not determined."""
         return self.task_table.kind(task)
 
     def task(self, task: int) -> TaskState | None:
@@ -388,7 +388,7 @@ class RunState:
         return 0 if least is None else self.profiles.expected_peak(share, least, hidden)
 
     def _hidden(self, kind: int) -> int:
-        """Return the number of living attempts of other classes of this class's script that are at their beginning."""
+        """Return how many living attempts of other classes of a class's script are at their beginning."""
         if self._beginning is None:
             young = [task.id for task in self.learning() if estimator.is_at_its_beginning(task, self.rules)]
             kinds = [self.task_table.kind(task) for task in young]

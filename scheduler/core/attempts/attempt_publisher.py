@@ -46,7 +46,7 @@ class AttemptPublisher:
         self._named_at = 0.0
         """The time at which pids of shims were last added to leases."""
         self._offers: dict[Key, RoomOffer] = {}
-        """The room offer that each attempt's lease contains, except for empty offers."""
+        """For each attempt, the room offer in its lease; empty offers are left out."""
         self._missing: frozenset[Key] = frozenset()
         """Attempts that had no lease at the last check."""
         self._checked_at = 0.0

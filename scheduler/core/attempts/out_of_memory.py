@@ -41,7 +41,7 @@ class DeviceAtEnd:
     reserved: int
     peak: int
     beside: int
-    """Bytes that everything but the attempt used there."""
+    """Bytes of the device that everything but the attempt used."""
     largest: int
     """Bytes that the largest device of this type offers, among those that the task may use."""
 

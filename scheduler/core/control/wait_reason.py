@@ -23,7 +23,7 @@ class HolderUse:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """One device that a task may run on, in the state that a decision uses."""
+    """The state of one device on which a task may run, as decisions see it."""
 
     device: str
     room: int

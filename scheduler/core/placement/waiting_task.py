@@ -17,7 +17,7 @@ class WaitingTask:
     rank: Rank
     terms: Terms
     kind: int
-    """The number of the task's class; 0 while that is not determined."""
+    """The number that stands for the task's class; 0 while the class is not determined."""
     tried: TaskState | None
     """The details of the task if it has had an attempt or a request; else None."""
     gpus: int

@@ -40,7 +40,7 @@ class Observation:
 
 @dataclass(slots=True)
 class Peaks:
-    """The observed peaks of a task class on one part: the host, or one GPU."""
+    """The observed peaks of a task class on one part: on the host, or on the GPU at one position."""
 
     full: list[int] = field(default_factory=list)
     """The peaks of full runs, the newest last."""
@@ -101,7 +101,9 @@ class PredictedPeak:
 
 
 def main_parts(gpus: int) -> tuple[str, ...]:
-    """Return the parts on which a task's need must be known: its GPUs, or the host if it has none."""
+    """Return the parts (`host`, or the positions of GPUs) on which a task's need must be known: its GPUs, or the host
+    if it has none.
+    """
     return tuple(str(position) for position in range(gpus)) or (HOST,)
 
 

@@ -128,7 +128,7 @@ class OomMatch:
     position: int | None = None
     """The position of the GPU among those that the task sees; None if its output does not say."""
     free: int | None = None
-    """The bytes that were free there at that moment; None if its output does not say."""
+    """The bytes that were free there when memory ran out; None if the output does not say."""
 
 
 _MAY_BREAK = (words.SHORT, words.REFUSES, words.PRODUCTS)

@@ -30,7 +30,7 @@ class Released:
         self._next = inf
 
     def steady(self, room: DeviceCapacity, now: float) -> None:
-        """Smooth the number of bytes that a device would have without leases; change `room`."""
+        """Replace the released bytes in `room` by their smoothed number."""
         key, most, surely = room.device.key, room.released, room.released_surely
         last, at = self._known.get(key, (surely, now))
         sure, age = most == surely, now - at

@@ -69,13 +69,13 @@ class TaskTable:
         return self._batches[bisect_right(self._batch_starts, task) - 1]
 
     def terms(self, task: int) -> int:
-        """Return the number of a task's terms."""
+        """Return the number under which the terms of a task are kept."""
         stretch, offset = self._known(task)
         return self._terms[stretch][offset]
 
     def change(self, task: int, terms: int, *, keeps_class: bool = False) -> None:
-        """Give a task other terms. Its class must then be determined again, except with `keeps_class`, where the terms
-        do not affect it.
+        """Give a task the terms with this number. Its class must then be determined again, except with `keeps_class`,
+        where the terms do not affect it.
         """
         stretch, offset = self._known(task)
         self._terms[stretch][offset] = terms
@@ -83,12 +83,12 @@ class TaskTable:
             self._kinds[stretch][offset] = 0
 
     def kind(self, task: int) -> int:
-        """Return the number of a task's class; 0 while it is not determined."""
+        """Return the number that stands for a task's class; 0 while the class is not determined."""
         stretch, offset = self._known(task)
         return self._kinds[stretch][offset]
 
     def assign(self, task: int, kind: int) -> None:
-        """Set the number of a task's class."""
+        """Set the class of a task, given by its number."""
         stretch, offset = self._known(task)
         self._kinds[stretch][offset] = kind
 

@@ -333,7 +333,7 @@ class WaitQueue:
 
     @property
     def kinds(self) -> Iterable[int]:
-        """Return the numbers of the task classes of all waiting tasks."""
+        """The task classes of all waiting tasks, by their numbers."""
         return self._of_kind
 
     def groups(self) -> Iterable[TaskGroup]:

@@ -24,7 +24,7 @@ RUNNING_SHARE = 0.5
 raised. Otherwise only short tasks would count, which end first. In a real run of 70 short tasks a share of 0.5
 predicted 0.98 of the real time, 1 predicted 1.27, and 0 predicted 0.73."""
 LATE_SHARE = 0.25
-"""The share of its elapsed time for which an attempt that is late is expected to go on at least."""
+"""An attempt that is late is expected to go on for at least this share of its elapsed time."""
 MOST_PROFILES = 1000
 """The largest number of profiles that are read for one estimate, to limit its time."""
 
@@ -46,8 +46,8 @@ class _SeenDurations:
         self.running = 0.0
         """The total seconds that living attempts of unknown duration have run so far."""
         self._means: dict[bool, tuple[float, float]] = {}
-        """The mean and its relative standard deviation: for seconds per epoch (True) and of whole attempts (False).
-        Each is computed once."""
+        """The mean and the relative standard deviation: of seconds per epoch (True), and of seconds of whole attempts
+        (False). Each is computed once."""
 
     def add(self, profile: Profile) -> None:
         self.epochs += [profile.epoch_seconds] if profile.epoch_seconds else []

@@ -14,8 +14,8 @@ from scheduler.core.tasks.redaction import without_secrets
 
 APPEND = ("both", "none", "epochs", "id")
 ONE_SHOT = "one-shot"
-"""The way of the older one-shot tool: nothing is added to a command, as with `none`, but a placeholder in it is
-replaced by a number that depends on the GPU."""
+"""The value of `append` for the older one-shot tool. Nothing is added to a command, as with `none`, but a placeholder
+in it is replaced by a number that depends on the GPU."""
 FIRST_NUMBER, NUMBERS = 3600, 100
 LAUNCHER = "/code/scheduler/runtime/task_launcher.py"
 """The end of the path of a run's own launcher of Python tasks. In a command, a file of the run follows it."""

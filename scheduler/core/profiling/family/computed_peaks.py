@@ -96,8 +96,8 @@ class ComputedPeaks:
         """The fitted functions; None: not fitted yet."""
 
     def see(self, peaks: Mapping[int, Mapping[str, int]], kind: int, of: ObservedClasses) -> bool:
-        """Take the peaks of all classes, of which that of `kind` is new; return whether functions will be fitted
-        again.
+        """Take the peaks of all classes after those of the class `kind` have changed; return whether functions will be
+        fitted again.
         """
         if len(peaks) < FIT_FROM:
             return False
