@@ -118,9 +118,9 @@ class Exited:
     result: Mapping[str, Any] = field(default_factory=dict)
     """The flat JSON object that the attempt wrote to the file SCHEDULER_RESULT."""
     last: str = ""
-    """The last line that the attempt printed before it failed."""
+    """The last error in the output of a failed attempt; without one, the last line that it printed."""
     gist: str = ""
-    """The last line without numbers and without words of the row, for comparison with other rows; empty if there is
+    """That error without numbers and without words of the row, for comparison with other rows; empty if there is
     none."""
     away: str = ""
     """The directory that could not be entered, if that prevented the start of the program; else empty."""

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 
-from scheduler.core.attempts import early_abort, mps_policy, start_faults
+from scheduler.core.attempts import mps_policy, start_faults
 from scheduler.core.events import Exited
 from scheduler.core.model import HOST, Outcome
 from scheduler.core.ports import Key
-from scheduler.core.profiling import oom_patterns
+from scheduler.core.profiling import error_lines, oom_patterns
 from scheduler.runtime.paths import open_plain
 from scheduler.runtime.shim import Claim, Record, boot_id
 from scheduler.runtime.threads import BoundedCalls
@@ -61,7 +61,7 @@ def exited(key: Key, record: Record, last_output: Callable[[], str], directory: 
         part=part,
         asked=ran.asked if ran else 0,
         position=ran.position if ran else None,
-        last=early_abort.last_line(output()) if outcome is Outcome.FAILED else "",
+        last=error_lines.last_error(output()) if outcome is Outcome.FAILED else "",
         mps=mps_policy.what_failed(output()) if outcome is Outcome.FAILED else "",
     )
 

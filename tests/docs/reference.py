@@ -175,7 +175,8 @@ RESULTS = {
     "name": "Name of the task.",
     "state": "See [states](states.md).",
     "exit_code": "Exit code of the last attempt; empty where a signal ended it.",
-    "reason": "Reason for the state, in words; and what the task used on GPUs that it was not given.",
+    "reason": "Reason for the state, in words: of a failed task its last error (`ValueError: …`), else the last line "
+    "that it printed; and what it used on GPUs that it was not given.",
     "priority": "Priority of the row; a smaller number starts first.",
     "batch": "Number of the batch, from 1.",
     "attempts": "Number of attempts.",

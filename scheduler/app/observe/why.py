@@ -14,6 +14,7 @@ from scheduler.core.control.request_kinds import RunRequest
 from scheduler.core.model import NO_TASK, State
 from scheduler.core.ports import Answer, Request
 from scheduler.core.reporting.forecast import Forecast
+from scheduler.core.tasks.redaction import without_secrets
 from scheduler.runtime.paths import open_plain
 from scheduler.store.machine.locked_files import is_locked
 from scheduler.store.run import requests
@@ -99,7 +100,7 @@ def _of_tasks(reader: RunReader, tasks: Sequence[int], alive: bool, said: Mappin
                 "says": line,
                 "attempts": len(one.task_history.attempts),
                 "outcome": str(attempt.outcome) if attempt and attempt.outcome else None,
-                "reason": (one.task_history.refused or (attempt.reason if attempt else "")) or None,
+                "reason": without_secrets(one.task_history.refused or (attempt.reason if attempt else "")) or None,
                 "log": one.log or None,
                 "waits": dict(waits) or None,
                 "expected": one.expected and one.expected.to_dict(),

@@ -225,7 +225,7 @@ class AttemptTracker:
         return since < SECOND_LOOK and any(budget.age > since for budget in budgets)
 
     def _compared(self, exited: Exited) -> Exited:
-        """Return the event for an attempt's end, with its last line of output added in a form that can be compared
+        """Return the event for an attempt's end, with the last error of its output added in a form that can be compared
         between rows.
         """
         if exited.outcome is not Outcome.FAILED or not self._brain.rules.first_rows:

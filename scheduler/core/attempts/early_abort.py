@@ -12,8 +12,6 @@ from scheduler.patterns import lazy_pattern
 from scheduler.units import count
 from scheduler.values import dataclass, field
 
-LONGEST = 300
-"""The number of characters of a last line of output that are kept."""
 _NEUTRAL = (Outcome.LOST, Outcome.UNSTARTED, Outcome.INTERRUPTED)
 _FAILED = (State.FAILED, State.OOM, State.TIMEOUT)
 _BETWEEN = r"[\s\"'`=,:;()\[\]{}<>]+"
@@ -21,17 +19,8 @@ _TOKEN = lazy_pattern(_BETWEEN.replace("[", "[^", 1))
 _MASKED = lazy_pattern(rf"_(?:{_BETWEEN}_)+")
 
 
-def last_line(text: str) -> str:
-    """Return the last line of an output that is not blank; for a progress bar, its last state."""
-    for line in reversed(text.rstrip().split("\n")):
-        shown = line.rstrip().rpartition("\r")[2].strip()
-        if shown:
-            return shown[:LONGEST]
-    return ""
-
-
 def gist(line: str, words: Iterable[str]) -> str:
-    """Return a last line of output without numbers and without the words of its row, for comparison with other rows.
+    """Return an error without numbers and without the row's own words, for comparison with other rows.
 
     "unrecognized arguments: --lr 0.1 --id=17" differs in every row and means one thing in all of them.
     """
@@ -89,7 +78,7 @@ class FailureTally:
 
 
 def _is_early(event: Exited, rules: SchedulingConfig) -> bool:
-    """Tell whether an attempt failed soon after its start, with a last line that can be compared."""
+    """Tell whether an attempt failed soon after its start, with an error that can be compared."""
     return event.outcome is Outcome.FAILED and bool(event.gist) and event.seconds <= rules.first_rows_within
 
 
@@ -98,15 +87,13 @@ def _halted(why: HaltCause, event: Exited, number: int) -> Halted:
 
 
 def sentences(halted: Halted, command: str, log: str, run: str, waiting: int) -> list[str]:
-    """Return the lines that tell the user why launching ended: the last line of output, the command, the log and the
-    next step.
-    """
+    """Return the lines for the user: the last error, the command, the log and the next step."""
     said = f"nothing more is started, {count(waiting, 'task')} left waiting: "
     onward = f"scheduler resume r{run} --keep-going continues anyway"
     if halted.why is HaltCause.FIRST_ROWS:
-        said += f"the first {halted.number} tasks that ended all failed within a minute with the same last line"
+        said += f"the first {halted.number} tasks that ended all failed within a minute with the same error"
     elif halted.why is HaltCause.ALIKE:
-        said += f"the last {halted.number} tasks that ended all failed within a minute with the same last line"
+        said += f"the last {halted.number} tasks that ended all failed within a minute with the same error"
         onward += f"; scheduler retry --run r{run} first lets the failed ones wait again"
     else:
         said += f"{count(halted.number, 'task')} failed, as many as --max-failures allows; the last one was"

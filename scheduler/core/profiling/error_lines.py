@@ -51,6 +51,44 @@ _REPORTED = lazy_pattern(
 """Words in the message of any other exception that report the failure of another process."""
 
 
+_SAYS_ERROR = lazy_pattern(
+    r"^(?:[\w./-]{1,80}: ){0,2}(?:fatal )?(?:error|fatal)(?:\[\w+\])?: |^panic: |\bpanicked at "
+    r"|^terminate called after throwing|^Segmentation fault\b",
+    re.IGNORECASE,
+)
+"""The beginning of a line in which a program that is not written in Python says why it fails."""
+NEAR = 60
+"""The number of lines at the end of an output in which its last error is looked for: trackers and launchers print their
+summaries after it."""
+SAID = 300
+"""The largest number of characters of an error that are kept."""
+
+
+def last_error(output: str) -> str:
+    """Return the line of a failed program's output that says why it failed, at most SAID characters: its last
+    exception with its message, else another line that begins as an error, else the last line that is not blank.
+
+    The last state of a progress bar is its line. Frames, source code and reports of other processes' failures are left
+    out.
+    """
+    lines = without_code(clean("\n".join(line.rstrip("\r").rpartition("\r")[2] for line in output.split("\n"))))
+    lines = [line.rstrip() for line in lines if line.strip()]
+    near, reported = lines[-NEAR:], ""
+    for place in range(len(near) - 1, -1, -1):
+        found = EXCEPTION.search(near[place])
+        if found is None or (place and _IGNORED.search(near[place - 1])):
+            continue
+        message = " ".join(line.strip() for line in _message(near[place : place + MESSAGE]))
+        said = message[found.start("type") :].strip()
+        if not _only_reports(found["type"], message):
+            return said[:SAID]
+        reported = reported or said
+    other = next((place for place in range(len(near) - 1, -1, -1) if _SAYS_ERROR.search(near[place])), None)
+    if other is not None:
+        return " ".join(line.strip() for line in _message(near[other : other + MESSAGE]))[:SAID]
+    return (reported or (lines[-1].strip() if lines else ""))[:SAID]
+
+
 def clean(output: str) -> list[str]:
     """Return the lines of an output without colours, control characters and the frames that rich draws.
 

@@ -17,6 +17,8 @@ from scheduler.core.events import Arrived, Event, Exited, Peaked, Pruned, Refuse
 from scheduler.core.model import HOST, Outcome, Placement, Purpose, State, on_node, shown_in
 from scheduler.values import dataclass, field
 
+CRASHES = (4, 6, 7, 8, 11)
+"""Signals by which a program ends for its own fault."""
 STRETCHED = 1.5
 """The slowdown of a task by other tasks above which users are told about it."""
 MOST_RECENT = 2000
@@ -26,6 +28,13 @@ MOST_RECENT = 2000
 def labels_on(keys: Iterable[str], node: str, labels: Mapping[str, str]) -> list[str]:
     """Return the labels of the devices that have these keys on a node."""
     return [labels.get(on_node(key, node), key) for key in keys]
+
+
+def error_of(event: Exited) -> str:
+    """Return what a failed attempt printed about its failure; empty for a signal from outside, which it did not see
+    coming."""
+    outside = event.signal is not None and event.signal not in CRASHES
+    return "" if outside or event.outcome is not Outcome.FAILED else event.last
 
 
 @dataclass(slots=True)
@@ -87,7 +96,8 @@ class AttemptHistory:
     def end(self, event: Exited, at: float) -> None:
         """Note the end of the attempt."""
         self.ended, self.seconds, self.outcome = at, event.seconds, event.outcome
-        self.code, self.signal, self.reason, self.busy = event.code, event.signal, event.reason, event.busy
+        self.code, self.signal, self.busy = event.code, event.signal, event.busy
+        self.reason = event.reason or error_of(event)
         self.result, self.stretch, self.mps, self.solo = event.result, event.stretch, event.mps, event.solo
         self.raise_peak(event.peak)
 

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import Any, TextIO
 
 from scheduler.core.metrics.goal import is_reached
-from scheduler.core.model import EstimateSource
+from scheduler.core.model import EstimateSource, State
 from scheduler.core.reporting.forecast import ExpectedTask
 from scheduler.ui.text import clean, fit_middle, instant, short, table
 from scheduler.ui.text import columns as text_columns
@@ -34,6 +34,9 @@ LEAST_NAME, LONGEST_NAME = 24, 80
 """The width to which names are cut before columns are left out, and the greatest width of a name."""
 METRIC, MOST_METRICS = "result.", 3
 """The prefix of the columns of metrics, and the number of metrics in a table for which no columns were requested."""
+LEAST_REASON, LONGEST_REASON = 24, 100
+"""The width to which reasons are cut before columns are left out, and the greatest width of a reason."""
+_FAILED = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
 _TIMES = ("submitted", "started", "ended")
 _AHEAD = 1000
 """The number of rows that are read before the header is written, because the first rows may lack some columns."""
@@ -115,7 +118,8 @@ def table_lines(
     cells = [[_shown(name, _bare(row, apart), now) for name in shown] for row in rows]
     header = [clean(_title(name, shown)) for name in shown]
     if width is not None:
-        _cut_names(shown, header, cells, width)
+        _cut(shown, header, cells, width, "reason", LEAST_REASON)
+        _cut(shown, header, cells, width, "name", LEAST_NAME)
         kept = _fitting(shown, header, cells, width)
         shown, header = [shown[place] for place in kept], [header[place] for place in kept]
         cells = [[row[place] for place in kept] for row in cells]
@@ -132,16 +136,18 @@ def all_numbers(cells: Iterable[str]) -> bool:
     return all(not cell or _is_number(cell) for cell in cells)
 
 
-def _cut_names(shown: Sequence[str], header: Sequence[str], cells: list[list[str]], width: int) -> None:
-    """Cut long names in their middle, as far as the width demands, before any column is left out."""
-    if "name" not in shown:
+def _cut(
+    shown: Sequence[str], header: Sequence[str], cells: list[list[str]], width: int, column: str, least: int
+) -> None:
+    """Cut the texts of a column as far as the width demands, before any column is left out: names in their middle."""
+    if column not in shown:
         return
-    place = shown.index("name")
+    place = shown.index(column)
     needed = _widths(header, cells)
-    room = max(LEAST_NAME, width - sum(needed) - 2 * (len(needed) - 1) + needed[place])
+    room = max(least, width - sum(needed) - 2 * (len(needed) - 1) + needed[place])
     if room < needed[place]:
         for row in cells:
-            row[place] = fit_middle(row[place], room, pad=False)
+            row[place] = fit_middle(row[place], room, pad=False) if column == "name" else short(row[place], room)
 
 
 def _widths(header: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
@@ -155,12 +161,13 @@ def shown_columns(
     *,
     expected: bool = False,
     usual: Sequence[str] = _SHOWN,
+    reasons: bool = True,
 ) -> tuple[str, ...]:
     """Return the most important columns of some rows: parameters that vary, last values of metrics, and the usual ones.
 
     If there are parameters or metrics, the exit code, priority and batch are left out while no row has an unusual one.
     A metric that only counts, such as the epochs, has no column if it is equal in all rows. The source of the need is
-    shown if it is an earlier version of the script.
+    shown if it is an earlier version of the script, and with `reasons` why tasks failed, if any did.
     """
     more = [name for name in varies if 2 * sum(row.get(name) not in (None, "") for row in rows) > len(rows)]
     shown = [name for name in metrics if is_reached(name) or len({row.get(METRIC + name) for row in rows}) > 1]
@@ -171,7 +178,13 @@ def shown_columns(
         plain = {"exit_code": (0, None), "priority": (0,), "batch": (1,)}
         usual = [name for name in usual if not all(row.get(name) in plain.get(name, ()) for row in rows)]
     place = usual.index("name") + 1
-    return (*usual[:place], *more, usual[place], *found, *usual[place + 1 :])
+    why = ("reason",) if reasons and any(_failed_for(row) for row in rows) else ()
+    return (*usual[:place], *more, usual[place], *found, *usual[place + 1 :], *why)
+
+
+def _failed_for(row: Mapping[str, Any]) -> str:
+    """Return why the task of a row failed; empty for any other task."""
+    return str(row.get("reason") or "") if row.get("state") in _FAILED else ""
 
 
 def script_name(name: str, varies: Sequence[str]) -> str:
@@ -199,7 +212,11 @@ def _fitting(shown: Sequence[str], header: Sequence[str], cells: Sequence[Sequen
     """Return the places of the columns that fit into a width, without the least important ones."""
     wide = [one + 2 for one in _widths(header, cells)]
     kept = list(range(len(shown)))
-    own = [place for place, name in enumerate(shown) if name not in (*_SHOWN, *_LEAST) and not name.startswith(METRIC)]
+    own = [
+        place
+        for place, name in enumerate(shown)
+        if name not in (*_SHOWN, *_LEAST, "reason") and not name.startswith(METRIC)
+    ]
     found = [place for place, name in enumerate(shown) if name.startswith(METRIC)]
     dropped = [name for name in _LEAST if name in shown]
     order = [*map(shown.index, dropped), *found[:0:-1], *own[:1:-1]]
@@ -240,7 +257,11 @@ def _cell(name: str, value: Any) -> str:
         return size(value)
     if name.endswith("_s"):
         return duration(value)
-    return fit_middle(value, LONGEST_NAME, pad=False) if name == "name" else short(str(value), 40)
+    return (
+        fit_middle(value, LONGEST_NAME, pad=False)
+        if name == "name"
+        else short(str(value), LONGEST_REASON if name == "reason" else 40)
+    )
 
 
 def _dated(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from scheduler.core.brain import Brain
 from scheduler.core.model import LIVING, UNFINISHED, RankOrder, State
 from scheduler.core.reporting.live_status import LiveTask
 from scheduler.core.reporting.run_history import AttemptHistory
+from scheduler.core.tasks.redaction import without_secrets
 from scheduler.ui.live.ports import BestTask, RunTasks, TaskWords
+from scheduler.ui.text import clean
 from scheduler.values import dataclass
 
 MOST = 2000
@@ -198,6 +200,13 @@ def exit_of(row: TaskRow) -> int:
     return 0 if one is None or row.state in _NO_FAULT else one.code or -(one.signal or 0)
 
 
+def reason_of(row: TaskRow) -> str:
+    """Return why a task failed, in one line without secrets; empty for any other task, and where it is unknown."""
+    if row.attempt is None or row.state in _NO_FAULT:
+        return ""
+    return " ".join(clean(without_secrets(row.attempt.reason)).split())
+
+
 def memory_of(row: TaskRow) -> tuple[int, int] | None:
     """Return the peak and the reservation of a task's last attempt on its main devices."""
     if row.live is not None:
@@ -220,6 +229,7 @@ _VALUES: Mapping[str, Callable[[TaskRow], Any]] = {
     "memory": lambda row: (memory_of(row) or (None,))[0],
     "left": lambda row: row.live.left if row.live is not None else None,
     "device": lambda row: ", ".join(row.live.devices) if row.live is not None else None,
+    "reason": lambda row: reason_of(row) or None,
     "exit": lambda row: exit_of(row) or None,
     "ended": lambda row: row.attempt.ended if row.attempt is not None else None,
     "epochs": lambda row: row.live.epochs if row.live is not None else None,

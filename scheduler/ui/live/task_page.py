@@ -14,7 +14,7 @@ from scheduler.core.reporting.run_history import AttemptHistory
 from scheduler.runtime.paths import tilde
 from scheduler.ui.live.plot import labelled
 from scheduler.ui.live.ports import TaskDetails
-from scheduler.ui.live.task_list import TaskRow
+from scheduler.ui.live.task_list import TaskRow, reason_of
 from scheduler.ui.terminal.panels import Line, Piece, epochs_of, short_size
 from scheduler.ui.text import clean, clock, columns, fit
 from scheduler.units import GIB, count, duration
@@ -91,6 +91,8 @@ def _facts(row: TaskRow, details: TaskDetails, width: int) -> list[Line]:
         found += _labelled("memory", used, width)
     if details.why:
         found += _labelled("why", details.why, width, most=3)
+    elif row.live is None and (reason := reason_of(row)):
+        found += _labelled("why", reason, width, most=3, style="red")
     earlier = [_attempt(one) for one in details.attempts if one.outcome is not None]
     if len(details.attempts) > 1:
         found += _labelled("attempts", "; ".join(earlier), width, most=2)

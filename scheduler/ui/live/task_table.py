@@ -7,13 +7,14 @@ from functools import partial
 
 from scheduler.core.metrics.goal import ranked
 from scheduler.core.model import State
-from scheduler.ui.live.task_list import METRIC, PARAMETER, TaskRow, exit_of, memory_of, seconds_of
+from scheduler.ui.live.task_list import METRIC, PARAMETER, TaskRow, exit_of, memory_of, reason_of, seconds_of
 from scheduler.ui.terminal.panels import Line, Piece, epochs_of, short_size, sparkline
 from scheduler.ui.text import clock, columns, fit, fit_middle
 from scheduler.units import duration
 from scheduler.values import dataclass
 
 MOST_METRICS = 4
+LEAST_REASON, WIDEST_REASON = 18, 48
 LEAST_NAME, WIDEST_NAME, WIDEST_PARAMETER, WIDEST_DEVICE = 24, 60, 16, 14
 SHORTEST_SPARK, LONGEST_SPARK = 6, 24
 GAP = 2
@@ -214,6 +215,7 @@ def _measured(rows: Sequence[TaskRow]) -> list[Column]:
         Column("memory", "peak/reserved", _memory, 9, right=True),
         Column("left", "left", _left, 6, right=True, least=6, sparse=True),
         Column("ended", "ended", _ended, 17, right=True, sparse=True),
+        Column("reason", "reason", _reason, 6, most=WIDEST_REASON, shrinks=LEAST_REASON, sparse=True),
     ]
     if any(row.priority for row in rows):
         found.append(Column("prio", "prio", lambda row: (str(row.priority), ""), 16, right=True))
@@ -281,6 +283,10 @@ def _state(row: TaskRow) -> Piece:
 def _exit(row: TaskRow) -> Piece:
     found = exit_of(row)
     return (str(found) if found else ""), "red"
+
+
+def _reason(row: TaskRow) -> Piece:
+    return reason_of(row), "red"
 
 
 def _ended(row: TaskRow) -> Piece:

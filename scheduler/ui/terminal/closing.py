@@ -82,7 +82,7 @@ def _unfinished(totals: RunTotals, run: int) -> list[str]:
 def _row_table(rows: Sequence[dict[str, Any]], facts: ClosingFacts) -> list[str]:
     """Return one line for each task, with the columns of `list` and some that only an ended run has."""
     full = [facts.rows.get(row["id"], row) for row in rows]
-    shown = tables.shown_columns(full, facts.varies, facts.metrics, usual=_COLUMNS)
+    shown = tables.shown_columns(full, facts.varies, facts.metrics, usual=_COLUMNS, reasons=False)
     return tables.table_lines(full, columns=shown, varies=facts.varies, width=facts.width)
 
 

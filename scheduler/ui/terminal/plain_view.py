@@ -24,14 +24,17 @@ from scheduler.core.model import (
 )
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.ports import View
-from scheduler.core.reporting.run_history import RunSummary, labels_on
+from scheduler.core.reporting.run_history import RunSummary, error_of, labels_on
 from scheduler.core.tasks.launchers import calls_of
+from scheduler.core.tasks.redaction import without_secrets
 from scheduler.runtime.paths import tilde
 from scheduler.ui.terminal.sink import LineSink
 from scheduler.ui.text import short
 from scheduler.units import count, duration, size
 
 NAME = 34
+MOST_ERROR = 120
+"""The largest number of characters of an error in a line."""
 _WORDS = {
     Outcome.SUCCEEDED: "done",
     Outcome.FAILED: "FAILED",
@@ -189,6 +192,8 @@ class PlainView(View):
             words.append(f"log {tilde(self._log_path(event.task, event.attempt))}")
         elif event.outcome is Outcome.SUCCEEDED and event.reason:
             words.append(event.reason)
+        if not event.reason and (error := error_of(event)):
+            words.insert(1, short(without_secrets(error), MOST_ERROR))
         word = PRUNED if pruned else _WORDS[event.outcome]
         line = self._words(word, event.task, "  ".join(words))
         self._names.pop(event.task, None)

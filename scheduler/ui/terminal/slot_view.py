@@ -63,7 +63,7 @@ def last_words(rows: Iterable[dict[str, Any]], states: Mapping[State, int], run:
         if shown > MOST_FAILURES:
             result.append(f"  ... and {failed - MOST_FAILURES:,} more")
             break
-        how = row["reason"] or f"exit {row['exit_code']}"
+        how = " ".join(clean(row["reason"] or "").split()) or f"exit {row['exit_code']}"
         result.append(f"  line {row['row']}: `{short(row['name'], 100)}` on gpu {_named(row['device'])}: {how}")
     if waiting:
         result.append(f"{count(waiting, 'command')} waiting: scheduler resume r{run} continues the run")

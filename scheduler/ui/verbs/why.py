@@ -10,6 +10,7 @@ from scheduler.core.reporting.columns import strayed
 from scheduler.core.reporting.forecast import NO_ETA, ExpectedTask, Forecast
 from scheduler.core.reporting.run_history import AttemptHistory, TaskHistory
 from scheduler.core.tasks.after import parent_name, parent_word
+from scheduler.core.tasks.redaction import without_secrets
 from scheduler.ui.text import clean, clock, scheduler_ended
 from scheduler.ui.verbs.eta import of_run, of_task_at_length
 from scheduler.units import count, duration, size
@@ -96,7 +97,8 @@ def _exit(attempt: AttemptHistory) -> str:
 
 
 def _log(one: TaskReport) -> str:
-    last = f"; the last line of its log: {one.last[:LONGEST]}" if one.last else ""
+    told = one.attempt is not None and one.last[:LONGEST] in one.attempt.reason
+    last = f"; the last line of its log: {without_secrets(one.last)[:LONGEST]}" if one.last and not told else ""
     return f"{last}; log: {one.log}" if one.log else last
 
 
@@ -117,7 +119,7 @@ def _unstarted(attempts: Sequence[AttemptHistory]) -> str:
 
 
 def _reason(attempt: AttemptHistory) -> str:
-    return f": {attempt.reason}" if attempt.reason else ""
+    return f": {without_secrets(attempt.reason)}" if attempt.reason else ""
 
 
 def _waiting(one: TaskReport) -> str:

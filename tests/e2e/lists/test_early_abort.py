@@ -54,7 +54,7 @@ class TestFailuresFromTheFirstRowOn:
         started = sum(task["attempts"] for task in home.tasks())
         assert 5 <= started <= 5 + 3
         assert counts(home) == {"failed": started, "waiting": 300 - started}
-        assert "the first 5 tasks that ended all failed within a minute with the same last line" in done.stdout
+        assert "the first 5 tasks that ended all failed within a minute with the same error" in done.stdout
         assert UNKNOWN in done.stdout
         assert f"    command  {sys.executable} train.py --rate 0." in done.stdout
         assert f"    log      {home.state}/runs/1/tasks/" in done.stdout
@@ -112,7 +112,7 @@ class TestLaterRows:
         home.commands(*["cat data"] * 3, "rm data", *["cat data"] * 56)
         said = home.call("run", "jobs.csv", "-j", "1", code=1).stdout
         assert counts(home) == {"succeeded": 4, "failed": 20, "waiting": 36}
-        assert "the last 20 tasks that ended all failed within a minute with the same last line" in said
+        assert "the last 20 tasks that ended all failed within a minute with the same error" in said
         assert "scheduler retry --run r1" in said
         (home.root / "data").touch()
         home.call("retry", "--run", "1", code=0)

@@ -24,10 +24,10 @@ DOWN, UP, ENTER, ESC = b"\x1b[B", b"\x1b[A", b"\r", b"\x1b"
 class Watched:
     """A run of six tasks with a learning rate each; task 1 runs, task 2 has failed."""
 
-    def __init__(self, details: TaskDetails | None = None) -> None:
+    def __init__(self, details: TaskDetails | None = None, said: str = "") -> None:
         self.brain = b.brain(b.tasks(6, "1GiB"))
         self.history = RunSummary()
-        for event in (b.placed(2, "1GiB"), b.started(2), b.exited(2, "failed", code=3, seconds=5.0),
+        for event in (b.placed(2, "1GiB"), b.started(2), b.exited(2, "failed", code=3, seconds=5.0, last=said),
                       b.placed(1, "1GiB"), b.started(1)):  # fmt: skip
             self.brain.apply(event, 1.0)
             self.history.take(event, 1.0)
@@ -158,6 +158,19 @@ class TestList:
     def test_column_that_still_fits_is_shown_beside_wider_ones_that_do_not(self) -> None:
         header = next(row for row in Watched().rows(width=54) if row.startswith("task"))
         assert header.split() == ["task", "state", "lr", "exit", "device", "time", "loss"]
+
+    @pytest.mark.parametrize("width", [80, 120, 200])
+    def test_row_and_page_of_a_failed_task_say_its_error_in_one_line_without_secrets_and_escapes(
+        self, width: int
+    ) -> None:
+        run = Watched(said="ValueError: \x1b[31mno API_KEY=hf_abcdefghijklmnopqrstuvwxyz012345\tin data " + "x" * 200)
+        failed = next(row for row in run.rows(width) if "failed" in row and row.lstrip().startswith("2 "))
+        assert "ValueError: no API_KE" in failed
+        run.type(b"/2 failed", ENTER, DOWN, ENTER)
+        lines = run.screen.lines(run.status(), width, 30)
+        (reason,) = [line for line in lines if line and line[0][0].startswith("why ")]
+        assert reason[1][0].startswith("ValueError: no API_KEY=*** in data")
+        assert reason[1][1] == "red"
 
 
 class TestPage:

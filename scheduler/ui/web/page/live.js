@@ -183,6 +183,7 @@ function columnsOf(rows) {
       { id: "best." + name, out: i && 6, label: "best " + name, num: true, cls: "value", off: i > 1, down: goal === "max", text: t => t.metrics[name]?.best == null ? "" : even(t.metrics[name].best) },
       { id: "result." + name, label: name, num: true, off: i > 0, down: goal === "max", title: `last ${name}, with its curve`, draw: (td, t) => curveCell(td, t.metrics[name]?.last, t.metrics[name]?.values) },
     ]),
+    { id: "reason", out: 9, phone: true, label: "reason", cls: "reason", sort: false, off: !seen("reason", rows, t => t.reason), draw: reasonCell },
     { id: "epochs", out: 5, label: "epochs", num: true, sort: false, off: !seen("epochs", rows, t => t.epochs != null || t.live?.epochs != null), text: t => t.live?.epochs != null ? epochs(t.live.epochs, t.live.of_epochs) : epochs(t.epochs, t.of_epochs) },
     { id: "ran_s", label: living ? "time" : "ran", num: true, text: t => t.live ? time(t.live.seconds + tick()) : time(t.ran_s) },
     { id: "left", label: "left", num: true, sort: false, off: !living || !seen("left", rows, t => t.live?.left != null), text: t => t.live?.left == null ? "" : time(Math.max(0, t.live.left - tick())) },
@@ -196,7 +197,6 @@ function columnsOf(rows) {
     { id: "batch", label: "batch", num: true, off: true, text: t => String(t.batch) },
     { id: "waited_s", label: "waited", num: true, sort: false, off: true, text: t => time(t.waited_s) },
     { id: "exit_code", label: "exit", num: true, sort: false, off: group !== "failed", text: t => t.exit_code == null ? "" : String(t.exit_code) },
-    { id: "reason", out: 9, label: "reason", cls: "long", sort: false, off: !seen("reason", rows, t => t.reason), text: t => t.reason || "" },
     { id: "command", out: 1, label: "command", cls: "long code", sort: false, off: true, text: t => t.command },
     { id: "actions", label: "actions", cls: "does", sort: false, off: !seen("actions", rows, t => !["succeeded", "skipped"].includes(t.state)), draw: (td, t) => does(td, t.id, t.name, stateOf(t)) },
   ];

@@ -81,6 +81,7 @@ function columnsOf(r) {
       { id: "best." + m.name, out: i && 6, label: "best " + m.name, num: true, cls: "value", off: i > 1, down: m.goal === "max", text: t => { const v = best(m, t.metrics[i]); return v == null ? "" : even(v); }, value: t => best(m, t.metrics[i]) },
       { id: "result." + m.name, label: m.name, num: true, off: i > 0, down: m.goal === "max", title: `last ${m.name}, with its curve`, draw: (td, t) => { const c = t.metrics[i]; curveCell(td, c && c[1], c && c[7]); }, value: t => t.metrics[i]?.[1] },
     ]),
+    { id: "reason", out: 9, phone: true, label: "reason", cls: "reason", off: !some(t => t.reason), draw: reasonCell, value: t => t.reason },
     { id: "epochs", out: 5, label: "epochs", num: true, off: !some(t => t.epochs != null), text: t => epochs(t.epochs, t.of_epochs), value: t => t.epochs },
     { id: "ran_s", label: "ran", num: true, text: t => time(t.ran_s), value: t => t.ran_s },
     { id: "ended", out: 7, label: "ended", num: true, text: t => t.ended == null ? "" : clock(r.begin + t.ended), value: t => t.ended },
@@ -93,7 +94,6 @@ function columnsOf(r) {
     { id: "waited_s", label: "waited", num: true, off: true, text: t => time(t.waited_s), value: t => t.waited_s },
     { id: "started", label: "started", num: true, off: true, text: t => t.started == null ? "" : clock(r.begin + t.started), value: t => t.started },
     { id: "exit_code", label: "exit", num: true, off: !some(t => t.exit_code), text: t => t.exit_code == null ? "" : String(t.exit_code), value: t => t.exit_code },
-    { id: "reason", out: 9, label: "reason", cls: "long", off: !some(t => t.reason), text: t => t.reason || "", value: t => t.reason },
     { id: "command", out: 1, label: "command", cls: "long code", off: names.length > 0, text: t => t.command, value: t => t.command },
   ];
 }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from scheduler.core.attempts.early_abort import gist, last_line, sentences
+from scheduler.core.attempts.early_abort import gist, sentences
 from scheduler.core.brain import Brain
 from scheduler.core.causes import HaltCause
 from scheduler.core.events import Asked, Event, Halted
@@ -186,20 +186,6 @@ class TestStoppedList:
 
 
 class TestLastLines:
-    @pytest.mark.parametrize(
-        ("text", "line"),
-        [
-            ("one\ntwo\n", "two"),
-            ("one\n\n  \r\n\n", "one"),
-            ("one\n 10%\r 20%\r 30%", "30%"),
-            ("one\r\ntwo\r\n", "two"),
-            ("", ""),
-            ("x" * 1000, "x" * 300),
-        ],
-    )
-    def test_the_last_line_is_the_last_one_with_text_of_limited_length(self, text: str, line: str) -> None:
-        assert last_line(text) == line
-
     @pytest.mark.parametrize(
         ("one", "other"),
         [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.profiling.error_lines import LONGEST, clean, is_another_error, without_code
+from scheduler.core.profiling.error_lines import LONGEST, SAID, clean, is_another_error, last_error, without_code
 from scheduler.core.profiling.oom_patterns import OomMatch, what_ran_out
 
 GPU = "CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -101,3 +101,42 @@ class TestWithoutCode:
 )
 def test_an_error_that_belongs_to_the_first_one_is_no_other(lines: list[str], another: bool) -> None:
     assert is_another_error(lines) is another
+
+
+TRACEBACK = """epoch 3 loss 0.31
+Traceback (most recent call last):
+  File "train.py", line 7, in <module>
+    raise ValueError("not this line")
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "error"),
+    [
+        ("one\ntwo\n", "two"),
+        ("one\n\n  \r\n\n", "one"),
+        ("one\n 10%\r 20%\r 30%", "30%"),
+        ("one\r\ntwo\r\n", "two"),
+        ("", ""),
+        ("x" * 1000, "x" * SAID),
+        (f"{TRACEBACK}ValueError: loss is nan\n", "ValueError: loss is nan"),
+        (f"{TRACEBACK}ValueError: loss is nan\nwandb: run finished\nwandb: synced\n", "ValueError: loss is nan"),
+        (f"{TRACEBACK}[rank0]: ValueError: loss is nan\n[rank0]: bye\n", "ValueError: loss is nan"),
+        (
+            f"{TRACEBACK}RuntimeError: Error(s) in loading state_dict for Net:\n\tsize mismatch for fc.weight\n",
+            "RuntimeError: Error(s) in loading state_dict for Net: size mismatch for fc.weight",
+        ),
+        (
+            f"{TRACEBACK}KeyError: 'lr'\n{TRACEBACK}torch.distributed.elastic.errors.ChildFailedError:\n",
+            "KeyError: 'lr'",
+        ),
+        ("usage: train.py [-h]\ntrain.py: error: unknown --lrr\nbye\n", "train.py: error: unknown --lrr"),
+        ("ERROR: LoadError: no data\nStacktrace:\n [1] top-level scope\n", "LoadError: no data"),
+        ("thread 'main' panicked at a.rs:2:5:\nno data\nnote: a note\n", "thread 'main' panicked at a.rs:2:5: no data"),
+        ("\x1b[31mValueError\x1b[0m: red\x07\n", "ValueError: red"),
+    ],
+)  # fmt: skip
+def test_the_last_error_of_an_output_is_its_last_exception_else_a_line_that_says_error_else_the_last_line(
+    output: str, error: str
+) -> None:
+    assert last_error(output) == error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,21 @@ class TestAttempts:
         assert (attempt.placed, attempt.started, attempt.ended, attempt.seconds) == (10, 11, 15, 4.0)
         assert (attempt.outcome, attempt.code, attempt.signal) == (Outcome.SUCCEEDED, 0, None)
         assert (attempt.reserved, attempt.peak) == ({HOST: 2 * GIB}, {HOST: GIB})
+
+    @pytest.mark.parametrize(
+        ("end", "reason"),
+        [
+            ({"code": 1, "last": "ValueError: x"}, "ValueError: x"),
+            ({"code": 1, "last": "ValueError: x", "reason": "exit 1: a hint"}, "exit 1: a hint"),
+            ({"signal": 6, "last": "what():  x"}, "what():  x"),
+            ({"signal": 15, "last": "epoch 3 loss 0.1"}, ""),
+        ],
+    )
+    def test_the_reason_of_a_failure_is_its_error_unless_a_signal_from_outside_ended_it(
+        self, end: dict[str, Any], reason: str
+    ) -> None:
+        taken = history((0, placed(1)), (1, started(1)), (2, exited(1, "failed", **end)))
+        assert taken.tasks[1].attempts[0].reason == reason
 
     def test_the_highest_peak_counts_whether_the_sampler_or_the_shim_saw_it(self) -> None:
         taken = history((0, placed(1)), (1, peaked(1, "3GiB")), (2, peaked(1, "2GiB")), (3, exited(1, peak="1GiB")))
