@@ -24,6 +24,8 @@ class Curve:
         self.lowest: tuple[float, float] | None = None
         """The lowest finite value, with its step; None: there was none."""
         self.highest: tuple[float, float] | None = None
+        self.nan_from: tuple[int, float] | None = None
+        """The number and the step of the reading since which no value was finite; None: the last one is finite."""
         self.readings = 0
         self.gap = 1
         self.points: list[Point] = []
@@ -35,7 +37,9 @@ class Curve:
         step = float(self.readings) if step is None or not math.isfinite(step) else step
         self.last, self.last_step = value, step
         if not math.isfinite(value):
+            self.nan_from = self.nan_from or (self.readings, step)
             return
+        self.nan_from = None
         self.see(value, step)
         point = (self.readings, step, value)
         group = self.readings // self.gap
@@ -75,8 +79,25 @@ class Curve:
 
         A script that counts the steps of each epoch from 1 has steps that do not rise.
         """
-        rising = all(one[1] < other[1] for one, other in zip(self.points, self.points[1:], strict=False))
+        rising = self._rises
         return [(step if rising else float(number), value) for number, step, value in self.points]
+
+    @property
+    def _rises(self) -> bool:
+        return all(one[1] < other[1] for one, other in zip(self.points, self.points[1:], strict=False))
+
+    @property
+    def nan_step(self) -> float | None:
+        """The step, as in `steps`, since which no value was finite; None: the last value is finite."""
+        if self.nan_from is None:
+            return None
+        number, step = self.nan_from
+        return step if self._rises else float(number)
+
+    @property
+    def end(self) -> float:
+        """The step of the last reading, as in `steps`."""
+        return self.last_step if self._rises else float(self.readings)
 
     def few_steps(self, most: int) -> list[tuple[float, float]]:
         """Return a few steps with their values, about `most` in all: the lowest and the highest value of each of equal
@@ -97,7 +118,8 @@ class Curve:
         """Return the curve as JSON values; values that are no numbers become strings."""
         return {
             "last": _told(self.last), "step": self.last_step, "lowest": self.lowest, "highest": self.highest,
-            "readings": self.readings, "gap": self.gap, "numbers": [point[0] for point in self.points],
+            "nan_from": self.nan_from, "readings": self.readings, "gap": self.gap,
+            "numbers": [point[0] for point in self.points],
             "steps": [point[1] for point in self.points], "values": [point[2] for point in self.points],
         }  # fmt: skip
 
@@ -107,6 +129,8 @@ class Curve:
         made = cls()
         made.last, made.last_step = float(data["last"]), float(data["step"])
         made.lowest, made.highest = _pair(data["lowest"]), _pair(data["highest"])
+        bad = _pair(data.get("nan_from"))
+        made.nan_from = bad and (int(bad[0]), bad[1])
         made.readings, made.gap = int(data["readings"]), max(1, int(data["gap"]))
         parts = zip(data["numbers"], data["steps"], data["values"], strict=True)
         made.points = [(int(number), float(step), float(value)) for number, step, value in parts][:MOST_POINTS]

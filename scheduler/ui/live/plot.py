@@ -4,33 +4,65 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from scheduler.values import dataclass
+
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _EMPTY = 0x2800
 Point = tuple[float, float]
 
 
-def plot(
-    points: Sequence[Point], width: int, height: int, low: float | None = None, high: float | None = None
-) -> list[str]:
-    """Return the curve through points, by x, as lines of characters; y reaches from `low` to `high`."""
-    if not points or width < 1 or height < 1:
+MARK = "×"
+"""The character where a curve became NaN or infinite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The axes of a curve, and its mark."""
+
+    ends: tuple[str, str] = ("", "")
+    """The labels at both ends of x."""
+    unit: str = ""
+    """The unit of y."""
+    low: float | None = None
+    high: float | None = None
+    """The range of y; None: that of the points."""
+    span: tuple[float, float] | None = None
+    """The range of x; None: that of the points."""
+    mark: float | None = None
+    """The x of MARK, which stands as high as the last point."""
+
+
+def plot(points: Sequence[Point], width: int, height: int, axes: Axes = Axes()) -> list[str]:  # noqa: B008 - frozen
+    """Return the curve through points, by x, as lines of characters."""
+    if width < 1 or height < 1 or (not points and axes.mark is None):
         return [" " * width] * height
     wide, tall = 2 * width, 4 * height
-    bottom = min(y for _, y in points) if low is None else low
-    top = max(y for _, y in points) if high is None else high
-    first, last = points[0][0], points[-1][0]
+    bottom, top = _range(points, axes)
+    first, last = axes.span or (points[0][0], points[-1][0])
     cells = [[0] * width for _ in range(height)]
     before: tuple[int, int] | None = None
     for x, y in points:
-        place = (
-            round((x - first) / (last - first) * (wide - 1)) if last > first else 0,
-            round((top - y) / (top - bottom) * (tall - 1)) if top > bottom else tall // 2,
-        )
+        place = _place(x, first, last, wide, 0), tall - 1 - _place(y, bottom, top, tall, tall // 2)
         for column, row in _between(before or place, place):
             if 0 <= column < wide and 0 <= row < tall:
                 cells[row // 4][column // 2] |= _DOTS[row % 4][column % 2]
         before = place
-    return ["".join(chr(_EMPTY + cell) if cell else " " for cell in line) for line in cells]
+    lines = ["".join(chr(_EMPTY + cell) if cell else " " for cell in line) for line in cells]
+    if axes.mark is not None:
+        at = min(width - 1, max(0, _place(axes.mark, first, last, wide, 0) // 2))
+        down = height - 1 - _place(points[-1][1] if points else bottom, bottom, top, tall, tall // 2) // 4
+        lines[down] = lines[down][:at] + MARK + lines[down][at + 1 :]
+    return lines
+
+
+def _place(value: float, low: float, high: float, cells: int, middle: int) -> int:
+    """Return the dot of a value on an axis from `low` to `high`; `middle` if these are equal."""
+    return round((value - low) / (high - low) * (cells - 1)) if high > low else middle
+
+
+def _range(points: Sequence[Point], axes: Axes) -> tuple[float, float]:
+    bottom = min((y for _, y in points), default=0.0) if axes.low is None else axes.low
+    return bottom, max((y for _, y in points), default=0.0) if axes.high is None else axes.high
 
 
 def _between(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
@@ -40,22 +72,13 @@ def _between(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, in
     return [(x + round((to_x - x) * n / steps), y + round((to_y - y) * n / steps)) for n in range(steps + 1)]
 
 
-def labelled(
-    points: Sequence[Point],
-    width: int,
-    height: int,
-    unit: str = "",
-    low: float | None = None,
-    high: float | None = None,
-    ends: tuple[str, str] = ("", ""),
-) -> list[str]:
-    """Return the curve with its largest and smallest value to its left, and the labels `ends` of x below it."""
-    bottom = min((y for _, y in points), default=0.0) if low is None else low
-    top = max((y for _, y in points), default=0.0) if high is None else high
-    labels = [f"{top:.3g}{unit}", *[""] * (height - 2), f"{bottom:.3g}{unit}"][:height]
+def labelled(points: Sequence[Point], width: int, height: int, axes: Axes = Axes()) -> list[str]:  # noqa: B008 - frozen
+    """Return the curve with its largest and smallest value to its left, and the labels of x below it."""
+    labels = [f"{end:.3g}{axes.unit}" if points else "" for end in _range(points, axes)]
+    labels = [labels[1], *[""] * (height - 2), labels[0]][:height]
     wide = max(map(len, labels))
-    lines = plot(points, width - wide - 3, height, bottom, top)
-    first, last = ends
+    lines = plot(points, width - wide - 3, height, axes)
+    first, last = axes.ends
     below = f"{'':>{wide}} └ {first}{last:>{max(0, width - wide - 3 - len(first))}}"
     return [
         *(

@@ -12,12 +12,13 @@ from scheduler.core.model import State
 from scheduler.core.reporting.memory_timeline import Step
 from scheduler.core.reporting.run_history import AttemptHistory
 from scheduler.runtime.paths import tilde
-from scheduler.ui.live.plot import labelled
+from scheduler.ui.live.plot import MARK, Axes, labelled
 from scheduler.ui.live.ports import TaskDetails
 from scheduler.ui.live.task_list import TaskRow, reason_of
 from scheduler.ui.terminal.panels import Line, Piece, epochs_of, short_size
 from scheduler.ui.text import clean, clock, columns, fit
 from scheduler.units import GIB, count, duration
+from scheduler.values import dataclass
 
 LEAST_LOG = 5
 """The least number of lines of the log that are shown."""
@@ -154,11 +155,20 @@ def _charts(row: TaskRow, details: TaskDetails, width: int, room: int) -> list[L
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A curve with its words."""
+
+    titles: Sequence[str]
+    """The title in several lengths, the longest first."""
+    points: Sequence[tuple[float, float]]
+    axes: Axes
+
+
 def _block(chart: Chart, wide: int, tall: int) -> list[str]:
     """Return a chart as lines; the first is its title."""
-    titles, points, unit, low, high, ends = chart
-    title = next((one for one in titles if columns(one) <= wide), titles[-1])
-    return [title, *labelled(points, wide, tall, unit, low, high, ends)]
+    title = next((one for one in chart.titles if columns(one) <= wide), chart.titles[-1])
+    return [title, *labelled(chart.points, wide, tall, chart.axes)]
 
 
 def _beside(blocks: Sequence[Sequence[str]], wide: int, colours: Sequence[str]) -> list[Line]:
@@ -167,14 +177,11 @@ def _beside(blocks: Sequence[Sequence[str]], wide: int, colours: Sequence[str]) 
     for at, row in enumerate(zip(*blocks, strict=True)):
         pieces: list[Piece] = []
         for place, text in enumerate(row):
-            style = "bold" if at == 0 else colours[place]
-            pieces.append(((GAP if place else "") + fit(text, wide, pad=True), style))
+            filled, style = (GAP if place else "") + fit(text, wide, pad=True), "bold" if at == 0 else colours[place]
+            before, mark, after = filled.partition(MARK) if at else (filled, "", "")
+            pieces += [(before, style), (mark, "bold red"), (after, style)] if mark else [(filled, style)]
         found.append(tuple(pieces))
     return found
-
-
-Chart = tuple[Sequence[str], Sequence[tuple[float, float]], str, float | None, float | None, tuple[str, str]]
-"""Titles, the longest first; points; the unit of y, the range of y if it is fixed, and the words at both ends of x."""
 
 
 def _curves(details: TaskDetails, parameters: Mapping[str, str]) -> list[Chart]:
@@ -182,18 +189,24 @@ def _curves(details: TaskDetails, parameters: Mapping[str, str]) -> list[Chart]:
     record = details.metrics
     if record is None:
         return []
-    found: list[Chart] = []
-    for name in [name for name in ranked(record.curves) if name not in parameters][:MOST_CURVES]:
-        curve = record.curves[name]
-        if len(curve.points) > 1:
-            steps = curve.steps()
-            ends = f"{steps[0][0]:g}", f"{steps[-1][0]:g}"
-            found.append((_said(name, curve), steps, "", None, None, ends))
-    return found
+    names = [name for name in ranked(record.curves) if name not in parameters][:MOST_CURVES]
+    curves = [(name, curve) for name in names if _is_drawn(curve := record.curves[name])]
+    if not curves:
+        return []
+    firsts = [curve.steps()[0][0] if curve.points else curve.nan_step or 0.0 for _, curve in curves]
+    span = min(firsts), max(curve.end for _, curve in curves)
+    ends = f"{span[0]:g}", f"{span[1]:g}"
+    return [
+        Chart(_said(name, curve), curve.steps(), Axes(ends, span=span, mark=curve.nan_step)) for name, curve in curves
+    ]
+
+
+def _is_drawn(curve: Curve) -> bool:
+    return len(curve.points) > 1 or curve.nan_from is not None
 
 
 def _said(name: str, curve: Curve) -> list[str]:
-    last = f"{curve.last:.4g}" if math.isfinite(curve.last) else str(curve.last)
+    last = f"{curve.last:.4g}" if curve.nan_step is None else f"{curve.last} from step {curve.nan_step:g}"
     low, high = curve.lowest, curve.highest
     if not low or not high:
         return [f"{name} {last}"]
@@ -214,7 +227,7 @@ def _memory(details: TaskDetails) -> list[Chart]:
     used = f"{short_size(peak)} of {short_size(reserved)}"
     titles = [f"memory on {label}: peak {used} reserved", f"memory on {label}: {used}", f"memory: {used}"]
     ends = "0s", duration(steps[-1][0] - steps[0][0])
-    return [(titles, points, "G", 0.0, max(peak, reserved) / GIB, ends)]
+    return [Chart(titles, points, Axes(ends, "G", 0.0, max(peak, reserved) / GIB))]
 
 
 def _stairs(steps: Sequence[Step]) -> list[tuple[float, float]]:

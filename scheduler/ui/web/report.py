@@ -36,7 +36,7 @@ TASK_COLUMNS = (
     "id", "name", "state", "priority", "batch", "device", "attempts", "ooms", "waited_s", "ran_s", "peak_bytes",
     "reserved_bytes", "started", "ended", "epochs", "of_epochs", "exit_code", "reason", "command",
 )  # fmt: skip
-CURVE_COLUMNS = ("task", "last", "lowest", "lowest_step", "highest", "highest_step", "steps", "values")
+CURVE_COLUMNS = ("task", "last", "lowest", "lowest_step", "highest", "highest_step", "steps", "values", "nan_from")
 MOST_METRICS = 6
 LEAST_POINTS, MOST_POINTS, ALL_POINTS = 8, 200, 160_000
 """The least and the largest number of points of a curve, and the number of points of all curves above which each curve
@@ -159,7 +159,8 @@ def _curve(task: int, curve: Curve, most: int) -> list[Any]:
     low, high = curve.lowest or (None, None), curve.highest or (None, None)
     points = curve.few_steps(most) if most else []
     extremes = [number(low[0]), low[1], number(high[0]), high[1]]
-    return [task, number(curve.last), *extremes, [step for step, _ in points], [number(value) for _, value in points]]
+    steps, values = [step for step, _ in points], [number(value) for _, value in points]
+    return [task, number(curve.last), *extremes, steps, values, number(curve.nan_step)]
 
 
 def _waits(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -66,6 +66,8 @@ def _curve(name: str, curve: Curve, most: int) -> dict[str, Any]:
         "last": number(curve.last),
         "best": best and number(best[0]),
         "step": best and number(best[1]),
+        "nan_from": number(curve.nan_step),
+        "end": number(curve.end),
         "steps": [step for step, _ in points],
         "values": [number(value) for _, value in points],
     }

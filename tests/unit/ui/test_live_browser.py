@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import pytest
 
 from scheduler.core.brain import Brain
@@ -212,6 +215,19 @@ class TestPage:
         assert "line 99" in "\n".join(run.rows(120, 40))
         run.type(b"h\x1b[D")
         assert details.wanted is None
+
+    def test_curve_that_became_nan_has_a_red_mark_there_and_words_on_the_axis_of_the_other_curve(self) -> None:
+        record = MetricRecord()
+        record.take([("loss", 1 / step if step < 4 else math.nan, float(step)) for step in range(1, 9)])
+        record.take([("val_acc", step / 10, float(step)) for step in range(1, 9)])
+        run = Watched(TaskDetails(2, "python fit.py", metrics=record))
+        run.screen.open(2)
+        lines = run.screen.lines(run.status(), 120, 40)
+        shown = ["".join(text for text, _ in line) for line in lines]
+        assert any("loss nan from step 4   lowest 0.3333 at 3" in row for row in shown)
+        (marked,) = [line for line in lines if any(text == "×" for text, _ in line)]
+        assert next(style for text, style in marked if text == "×") == "bold red"
+        assert any(re.search(r"└ 1 +8 +└ 1 +8$", row.rstrip()) for row in shown)
 
     @pytest.mark.parametrize(("lines", "tall"), [(12, 26), (300, 14)])
     def test_charts_of_an_ended_task_take_the_lines_that_a_short_log_leaves(self, lines: int, tall: int) -> None:

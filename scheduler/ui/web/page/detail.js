@@ -38,10 +38,14 @@ function attempts(found) {
 function metricCard(d) {
   const select = el("select"), box = el("div"), says = el("p"), label = el("label", "Curve of "); label.append(select);
   d.metrics.forEach((m, i) => select.append(option(i, m.name)));
+  // All metrics of a task have one x axis; a cross marks where one became NaN or infinite.
+  const from = Math.min(...d.metrics.map(m => m.steps[0] ?? m.nan_from ?? Infinity)), to = Math.max(...d.metrics.map(m => m.end ?? -Infinity));
   const show = () => {
-    const m = d.metrics[select.value];
-    says.textContent = `best ${short(m.best)} at step ${short(m.step)}, last ${short(m.last)}`;
-    if (m.steps.length) plot(box, { x: m.steps, series: [{ values: m.values, stroke: () => COLOURS.accent }], kinds: [stepKind(m.steps), "number"], tall: 150, label: `Curve of ${m.name} of task ${d.task}: ${says.textContent}` });
+    const m = d.metrics[select.value], lost = m.nan_from != null;
+    says.replaceChildren(m.best == null ? "no finite value" : `best ${short(m.best)} at step ${short(m.step)}`, lost ? "; " : `, last ${short(m.last)}`, ...(lost ? [el("b", `nan from step ${short(m.nan_from)}`, "bad")] : []));
+    const cross = u => { if (lost) drawCross(u.ctx, u.valToPos(m.nan_from, "x", true), m.values.length ? u.valToPos(m.values.at(-1), "y", true) : u.bbox.top + u.bbox.height / 2); };
+    const x = lost ? [...m.steps, m.nan_from] : m.steps, scales = to > from ? { x: { range: () => [from, to] } } : {};
+    if (x.length) plot(box, { x, series: [{ values: lost ? [...m.values, null] : m.values, stroke: () => COLOURS.accent }], kinds: [stepKind(x), "number"], tall: 150, scales, drag: false, hooks: { draw: [cross] }, label: `Curve of ${m.name} of task ${d.task}: ${says.textContent}` });
     else { forget(box); box.replaceChildren(); }
   };
   select.addEventListener("input", show); requestAnimationFrame(show);

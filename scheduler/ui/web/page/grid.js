@@ -209,7 +209,7 @@ function curveCell(td, value, values) {
   td.dataset.now = now; td.replaceChildren(); if (!text) return;
   const known = (values || []).filter(v => v != null);
   if (known.length > 1) td.append(spark(known));
-  td.append(el("span", text, "number"));
+  td.append(el("span", text, value === null ? "number bad" : "number"));
 }
 function spark(values, wide = 44, tall = 14, [low, high] = [Math.min(...values), Math.max(...values)]) {
   const span = high - low || 1, made = document.createElementNS(SVG, "svg"), line = document.createElementNS(SVG, "polyline");

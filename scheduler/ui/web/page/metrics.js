@@ -66,9 +66,9 @@ class Metrics {
   // The tasks with a value of the metric, the best first.
   ranked() {
     const r = this.run, low = this.low, p = Number($("parameter").value);
-    const made = this.metric.curves.map(([task, last, lowest, lowAt, highest, highAt, steps, values]) => {
+    const made = this.metric.curves.map(([task, last, lowest, lowAt, highest, highAt, steps, values, nanFrom]) => {
       const place = r.places.get(task), row = r.tasks[place], state = row[r.at.state], settings = r.settings[place];
-      return { task, last, best: low ? lowest : highest, step: low ? lowAt : highAt, steps, values, name: row[r.at.name], state, settings, value: p < 0 ? state : settings[p] };
+      return { task, last, best: low ? lowest : highest, step: low ? lowAt : highAt, steps, values, nanFrom, name: row[r.at.name], state, settings, value: p < 0 ? state : settings[p] };
     }).filter(one => one.best != null);
     for (const one of made) one.on = [...this.only].every(([at, says]) => says(at === -1 ? one.state : at === this.last ? one.best : one.settings[at]));
     return made.sort((a, b) => (low ? a.best - b.best : b.best - a.best) || a.task - b.task);
@@ -121,7 +121,7 @@ class Metrics {
     const box = $("curves"); forget(box); box.replaceChildren(); if (!all.length) return;
     if (!all.some(one => one.steps.length)) { box.append(el("p", "A report of this many tasks has curves of its most important metrics only; --metrics names them.")); return; }
     let first = Infinity, final = -Infinity, sample = []; const every = Math.max(1, Math.floor(all.length / 2000));
-    all.forEach((one, i) => { for (const s of one.steps) { if (s < first) first = s; if (s > final) final = s; } if (i % every === 0) sample = sample.concat(one.values); });
+    all.forEach((one, i) => { for (const s of one.nanFrom == null ? one.steps : [...one.steps, one.nanFrom]) { if (s < first) first = s; if (s > final) final = s; } if (i % every === 0) sample = sample.concat(one.values); });
     if (final <= first) { first -= .5; final += .5; }
     const logarithmic = $("log-scale").checked && all.every(one => one.values.every(v => v > 0)), [low, high] = this.range(sample);
     const least = logarithmic ? sample.reduce((m, v) => Math.min(m, v), Infinity) * .95 : low; $("log-scale").disabled = !all.every(one => one.values.every(v => v > 0));
@@ -151,6 +151,7 @@ class Metrics {
       if (points.length === 1 || one === best) { const at = one === best ? points[Math.max(0, one.values.indexOf(Number(one.best.toPrecision(5))))] : points[0]; c.beginPath(); c.arc(...at, (one === best ? 4 : 2.5) * ratio, 0, 7); c.fill(); }
     }
     c.restore();
+    for (const one of found) if (one.nanFrom != null && one.values.length) drawCross(c, box.left + (one.nanFrom - u.scales.x.min) / (u.scales.x.max - u.scales.x.min) * box.width, Math.max(box.top, Math.min(box.top + box.height, this.places(u, one, box).at(-1)[1])));
   }
   nearCurve(u, e) {
     const box = u.over.getBoundingClientRect(), px = e.clientX - box.left, py = e.clientY - box.top, rect = { left: 0, top: 0, width: box.width, height: box.height };
@@ -314,7 +315,7 @@ class Metrics {
     for (const [px, py, one] of points) { const d = (px - x) ** 2 + (py - y) ** 2; if (d < least) { least = d; near = one; } }
     return near;
   }
-  about(one) { return `task ${one.task} ${one.name}\nbest ${this.metric.name} ${short(one.best)} at step ${short(one.step)}, last ${short(one.last)}\n${STATE_WORDS[one.state] || one.state}`; }
+  about(one) { return `task ${one.task} ${one.name}\nbest ${this.metric.name} ${short(one.best)} at step ${short(one.step)}, last ${short(one.last)}${one.nanFrom == null ? "" : ` (nan from step ${short(one.nanFrom)})`}\n${STATE_WORDS[one.state] || one.state}`; }
 }
 // Fill a select element with options, and keep its choice if that still exists.
 function fillSelect(select, values, usual) {

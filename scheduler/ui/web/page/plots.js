@@ -63,6 +63,11 @@ function plot(box, { x, series, kinds, label, tall = 170, most, least, scales = 
   PLOTS.set(box, u); WATCHED.observe(box);
   return u;
 }
+// A red cross where a curve became NaN or infinite.
+function drawCross(c, x, y) {
+  const far = 4.5 * (window.devicePixelRatio || 1); c.save(); c.globalAlpha = 1; c.strokeStyle = COLOURS.failed; c.lineWidth = far / 2;
+  c.beginPath(); for (const sign of [-1, 1]) { c.moveTo(x - far, y - sign * far); c.lineTo(x + far, y + sign * far); } c.stroke(); c.restore();
+}
 function recolourPlots() { colours(); for (const [box, u] of PLOTS) if (box.isConnected) u.redraw(false); else forget(box); }
 
 // ---- the text next to the pointer ----

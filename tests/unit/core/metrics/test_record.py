@@ -70,10 +70,12 @@ def test_record_as_json() -> None:
         "metrics": {
             "loss": {
                 "last": "nan", "step": 2.0, "lowest": [2.0, 1.0], "highest": [2.0, 1.0], "readings": 2, "gap": 1,
+                    "nan_from": [2, 2.0],
                 "numbers": [1], "steps": [1.0], "values": [2.0],
             },
             "acc": {
                 "last": 0.5, "step": 1.0, "lowest": [0.5, 1.0], "highest": [0.5, 1.0], "readings": 1, "gap": 1,
+                    "nan_from": None,
                 "numbers": [1], "steps": [1.0], "values": [0.5],
             },
         },
@@ -122,3 +124,15 @@ def test_result_does_not_replace_a_curve_from_the_output() -> None:
     record.take([("loss", 0.5, 1.0), ("loss", 0.4, 2.0)])
     record.complete({"loss": 0.3})
     assert record.curves["loss"].steps() == [(1.0, 0.5), (2.0, 0.4)]
+
+
+@pytest.mark.parametrize(
+    ("values", "since"),
+    [([1.0, 2.0], None), ([1.0, math.nan, math.inf], 2.0), ([math.nan], 1.0), ([1.0, math.nan, 3.0], None)],
+)
+def test_curve_keeps_since_which_step_its_values_are_not_finite(values: list[float], since: float | None) -> None:
+    made = Curve()
+    for step, value in enumerate(values, 1):
+        made.add(value, float(step))
+    assert made.nan_step == since
+    assert Curve.from_dict(json.loads(json.dumps(made.to_dict()))).nan_step == since
