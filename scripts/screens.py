@@ -47,6 +47,23 @@ LIGHT = {
 }  # fmt: skip
 
 
+FAILS = """
+def batches(path, size):
+    if size < 1:
+        raise ValueError(f"batch size {size} of {path} is not a positive number")
+print("epoch 1/12 loss 0.9", flush=True)
+batches("/data/train", 0)
+"""
+DIVERGES = """
+import time
+for epoch in range(1, 13):
+    loss = 2.0 / epoch if epoch < 5 else float("nan")
+    print(f"epoch {epoch}/12 loss {loss} val_acc {0.5 + epoch / 40}", flush=True)
+    time.sleep(0.5)
+"""
+"""Scripts that fail with a traceback, and whose loss becomes NaN."""
+
+
 class Terminals:
     """Terminals of tmux, in which programs are watched."""
 
@@ -107,10 +124,13 @@ def write_hard(folder: Path) -> None:
     """Write a list with long names, failures, nothing to measure, and names that are not for terminals and pages."""
     names = (
         "a-very-long-experiment-name-with-no-blank-in-it-" + "x" * 60, "模型 训练 batch=32", "<b>bold</b> & \"quoted\"",
-        "\x1b[31mred\x1b[0m", "fails at once", "fails later", "short", "another task of the usual length",
+        "\x1b[31mred\x1b[0m", "killed", "fails later", "short", "another task of the usual length",
     )  # fmt: skip
-    ends = {"fails at once": "exit 3", "fails later": "sleep 5; echo Killed by me; exit 1"}
+    (folder / "fails.py").write_text(FAILS, encoding="utf-8")
+    (folder / "diverges.py").write_text(DIVERGES, encoding="utf-8")
+    ends = {"fails later": "sleep 5; echo Killed by me; exit 1", "killed": "sleep 3; kill -9 $$"}
     rows = [(name, f"sh -c '{ends.get(name, 'echo working; sleep 20')}'") for name in names]
+    rows += [("fails at once", f"{sys.executable} fails.py"), ("diverges", f"{sys.executable} diverges.py")]
     with (folder / "hard.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("Name", "Command"), *rows])
 
@@ -157,7 +177,13 @@ def capture_hard(terminals: Terminals, out: Path, chromium: Browser) -> None:
         terminals.open(f"hard-{size[0]}", size, "top")
     time.sleep(8)
     for size in SIZES:
-        save(chromium, terminals.shown(f"hard-{size[0]}"), size[0], out / f"live-{size[0]}x{size[1]}-hard")
+        name = f"hard-{size[0]}"
+        save(chromium, terminals.shown(name), size[0], out / f"live-{size[0]}x{size[1]}-hard")
+        for what, keys in (("failed", "/fails"), ("nan", "/diverges")):
+            terminals.press(name, *keys, "Enter", "Down", "Enter")
+            time.sleep(1.5)
+            save(chromium, terminals.shown(name), size[0], out / f"live-{size[0]}x{size[1]}-hard-{what}")
+            terminals.press(name, "Escape", "Escape")
 
 
 def capture_page(chromium: Browser, address: str, out: Path, what: str) -> None:
@@ -179,6 +205,8 @@ def capture_page(chromium: Browser, address: str, out: Path, what: str) -> None:
 
 def capture_reports(verb: Verb, out: Path, chromium: Browser) -> None:
     """Take pictures of the report of the sweep, and of an experiment with its tasks."""
+    verb("report", "r2", "-o", str(out / "report-hard.html"))
+    capture_page(chromium, (out / "report-hard.html").as_uri(), out, "report-hard")
     verb("report", "r1", "-o", str(out / "report.html"))
     capture_page(chromium, (out / "report.html").as_uri(), out, "report")
     simulated = ("--simulate", "2x24GiB", "--assume", "10min,6GiB", "--mps-speed", "1.3")

@@ -104,6 +104,13 @@ class Outcome(StrEnum):
     """The attempt ended with code 75 (EX_TEMPFAIL), and its row is Resumable: the task continues in its next turn."""
 
 
+_SOURCE_WORDS = {
+    "declared": "declared in the row", "profile": "known from earlier attempts",
+    "earlier version": "from an earlier version", "similar": "from similar tasks",
+    "interpolated": "between similar tasks", "probe": "from a probe", "measured": "measured as it ran",
+}  # fmt: skip
+
+
 class EstimateSource(StrEnum):
     """The source of an estimate of what a task needs."""
 
@@ -121,6 +128,11 @@ class EstimateSource(StrEnum):
     """A short attempt of the task class showed the need."""
     MEASURED = "measured"
     """The need is unknown, and is measured while the task runs."""
+
+    @property
+    def words(self) -> str:
+        """How the need is known, for screens."""
+        return _SOURCE_WORDS.get(str(self), str(self))
 
     @property
     def is_watched(self) -> bool:

@@ -116,7 +116,10 @@ class Report:
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         metrics = [*self.metrics()]
-        cells = [[one.arm.name, str(len(one.readings)), *(m.cell(one) for m in metrics)] for one in self.summaries]
+        cells = [
+            [_names(some), str(len(some[0].readings)), *(m.cell(some[0]) for m in metrics)]
+            for some in self._alike(metrics)
+        ]
         return ["arm", "repeats", *(metric.title for metric in metrics)], cells
 
     def lines(self) -> list[str]:
@@ -171,15 +174,25 @@ class Report:
             "verdict": clean(self.verdict),
             "explained": EXPLAINED,
             "columns": [{"title": metric.title, "better": metric.better} for metric in metrics],
-            "arms": [self._arm(one, metrics) for one in self.summaries],
+            "arms": [self._arm(some, metrics) for some in self._alike(metrics)],
             "batches": [_batches(one) for one in self.summaries] if self.experiment.of_priority else [],
         }
 
+    def _alike(self, metrics: Sequence[Metric]) -> list[list[Summary]]:
+        """Return the arms; those of one kind that are equal in every number are together."""
+        found: dict[tuple[Any, ...], list[Summary]] = {}
+        for one in self.summaries:
+            numbers = [one.spread(metric.of) for metric in metrics]
+            key = one.arm.mps, len(one.readings), *((n.mean, n.least, n.most) for n in numbers)
+            found.setdefault(key, []).append(one)
+        return [*found.values()]
+
     @staticmethod
-    def _arm(one: Summary, metrics: Sequence[Metric]) -> dict[str, Any]:
+    def _arm(alike: Sequence[Summary], metrics: Sequence[Metric]) -> dict[str, Any]:
+        one = next((arm for arm in alike if arm.arm.base), alike[0])
         spreads = [(metric, one.spread(metric.of)) for metric in metrics]
         return {
-            "name": clean(one.arm.name),
+            "name": clean(_names(alike)),
             "kind": "mps" if one.arm.mps else "base" if one.arm.base else "plain",
             "repeats": len(one.readings),
             "cells": [
@@ -196,6 +209,10 @@ class Report:
         texts = {name: (PAGE / name).read_text(encoding="utf-8") for name in PARTS.names}
         facts = {**self.data(), "machine": _machine_words(machine, of_mps=not self.experiment.of_priority)}
         return assemble(PARTS, texts, clean(self.experiment.title), facts)
+
+
+def _names(alike: Sequence[Summary]) -> str:
+    return " = ".join(one.arm.name for one in alike)
 
 
 def _machine_words(machine: Mapping[str, Any], *, of_mps: bool) -> list[tuple[str, str]]:

@@ -61,12 +61,14 @@ def _mps(found: Sequence[Summary], context: ExperimentContext) -> str:
         return said
     if context.simulated and context.mps_speed == 1:
         return f"{said}; the gain of MPS can only be measured on real GPUs"
-    return f"{said}; {_with_mps(plain, shared)}"
+    return f"{said}; {_with_mps(plain, shared, context)}"
 
 
-def _with_mps(plain: Summary, shared: Summary) -> str:
+def _with_mps(plain: Summary, shared: Summary, context: ExperimentContext) -> str:
     gain = shared.rate.mean / plain.rate.mean - 1
     best = f"{shared.arm.name} completes {_rate(shared)}"
+    if context.simulated:
+        return f"if MPS gives {context.mps_speed:g}x (assumed), {best}, {gain:+.1%}: measure it on real GPUs"
     if min(len(plain.readings), len(shared.readings)) < FEWEST_REPEATS:
         return f"{best}, {gain:+.1%} in a single repeat, which shows no spread: measure it again"
     if shared.rate.exceeds(plain.rate):

@@ -44,7 +44,7 @@ class MachineView:
             alive = [run["number"] for run in facts["runs"] if run.get("alive") and not run.get("elsewhere")]
             self._keep(alive[:MOST_RUNS])
         runs = self._runs.values()
-        varies = tuple({name for run in runs for name in run.reader.varies})
+        varies = tuple(dict.fromkeys(name for run in runs for name in run.reader.varies))
         return MachinePicture(facts, self._user, [run.picture() for run in runs], varies, self._recent)
 
     def _recent(self) -> list[str]:

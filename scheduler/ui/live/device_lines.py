@@ -40,13 +40,13 @@ def lines(
         for bar, row in zip(shown, cells, strict=True)
     ]
     if len(bars) > len(shown):
-        found.append(((fit(_rest(bars[len(shown) :]), width), ""),))
+        found.append(((fit(_rest(bars[len(shown) :], legend["ours"]), width), ""),))
     return [*found, legend_line(width, legend)]
 
 
-def _rest(bars: Sequence[MemoryBar]) -> str:
+def _rest(bars: Sequence[MemoryBar], ours: str) -> str:
     used, free = (short_size(sum(getattr(bar, part) for bar in bars)) for part in ("ours", "free"))
-    return f"and {len(bars)} more devices: {used} used by this run, {free} free"
+    return f"and {len(bars)} more devices: {used} {ours}, {free} free"
 
 
 def _joined(row: Sequence[Cells], wide: Sequence[int]) -> list[Piece]:

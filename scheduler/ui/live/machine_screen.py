@@ -190,8 +190,9 @@ class MachineScreen:
             self._top = max(min(self._top, at), at - self._visible + 1)
         self._top = max(0, min(self._top, len(entries) - self._visible))
         shown = entries[self._top : self._top + self._visible]
-        rows = [live_row(one) for _, one in shown if one is not None]
-        table = task_table.make(rows, (), width, "", down=False, no_metrics=picture.varies, filled=self._filled)
+        rows = [live_row(one, picture.varies) for _, one in shown if one is not None]
+        varies = [name for name in picture.varies if any(row.words.parameters.get(name) for row in rows)]
+        table = task_table.make(rows, varies, width, "", down=False, no_metrics=picture.varies, filled=self._filled)
         beside = bool(rows) and width - table.width - len(RULE) >= LEAST_NEWS
         whole, width = width, table.width if beside else width
         name = min(max(12, width // 4), max(columns(_run_name(status)) for status in picture.runs))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from scheduler.core.control.request_kinds import Verb
 from scheduler.core.reporting.live_status import LiveStatus, LiveTask
 from scheduler.ui.live import device_lines, task_page, task_table
 from scheduler.ui.live.browser import Browser, Mode
@@ -25,9 +26,14 @@ LEAST_NEWS, RULE = 50, "  │ "
 """The least width of the last lines to the right of the table, and the text between them and the table."""
 MOST_NEWS = 12
 """The number of last lines that are shown if the table leaves room for them."""
-LIST_HINTS = ("? keys", "↑↓ select", "Enter open", "/ filter", "s sort", "c cancel", "r retry", "h hold", "p priority",
-              "+ - at once")  # fmt: skip
-PAGE_HINTS = ("Esc back", "↑↓ scroll the log", "c cancel", "r retry", "h hold", "p priority", "? keys")
+LIST_HINTS = ("? keys", "↑↓ select", "Enter open", "/ filter", "s sort")
+PAGE_HINTS = ("Esc back", "↑↓ scroll the log", "? keys")
+RUN_HINT = "+ - at once"
+TASK_HINTS = (
+    (Verb.CANCEL, "c cancel"), (Verb.RETRY, "r retry"), (Verb.HOLD, "h hold"), (Verb.RELEASE, "h release"),
+    (Verb.SET, "p priority"),
+)  # fmt: skip
+"""The keys that change a task; those that can change the selected one are shown."""
 SIGNALS = "Ctrl-C finish what runs"
 """The hint about signals for a run in this terminal."""
 
@@ -221,10 +227,18 @@ class RunScreen:
             return [((fit(message, width), "bold"),)]
         return [self._hints(width)]
 
+    def _task_hints(self) -> list[str]:
+        """Return the keys that do something for the selected task; without one, those for the run."""
+        selected = self.browser.selected
+        if selected is None or selected not in self._tasks:
+            return [RUN_HINT] if not self.browser.page else []
+        state = self._tasks.state(selected)
+        return [hint for verb, hint in TASK_HINTS if state in verb.fits]
+
     def _hints(self, width: int) -> Line:
         browser = self.browser
         end = f"q leave   {self._signals}".rstrip()
-        hints = PAGE_HINTS if browser.page else LIST_HINTS
+        hints = [*(PAGE_HINTS if browser.page else LIST_HINTS), *self._task_hints()]
         state = []
         if browser.filter:
             state.append(f"filter: {browser.filter}")

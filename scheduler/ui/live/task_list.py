@@ -46,10 +46,14 @@ class TaskRow:
     metrics: Mapping[str, Sequence[float | None]]
 
 
-def live_row(one: LiveTask) -> TaskRow:
-    """Return the row of a running task by its samples alone."""
+def live_row(one: LiveTask, varies: Sequence[str] = ()) -> TaskRow:
+    """Return the row of a running task by its samples alone; the parameters in `varies` are read from its name."""
     state = State.PROBING if one.probe else State.RUNNING
-    return TaskRow(one.task, state, TaskWords(one.name, one.name, {}), 0, one, None, one.metrics)
+    found = sorted((at, name) for name in varies if (at := one.name.find(f" {name}=")) > 0)
+    ends = [at for at, _ in found[1:]] + [len(one.name)]
+    parameters = {name: one.name[at + len(name) + 2 : end] for (at, name), end in zip(found, ends, strict=False)}
+    script = one.name[: found[0][0]] if found else one.name
+    return TaskRow(one.task, state, TaskWords(one.name, script, parameters), 0, one, None, one.metrics)
 
 
 @dataclass(frozen=True, slots=True)

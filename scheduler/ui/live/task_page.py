@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from scheduler.core.metrics.curve import Curve
 from scheduler.core.metrics.goal import Goal, goal_of, ranked
-from scheduler.core.model import State
+from scheduler.core.model import EstimateSource, State
 from scheduler.core.reporting.memory_timeline import Step
 from scheduler.core.reporting.run_history import AttemptHistory
 from scheduler.runtime.paths import tilde
@@ -49,7 +49,7 @@ def lines(row: TaskRow, details: TaskDetails | None, width: int, height: int, ba
     if room >= 5:
         head += _charts(row, known, width, room)
     head = head[: max(0, height - 2)]
-    return [*head, *_log(known, width, height - len(head), back)]
+    return [*head, *_log(known, width, height - len(head), back, ended=row.live is None)]
 
 
 def log_lines(details: TaskDetails | None, height: int) -> int:
@@ -111,7 +111,7 @@ def _used(one: AttemptHistory, details: TaskDetails) -> str:
         for label, steps in details.memory.items()
         if steps
     ]
-    words += [f"source {one.source}"] if words and one.source else []
+    words += [f"reserved: {EstimateSource(one.source).words}"] if words and one.source else []
     words += [f"attempt {one.number}"] if words and one.number > 1 else []
     return "   ".join(words)
 
@@ -243,14 +243,15 @@ def _stairs(steps: Sequence[Step]) -> list[tuple[float, float]]:
 # ---- the log ----
 
 
-def _log(details: TaskDetails, width: int, height: int, back: int) -> list[Line]:
+def _log(details: TaskDetails, width: int, height: int, back: int, *, ended: bool) -> list[Line]:
     if height < 1:
         return []
     room = height - 1
     end = max(min(room, len(details.lines)), len(details.lines) - back)
     shown = details.lines[max(0, end - room) : end]
-    follows = "follows" if back == 0 else f"{count(len(details.lines) - end, 'line')} below: End follows again"
-    title = f"log {tilde(details.log)} ({follows}) " if details.log else "no output yet "
+    below = f"{count(len(details.lines) - end, 'line')} below: End goes {'to its end' if ended else 'on following'}"
+    says = f" ({below})" if back else "" if ended else " (follows)"
+    title = f"log {tilde(details.log)}{says} " if details.log else "no output " if ended else "no output yet "
     rule = "─" * max(0, width - 3 - columns(title))
     head: Line = ((fit(f"── {title}{rule}", width), "dim"),)
     body: list[Line] = [((fit(line, width), ""),) for line in shown]

@@ -117,8 +117,7 @@ class Table:
         filled = _filled(line, width)
         if not selected:
             return filled
-        shapes = {at for at, column in enumerate(self._shown) if column.name.startswith(SHAPE)}  # dots stay readable
-        return tuple((text, style if at in shapes else "reverse") for at, (text, style) in enumerate(filled))
+        return (("".join(text for text, _ in filled), "reverse"),)
 
     def _placed(self, text: str, column: Column) -> str:
         """Return the text of a cell with the gap after it; the last column has none."""

@@ -25,8 +25,10 @@ RECENT = 5
 """The number of last lines that are shown if there is room."""
 _PARTS = (("ours", "█", "green"), ("reserved", "▒", "cyan"), ("others", "▓", "magenta"), ("buffer", "░", "dim"))
 LEGEND = {
-    "ours": "used by this run", "reserved": "reserved, not used yet", "others": "used by others", "buffer": "buffer",
+    "ours": "used by this run", "reserved": "reserved, not used yet", "others": "other use", "buffer": "buffer",
 }  # fmt: skip
+"""The parts of a device's memory, as a run sees them. Other use is that of other runs, of unmanaged processes and of
+the driver itself."""
 MACHINE_LEGEND = {"ours": "used by tasks", "reserved": "reserved, not used yet", "others": "unmanaged"}
 _ASCII = {
     "█": "#",

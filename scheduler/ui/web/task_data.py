@@ -9,6 +9,7 @@ from typing import Any
 from scheduler.core.metrics.curve import Curve
 from scheduler.core.metrics.goal import Goal, goal_of, ranked
 from scheduler.core.metrics.record import SHOWN_VALUES, MetricRecord
+from scheduler.core.model import EstimateSource
 from scheduler.core.reporting.memory_timeline import AttemptTrack
 from scheduler.ui.text import clean
 
@@ -91,7 +92,7 @@ def _attempt(track: AttemptTrack, labels: Mapping[str, str]) -> dict[str, Any]:
         "seconds": attempt.seconds if attempt.ended is not None else None,
         "reserved": max((attempt.reserved[key] for key in main), default=None),
         "peak": max((attempt.peak.get(key, 0) for key in main), default=0),
-        "source": attempt.source,
+        "source": EstimateSource(attempt.source).words if attempt.source else "",
         "exit": attempt.code if attempt.signal is None else 128 + attempt.signal,
     }
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from scheduler.app.run.options import ranked
 from scheduler.experiment.arms import Arm, Experiment, copies_needed, mps_arms, priority_arms
 from scheduler.experiment.readings import BatchWait, Reading, Summary, summaries
+from scheduler.experiment.report import Report
 from scheduler.experiment.verdict import ExperimentContext, verdict
 from scheduler.runtime.settings import Settings
 
@@ -94,6 +96,22 @@ def test_verdict_of_a_simulation_without_assumed_speed_makes_no_claim_about_mps(
     )
     assert said.startswith("In the simulation, ")
     assert said.endswith("the gain of MPS can only be measured on real GPUs")
+
+
+def test_verdict_of_a_simulation_says_that_the_gain_of_mps_is_assumed_and_recommends_nothing() -> None:
+    found = [of(BASE, 100, 101), of(PACKED, 50, 51), of(SHARED, 40, 41)]
+    said = verdict(found, ExperimentContext(simulated=True, mps_speed=1.3), of_priority=False)
+    assert "if MPS gives 1.3x (assumed), packed, MPS 50% completes" in said
+    assert said.endswith("measure it on real GPUs")
+    assert "use MPS" not in said
+
+
+def test_arms_with_equal_numbers_are_one_row_of_the_table() -> None:
+    twice = replace(PACKED, name="packed twice")
+    found = [of(BASE, 100, 101), of(PACKED, 50, 51), of(twice, 50, 51), of(SHARED, 50, 51)]
+    report = Report(Experiment("mps", "jobs.csv", [one.arm for one in found], 2), found, REAL)
+    assert [arm["name"] for arm in report.data()["arms"]] == ["one per GPU", "packed = packed twice", "packed, MPS 50%"]
+    assert sum(line.startswith("packed = packed twice  ") for line in report.lines()) == 1
 
 
 def test_wait_of_a_priority_is_the_mean_over_all_batches() -> None:

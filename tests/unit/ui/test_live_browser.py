@@ -175,6 +175,28 @@ class TestList:
         assert reason[1][0].startswith("ValueError: no API_KEY=*** in data")
         assert reason[1][1] == "red"
 
+    @pytest.mark.parametrize(
+        ("words", "keys"),
+        [
+            (b"/2 failed", {"r retry", "p priority"}), (b"/waiting", {"c cancel", "h hold", "p priority"}),
+            (b"/running", {"c cancel"}),
+        ],
+    )  # fmt: skip
+    def test_keys_at_the_bottom_are_those_that_do_something_for_the_selected_task(
+        self, words: bytes, keys: set[str]
+    ) -> None:
+        run = Watched()
+        run.type(words, ENTER, DOWN)
+        shown = set(re.split(" {3,}", run.rows(200)[-1]))
+        assert shown & {"c cancel", "r retry", "h hold", "h release", "p priority"} == keys
+
+    def test_selected_row_is_one_unbroken_bar(self) -> None:
+        run = Watched()
+        run.type(DOWN)
+        (bar,) = [line for line in run.screen.lines(run.status(), 100, 30) if any(s == "reverse" for _, s in line)]
+        assert [style for text, style in bar if text] == ["reverse"]
+        assert columns("".join(text for text, _ in bar)) == 100
+
 
 class TestPage:
     @pytest.mark.parametrize(("state", "code"), [(State.FAILED, 143), (State.PRUNED, 0), (State.CANCELLED, 0)])

@@ -32,6 +32,7 @@ const epochs = (done, of) => done == null ? (of ? `–/${of}` : "") : done.toFix
 // A moment, in seconds since 1970, as the browser's local time; the day is left out where it is today's.
 const stamp = s => new Date(s * 1000).toLocaleString("sv");
 const clock = s => s == null ? "" : stamp(s).slice(0, 10) === stamp(Date.now() / 1000).slice(0, 10) ? stamp(s).slice(11) : stamp(s).slice(0, 16);
+const SOURCE_WORDS = { declared: "declared in the row", profile: "known from earlier attempts", "earlier version": "from an earlier version", similar: "from similar tasks", interpolated: "between similar tasks", probe: "from a probe", measured: "measured as it ran" };
 const STATE_WORDS = { oom: "out of memory", timeout: "timed out" };
 function option(value, text) { const made = el("option", text); made.value = value; return made; }
 function legendOf(box, items) {

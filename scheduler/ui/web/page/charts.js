@@ -176,8 +176,9 @@ class Charts {
       for (const [n, [, h]] of now) {
         if (!h) continue;
         const y1 = yAt(sum), y0 = yAt(sum + h); sum += h;
-        c.fillStyle = COLOURS["p" + d.memory[n].task % 8]; c.fillRect(x0, y0, Math.max(.5, x1 - x0), Math.max(.5, y1 - y0 - .4));
+        c.fillStyle = COLOURS.ours; c.globalAlpha = d.memory[n].task % 2 ? .9 : .65; c.fillRect(x0, y0, Math.max(.5, x1 - x0), Math.max(.5, y1 - y0 - .4));
       }
+      c.globalAlpha = 1;
     };
     let x = at(d.points.length ? d.points[0][0] : 0);
     for (const [t, n, p, h] of d.points) {
@@ -230,8 +231,8 @@ class Charts {
   aboutBar(r, d, b) {
     const t = r.byId.get(b[0]);
     return `task ${b[0]} ${t ? t[r.at.name] : ""}\n${outcomeOf(b)}${b[6] === "probe" ? " (probe)" : ""}, attempt ${b[1]} on ${d.label}\n`
-      + `${time(b[3])} to ${time(b[4])} (${time(b[4] - b[3])})\npeak ${size(b[8])} of ${size(b[7])} reserved (${b[9]})`
-      + (t ? `\npriority ${t[r.at.priority]}, batch ${t[r.at.batch]}, waited ${time(t[r.at.waited_s])}` : "");
+      + `${time(b[3])} to ${time(b[4])} (${time(b[4] - b[3])})\npeak ${size(b[8])} of ${size(b[7])} reserved (${SOURCE_WORDS[b[9]] || b[9]})`
+      + (t ? `\npriority ${t[r.at.priority]}, waited ${time(t[r.at.waited_s])}` : "");
   }
   aboutMemory(d, event) {
     const box = d.canvas.getBoundingClientRect(), t = this.tAt(event.clientX - box.left, box.width); let reserved = 0, held = 0; const who = [];

@@ -8,10 +8,10 @@ const facts = pairs => {
 };
 function card(title, content, cls) { const box = el("div", undefined, "card " + (cls || "")); box.append(el("h4", title), ...[content].flat()); return box; }
 
-// `d`: { task, name, command, reason, parameters, facts, attempts, metrics, memory, log, links }; `more` are elements below.
+// `d`: { task, name, state, brief, command, reason, parameters, facts, attempts, metrics, memory, log, links }; `more` are elements below.
 function taskDetail(d, more = []) {
   const box = el("div", undefined, "detail"), cards = el("div", undefined, "cards");
-  const head = el("div", undefined, "detail-head"); head.append(el("strong", `task ${d.task}  ${d.name}`));
+  const head = el("div", undefined, "detail-head"); const stands = el("span", undefined, "state"); stateCell(stands, d.state); head.append(el("strong", `task ${d.task}  ${d.name}`), stands, ...(d.brief || []).filter(Boolean).map(text => el("span", text)));
   for (const address of d.links || []) { const a = el("a", tracker(address)); a.href = address; a.target = "_blank"; a.rel = "noopener noreferrer"; head.append(a); }
   box.append(head);
   if (d.reason) box.append(el("p", d.reason, "reason"));
@@ -27,7 +27,7 @@ function taskDetail(d, more = []) {
 const tracker = address => /wandb/.test(address) ? "Weights & Biases ↗" : /#\/experiments\//.test(address) ? "MLflow ↗" : "tracker ↗";
 function attempts(found) {
   const table = el("table", undefined, "stacks"), head = el("tr"), thead = el("thead"), body = el("tbody"), box = el("div", undefined, "scroll"); box.tabIndex = 0; box.setAttribute("role", "region"); box.setAttribute("aria-label", "Attempts");
-  for (const [name, n] of [["attempt", 1], ["outcome"], ["device"], ["began"], ["ended"], ["ran", 1], ["peak / reserved", 1], ["source"], ["exit", 1]]) { const th = el("th", name, n ? "n" : ""); th.scope = "col"; head.append(th); }
+  for (const [name, n] of [["attempt", 1], ["outcome"], ["device"], ["began"], ["ended"], ["ran", 1], ["peak / reserved", 1], ["reserved"], ["exit", 1]]) { const th = el("th", name, n ? "n" : ""); th.scope = "col"; head.append(th); }
   for (const a of found) {
     const tr = el("tr"), state = el("td", undefined, "state"), memory = el("td", undefined, "n mem"); stateCell(state, a.outcome); memoryCell(memory, a.peak, a.reserved);
     tr.append(el("td", a.attempt + (a.purpose === "probe" ? " (probe)" : ""), "n"), state, el("td", a.device), el("td", clock(a.began)), el("td", clock(a.ended)), el("td", time(a.seconds), "n"), memory, el("td", a.source || ""), el("td", a.exit == null ? "" : String(a.exit), "n"));

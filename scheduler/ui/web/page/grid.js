@@ -1,7 +1,7 @@
 "use strict";
 // A table whose columns can be sorted, hidden and moved, and whose rows open in place. The live page and the report use it.
 //
-// A column: { id, label, num, fixed, off, out, cls, title, sort, text(row), draw(td, row) }. `fixed` cannot be hidden, `phone` stays on a phone; `off` is
+// A column: { id, label, num, fixed, off, out, cls, title, sort, text(row), draw(td, row) }. `fixed` cannot be hidden, `phone` stays on a phone, or not if it is false; `off` is
 // hidden until it is chosen; `out` is its rank among the columns that are hidden where there is no room, the lowest first;
 // `sort` is false for a column that has no order. A row keeps its element while it is shown, so that the keyboard keeps its
 // place.
@@ -75,7 +75,7 @@ class Grid {
   // Columns with a number in `out` are hidden where the table is too wide, the lowest first, unless they were chosen.
   draw() {
     const box = this.table.closest(".table"), wide = box?.clientWidth || 0, now = wide + JSON.stringify(this.columns.map(c => [c.id, c.off]));
-    if (this.fitted !== now) { this.fitted = now; this.gone = new Set(innerWidth <= 640 ? this.columns.filter(c => c.out && !c.phone).map(c => c.id) : []); }  // a phone shows what matters
+    if (this.fitted !== now) { this.fitted = now; this.gone = new Set(innerWidth <= 640 ? this.columns.filter(c => c.phone === false || c.out && !c.phone).map(c => c.id) : []); }  // a phone shows what matters
     this.paint();
     while (wide && this.table.offsetWidth > wide + 1) {
       const next = this.shown.filter(c => c.out && this.choice[c.id] === undefined).sort((a, b) => a.out - b.out)[0]; if (!next) return;

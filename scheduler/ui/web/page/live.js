@@ -189,7 +189,7 @@ function columnsOf(rows) {
     { id: "left", label: "left", num: true, sort: false, off: !living || !seen("left", rows, t => t.live?.left != null), text: t => t.live?.left == null ? "" : time(Math.max(0, t.live.left - tick())) },
     { id: "ended", out: 7, label: "ended", num: true, off: living || group === "waiting", text: t => ALIVE.includes(t.state) ? "" : clock(t.ended) },
     { id: "expected", label: "expected", sort: false, off: group !== "waiting", text: t => t.expected || "" },
-    { id: "peak_bytes", label: "peak / reserved", num: true, cls: "mem", draw: (td, t) => memoryCell(td, t.live?.peak ?? t.peak_bytes, t.live?.reserved ?? t.reserved_bytes) },
+    { id: "peak_bytes", label: "peak / reserved", phone: false, num: true, cls: "mem", draw: (td, t) => memoryCell(td, t.live?.peak ?? t.peak_bytes, t.live?.reserved ?? t.reserved_bytes) },
     { id: "device", out: 2, label: "device", sort: false, off: !several("device", t => t.device), text: t => t.device || "" },
     { id: "attempts", out: 3, label: "attempts", num: true, sort: false, off: true, text: t => t.attempts ? String(t.attempts) : "" },
     { id: "ooms", out: 4, label: "OOMs", num: true, sort: false, off: !seen("ooms", rows, t => t.ooms), text: t => t.ooms ? String(t.ooms) : "" },
@@ -268,8 +268,8 @@ async function freshen(t) {
   try {
     const d = await call("/api/task" + query({ run: state.run, task: t.id }));
     one.log ??= t.attempts ? new LogView(state.run, t.id, `Log of task ${t.id}`) : null;
-    const says = [["state", STATE_WORDS[t.state] || t.state], ["epochs", epochs(t.live?.epochs ?? t.epochs, t.live?.of_epochs ?? t.of_epochs)], ["waited", time(t.waited_s)], ["began", clock(t.started)], ["ended", ALIVE.includes(t.state) ? "" : clock(t.ended)], ["expected", t.expected], ["priority", String(t.priority)], ["batch", String(t.batch)]];
-    const detail = taskDetail({ ...d, name: t.name, command: t.command, reason: t.reason, log: null, parameters: state.parameters.map((name, i) => [name, d.settings[i]]), facts: says }, one.log ? [card("Log", one.log.box, "wide log")] : []);
+    const says = [["state", STATE_WORDS[t.state] || t.state], ["epochs", epochs(t.live?.epochs ?? t.epochs, t.live?.of_epochs ?? t.of_epochs)], ["waited", time(t.waited_s)], ["began", clock(t.started)], ["ended", ALIVE.includes(t.state) ? "" : clock(t.ended)], ["expected", t.expected], ["priority", String(t.priority)]];
+    const detail = taskDetail({ ...d, name: t.name, state: stateOf(t), brief: [t.exit_code ? `exit ${t.exit_code}` : "", t.live ? time(t.live.seconds) : t.ran_s == null ? "" : `after ${time(t.ran_s)}`, t.device], command: t.command, reason: t.reason, log: null, parameters: state.parameters.map((name, i) => [name, d.settings[i]]), facts: says }, one.log ? [card("Log", one.log.box, "wide log")] : []);
     const keep = one.box.contains(document.activeElement) && one.log?.box.contains(document.activeElement) ? document.activeElement : null;
     const choice = [...one.box.querySelectorAll(".card > label select")].map(s => s.value); one.box.replaceChildren(detail);
     [...one.box.querySelectorAll(".card > label select")].forEach((s, i) => { if (choice[i] && s.options[choice[i]]) s.value = choice[i]; });
@@ -307,7 +307,7 @@ class LogView {
     this.pre = el("pre"); this.pre.tabIndex = 0; this.pre.setAttribute("role", "region"); this.pre.setAttribute("aria-label", label);
     this.select = el("select"); this.tries = el("label", "Attempt "); this.tries.append(this.select); this.tries.hidden = true;
     this.follow = el("input"); this.follow.type = "checkbox"; this.follow.checked = true;
-    const follows = el("label"), strip = el("div", undefined, "strip"); follows.append(this.follow, " Follow"); strip.append(this.tries, follows);
+    const follows = this.follows = el("label"), strip = el("div", undefined, "strip"); follows.append(this.follow, " Follow"); strip.append(this.tries, follows);
     this.box = el("div"); this.box.append(strip, this.pre);
     this.select.addEventListener("change", () => { this.attempt = Number(this.select.value); this.end = -1; this.raw = ""; clearTimeout(this.timer); this.read(); });
     this.read();

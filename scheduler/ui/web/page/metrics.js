@@ -228,7 +228,7 @@ class Metrics {
     ys.forEach((y, j) => xs.forEach((x, i) => {
       const list = cells.get(x + "\0" + y), at = { x: left + wide * i + 1, y: tall * j + 1, width: Math.max(1, wide - 2), height: Math.max(1, tall - 2), rx: 2 };
       if (!list) { put_("rect", { ...at, class: "missing" }); return; }
-      const v = value(list), rgb = ramp(place(v)), on = list.some(one => one.on), text = list[0].best;
+      const v = value(list), rgb = ramp(place(v), "h"), on = list.some(one => one.on), text = list[0].best;
       const rect = put_("rect", { ...at, fill: css(rgb), class: (v === best ? "best " : "") + (on ? "" : "dim") });
       rect.addEventListener("pointermove", e => tip(e, `${this.run.parameters[a]} ${x}, ${this.run.parameters[b]} ${y}\n${mean ? "mean" : "best"} ${this.metric.name} ${short(v)} of ${many(list.length, "task")}\nbest: task ${list[0].task}, ${short(text)}`));
       rect.addEventListener("pointerleave", e => tip(e, "")); rect.addEventListener("click", () => this.pair(a, x, b, y));
@@ -239,8 +239,8 @@ class Metrics {
   }
   fitting(v, digits) { for (let n = 4; n > 1; n--) { const text = String(Number(v.toPrecision(n))); if (text.length <= digits) return text; } return ""; }
   scale(low, high) {
-    const box = $("heat-legend"), bar = el("i", undefined, "ramp"), stops = [0, .25, .5, .75, 1].map(p => css(ramp(this.low ? 1 - p : p)));
-    bar.style.background = `linear-gradient(to right, ${stops.join(",")})`; box.replaceChildren(el("span", short(Number(low.toPrecision(3)))), bar, el("span", short(Number(high.toPrecision(3)))));
+    const box = $("heat-legend"), bar = el("i", undefined, "ramp"), stops = [0, .25, .5, .75, 1].map(p => css(ramp(this.low ? 1 - p : p, "h")));
+    bar.style.background = `linear-gradient(to right, ${stops.join(",")})`; const [a, b] = [low, high].map(v => short(Number(v.toPrecision(3)))); box.replaceChildren(el("span", this.low ? a + " best" : a), bar, el("span", this.low ? b : b + " best"));
   }
   pair(a, x, b, y) {
     const same = this.only.get(a)?.value === x && this.only.get(b)?.value === y;

@@ -3,7 +3,7 @@
 const FONT = "12px system-ui, sans-serif", SMALL = "11px system-ui, sans-serif";
 const STEPS = [.1, .2, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800, 1209600];
 const NAMED = ["paper", "ink", "faint", "line", "panel", "raised", "accent", "succeeded", "failed", "oom", "timeout", "interrupted", "cancelled",
-  "lost", "unstarted", "again", "running", "probe", "reservation", "ours", "r0", "r1", "r2", "r3", "r4", "p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7"];
+  "lost", "unstarted", "again", "running", "probe", "reservation", "ours", "h0", "h1", "h2", "r0", "r1", "r2", "r3", "r4", "p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7"];
 let COLOURS = {};
 function colours() {
   const style = getComputedStyle(document.documentElement);
@@ -12,10 +12,11 @@ function colours() {
 const mark = t => t < 1e-9 ? "0" : time(t).replace(/^(\d+[mhd])00[smh]$/, "$1").replace(/^(\d)\.0s$/, "$1s");
 const bytes = b => b >= 2 ** 30 ? +(b / 2 ** 30).toFixed(1) + "G" : Math.round(b / 2 ** 20) + (b ? "M" : "");
 
-// The colour at a place from 0 to 1 of the page's scale, as red, green and blue.
-function ramp(place) {
-  const at = Math.min(3.9999, Math.max(0, place) * 4), n = Math.floor(at), part = at - n;
-  const [a, b] = [COLOURS["r" + n], COLOURS["r" + (n + 1)]].map(c => [1, 3, 5].map(i => parseInt(c.slice(i, i + 2), 16)));
+// The colour at a place from 0 to 1 of a scale, as red, green and blue. Values of parameters have the scale "r", values of
+// metrics the scale "h", whose strongest colour is the best value.
+function ramp(place, scale = "r") {
+  const parts = scale === "r" ? 4 : 2, at = Math.min(parts - 1e-4, Math.max(0, place) * parts), n = Math.floor(at), part = at - n;
+  const [a, b] = [COLOURS[scale + n], COLOURS[scale + (n + 1)]].map(c => [1, 3, 5].map(i => parseInt(c.slice(i, i + 2), 16)));
   return a.map((v, i) => Math.round(v + (b[i] - v) * part));
 }
 const css = rgb => `rgb(${rgb.join(" ")})`;

@@ -85,7 +85,7 @@ function columnsOf(r) {
     { id: "epochs", out: 5, label: "epochs", num: true, off: !some(t => t.epochs != null), text: t => epochs(t.epochs, t.of_epochs), value: t => t.epochs },
     { id: "ran_s", label: "ran", num: true, text: t => time(t.ran_s), value: t => t.ran_s },
     { id: "ended", out: 7, label: "ended", num: true, text: t => t.ended == null ? "" : clock(r.begin + t.ended), value: t => t.ended },
-    { id: "memory", label: "peak / reserved", num: true, cls: "mem", draw: (td, t) => memoryCell(td, t.peak_bytes, t.reserved_bytes), value: t => t.peak_bytes },
+    { id: "memory", label: "peak / reserved", phone: false, num: true, cls: "mem", draw: (td, t) => memoryCell(td, t.peak_bytes, t.reserved_bytes), value: t => t.peak_bytes },
     { id: "device", out: 2, label: "device", off: !differ(t => t.device), text: t => t.device || "", value: t => t.device },
     { id: "attempts", out: 3, label: "attempts", num: true, off: !some(t => t.attempts > 1), text: t => String(t.attempts), value: t => t.attempts },
     { id: "ooms", out: 4, label: "OOMs", num: true, off: !some(t => t.ooms), text: t => String(t.ooms), value: t => t.ooms },
@@ -137,15 +137,15 @@ function show(r, id) {
 function detailOf(r, t) {
   const tries = [], memory = [];
   for (const d of r.devices) {
-    for (const b of d.bars) if (b[0] === t.id) tries.push({ attempt: b[1], outcome: b[5], purpose: b[6], device: d.label, began: r.begin + b[3], ended: b[5] === "running" ? null : r.begin + b[4], seconds: b[4] - b[3], reserved: b[7], peak: b[8], source: b[9] });
+    for (const b of d.bars) if (b[0] === t.id) tries.push({ attempt: b[1], outcome: b[5], purpose: b[6], device: d.label, began: r.begin + b[3], ended: b[5] === "running" ? null : r.begin + b[4], seconds: b[4] - b[3], reserved: b[7], peak: b[8], source: SOURCE_WORDS[b[9]] || b[9] });
     const last = d.memory.filter(m => m.task === t.id).at(-1); if (last) memory.push({ label: d.label, end: last.end - last.steps[0][0], steps: last.steps.map(([at, reserved, held]) => [at - last.steps[0][0], reserved, held]) });
   }
   tries.sort((a, b) => a.attempt - b.attempt); if (tries.length) tries.at(-1).exit = t.exit_code;
   return {
-    task: t.id, name: t.name, command: t.command, reason: t.reason, attempts: tries, memory, log: r.logs?.[t.id] ?? (t.attempts ? `not in this report, since it has many tasks: scheduler logs ${t.id}` : null), links: r.links?.[t.id] || [],
+    task: t.id, name: t.name, state: t.state, brief: [t.exit_code ? `exit ${t.exit_code}` : "", t.ran_s == null ? "" : `after ${time(t.ran_s)}`, t.device], command: t.command, reason: t.reason, attempts: tries, memory, log: r.logs?.[t.id] ?? (t.attempts ? `not in this report, since it has many tasks: scheduler logs ${t.id}` : null), links: r.links?.[t.id] || [],
     parameters: r.parameters.map((name, i) => [name, t.settings[i]]),
-    facts: [["state", STATE_WORDS[t.state] || t.state], ["epochs", epochs(t.epochs, t.of_epochs)], ["waited", time(t.waited_s)], ["began", t.started == null ? "" : clock(r.begin + t.started)], ["ended", t.ended == null ? "" : clock(r.begin + t.ended)], ["priority", String(t.priority)], ["batch", String(t.batch)]],
-    metrics: r.metrics.flatMap((m, i) => { const c = t.metrics[i]; return c ? [{ name: m.name, last: c[1], best: m.goal === "min" ? c[2] : c[4], step: m.goal === "min" ? c[3] : c[5], steps: c[6], values: c[7] }] : []; }),
+    facts: [["state", STATE_WORDS[t.state] || t.state], ["epochs", epochs(t.epochs, t.of_epochs)], ["waited", time(t.waited_s)], ["began", t.started == null ? "" : clock(r.begin + t.started)], ["ended", t.ended == null ? "" : clock(r.begin + t.ended)], ["priority", String(t.priority)]],
+    metrics: r.metrics.flatMap((m, i) => { const c = t.metrics[i]; return c ? [{ name: m.name, last: c[1], best: m.goal === "min" ? c[2] : c[4], step: m.goal === "min" ? c[3] : c[5], steps: c[6], values: c[7], nan_from: c[8], end: c[8] ?? c[6].at(-1) }] : []; }),
   };
 }
 function save(name, text, kind) { const a = el("a"); a.href = URL.createObjectURL(new Blob([text], { type: kind })); a.download = name; a.click(); setTimeout(() => URL.revokeObjectURL(a.href), 1000); }
