@@ -341,7 +341,7 @@ def _metrics() -> list[str]:
 
 
 def _events() -> list[str]:
-    rows = [(cls.kind, (cls.__doc__ or "").splitlines()[0]) for cls in get_args(Event)]
+    rows = [(cls.kind, " ".join((cls.__doc__ or "").split("\n\n")[0].split())) for cls in get_args(Event)]
     return [_table(("event", "meaning"), rows)]
 
 
