@@ -306,13 +306,13 @@ class Brain(RunState):
         if estimator.is_at_its_beginning(task, self.rules):
             self._note_beginning()
         self.capacity.go(task.placement)
+        self.capacity.note_youth(task.placement, None)
         if slot := task.placement.slot:
             self.freed.pop(slot, None)
             self.freed[slot] = None
         task.placement = None
         del self._alive[task.id]
         self._learning.pop(task.id, None)
-        self._arriving.pop(task.id, None)
         task.asked = None
         (self._move if to in UNFINISHED else self._leave)(task, to, why)
 

@@ -72,9 +72,8 @@ class RunState:
         """The details of tasks that had an attempt or a request, and have not ended."""
         self._alive: dict[int, TaskState] = {}
         """The tasks of `tasks` that have a living attempt."""
-        self._learning, self._arriving = dict[int, None](), dict[int, None]()
-        """Two groups of `tasks`: attempts that may still show the need of their class, and attempts of known memory
-        that have used no more than a context on their GPUs."""
+        self._learning: dict[int, None] = {}
+        """The tasks of `tasks` with attempts that may still show the need of their class."""
         self._beginning: Counter[int | str] | None = None
         """The number of attempts at their beginning that may show a need, by class and by script; None: not counted
         since the last change."""
@@ -177,11 +176,6 @@ class RunState:
     def learning(self) -> list[TaskState]:
         """Return the living tasks whose attempts may still show the need of their class."""
         return [task for number in self._learning if (task := self._alive.get(number)) is not None]
-
-    def arriving(self) -> list[Placement]:
-        """Return the attempts of known memory that have used no more than a context on their GPUs yet."""
-        living = (self._alive.get(number) for number in self._arriving)
-        return [task.placement for task in living if task is not None and task.placement is not None]
 
     def is_unsure(self, task: int) -> bool:
         """Tell whether the need of a task's class is known only from one attempt that has not ended."""
@@ -302,8 +296,10 @@ class RunState:
         ids = {task.id for task in gone}
         other._alive = {number: task for number, task in self._alive.items() if number not in ids}
         other.capacity = CapacityView(self.rules)
-        for placement in other.placements():
-            other.capacity.come(placement, self.known_peaks(placement))
+        for task in other.living():
+            if task.placement is not None:
+                other.capacity.come(task.placement, self.known_peaks(task.placement))
+                other.capacity.note_youth(task.placement, estimator.youth(task, self.rules))
         return other
 
     @property
@@ -400,10 +396,8 @@ class RunState:
         """Note whether a new or changed attempt is at its beginning, or has not yet grown to its known need."""
         if estimator.is_at_its_beginning(task, self.rules) != was_at_its_beginning:
             self._note_beginning()
-        self._arriving.pop(task.id, None)
-        gpus = task.placement.gpus if task.placement is not None and not task.placement.source.is_watched else ()
-        if gpus and max(task.peak.get(key, 0) for key in gpus) <= self.rules.context:
-            self._arriving[task.id] = None
+        if task.placement is not None:
+            self.capacity.note_youth(task.placement, estimator.youth(task, self.rules))
 
     def _note_beginning(self) -> None:
         """Drop cached requests that depend on the number of attempts at their beginning, because it has changed."""

@@ -25,6 +25,7 @@ from scheduler.values import dataclass, field
 
 PIECE = 64
 """The number of devices whose states are compared at once."""
+_NONE_YOUNG: Mapping[int, bool] = {}
 Place = tuple[float, int]
 """The bytes or the load that a GPU has left, and the number of the GPU."""
 Rank = tuple[bool, float, int, int]
@@ -194,13 +195,15 @@ class CapacityView:
         """Live reservations by device. The capacity that is left is computed from them, never counted up and down."""
         self._peaks: dict[str, dict[int, int]] = {}
         """The known peaks of tasks that share their margins, by device and task."""
+        self._young: dict[str, dict[int, bool]] = {}
+        """The tasks that have used no more than a context, by GPU; True for a task of unknown memory."""
         self._sums: dict[str, LeaseSums] = {}
         """For each device, the sums over its leases; without an entry they must be computed again."""
         self._since: dict[str, int] = {}
         """For each device, the bytes reserved since its last measurement, minus the bytes given back."""
-        self._stale: set[str] = set()
-        self._coming: set[str] = set()
-        """Devices on which ended attempts are still giving memory back: their capacity may change by time alone."""
+        self._stale, self._coming = set[str](), set[str]()
+        """Devices to compute again, and devices on which ended attempts are still giving memory back: their capacity
+        may change by time alone."""
         self._machine: Machine | None = None
         self._budgets: tuple[DeviceBudget, ...] = ()
         self._leases: tuple[Lease, ...] = ()
@@ -209,8 +212,7 @@ class CapacityView:
         self._released = Released()
         self._floor, self._host_floor = ReleaseFloor(), ReleaseFloor()
         self.hosts = HostIndex()
-        self.rooms: dict[str, DeviceCapacity] = {}
-        self.gpus: list[str] = []
+        self.rooms, self.gpus = dict[str, DeviceCapacity](), list[str]()
         self.nodes = NodeTable(())
         self.numbers: dict[str, int] = {}
         self.free = FreeIndex([], [])
@@ -242,6 +244,24 @@ class CapacityView:
             del self._here[key][placement.task]
             self._peaks.get(key, {}).pop(placement.task, None)
             self._since[key] = self._since.get(key, 0) - bytes_
+            self._stale.add(key)
+
+    def note_youth(self, placement: Placement, unknown: bool | None) -> None:
+        """Note whether an attempt has used no more than a context on its GPUs, and is of unknown memory; None: it has
+        used more, or has ended. One of known memory counts where it needs more than twice a context.
+        """
+        for key in placement.sees:
+            if unknown is False and placement.reservation[key] <= 2 * self._rules.context:
+                unknown_here = None
+            else:
+                unknown_here = unknown
+            young = self._young.get(key, _NONE_YOUNG)
+            if young.get(placement.task) is unknown_here:
+                continue
+            if unknown_here is None:
+                del self._young[key][placement.task]
+            else:
+                self._young.setdefault(key, {})[placement.task] = unknown_here
             self._stale.add(key)
 
     @property
@@ -337,8 +357,8 @@ class CapacityView:
         self._budgets, self._leases, self._used = machine.budgets, machine.leases, machine.used
         self._sums.clear()
         self._at = {budget.device.key: at for at, budget in enumerate(machine.budgets)}
-        self.rooms = {budget.device.key: self._room(budget, machine) for budget in machine.budgets}
         self.has_slots = any(budget.device.is_slot for budget in machine.budgets)
+        self.rooms = {budget.device.key: self._room(budget, machine) for budget in machine.budgets}
         self.gpus = [budget.device.key for budget in machine.budgets if budget.device.is_gpu]
         self.nodes = NodeTable(machine.budgets)
         self.numbers = {key: number for number, key in enumerate(self.gpus)}
@@ -377,6 +397,10 @@ class CapacityView:
         if sums is None:
             sums = self._sums[key] = sums_on(budget.device, self.here(key), machine, self._peaks.get(key))
         room = capacity_of(budget, sums, machine, self._rules)
+        if (young := self._young.get(key)) and not self.has_slots:
+            unknown = [task for task, is_unknown in young.items() if is_unknown]
+            room.unsettled, room.beginning = len(unknown), unknown[0] if unknown else 0
+            room.arriving = len(unknown) < len(young)
         self._released.steady(room, machine.now)
         (self._coming.add if room.coming else self._coming.discard)(key)
         return room

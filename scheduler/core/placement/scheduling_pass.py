@@ -16,7 +16,7 @@ from scheduler.core.placement.request import ResourceRequest, gpus_of
 from scheduler.core.placement.scratch_machine import ScratchMachine
 from scheduler.core.placement.stagger import Stagger
 from scheduler.core.placement.waiting_task import WaitingTask
-from scheduler.core.profiling.estimator import is_at_its_beginning, is_watched
+from scheduler.core.profiling.estimator import is_watched
 from scheduler.core.queue import node_end
 from scheduler.core.queue.fair_share import Contenders, ticket_of
 from scheduler.core.queue.task_group import Rank
@@ -45,11 +45,6 @@ class SchedulingPass(QueuePass):
         """The largest number of waiting tasks whose refusals this pass returns, besides those that wait for unmanaged
         memory."""
         self.stagger = Stagger(self.scratch.rooms, self.rules)
-        for placement in brain.arriving():
-            self.stagger.arrive(placement)
-        for task in self.learning.living:
-            if task.placement is not None and is_at_its_beginning(task, self.rules):
-                self.stagger.count(task.placement)
         self.wait: WaitTicket | None = None
         """The ticket of the first task that waits for capacity which other schedulers hold."""
         self._parked: WaitTicket | None = None

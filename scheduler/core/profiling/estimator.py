@@ -309,3 +309,15 @@ def is_at_its_beginning(task: TaskState, rules: SchedulingConfig) -> bool:
     if placement is None or task.overdue or not is_watched(placement, task.settled):
         return False
     return bool(placement.gpus) and max(task.peak.get(key, 0) for key in placement.gpus) <= rules.context
+
+
+def youth(task: TaskState, rules: SchedulingConfig) -> bool | None:
+    """Return True for an attempt of unknown memory at its beginning, False for one of known memory that has used no
+    more than a context on its GPUs, None for any other.
+    """
+    placement = task.placement
+    if placement is None or not placement.gpus:
+        return None
+    if placement.source.is_watched:
+        return True if is_at_its_beginning(task, rules) else None
+    return False if max(task.peak.get(key, 0) for key in placement.gpus) <= rules.context else None

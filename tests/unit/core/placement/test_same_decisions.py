@@ -17,6 +17,7 @@ from scheduler.core.model import (
     Decision,
     Device,
     DeviceBudget,
+    EstimateSource,
     Machine,
     Outcome,
     Placement,
@@ -32,6 +33,7 @@ from scheduler.core.placement.request import RequestCache
 from scheduler.core.placement.scheduling_pass import SchedulingPass
 from scheduler.core.placement.scratch_machine import NodeHosts, ScratchCapacity, ScratchMachine
 from scheduler.core.placement.waiting_task import WaitingTask
+from scheduler.core.profiling.estimator import is_at_its_beginning
 from scheduler.core.profiling.family.computed_peaks import ComputedPeaks
 from scheduler.core.profiling.family.families import Family
 from scheduler.core.profiling.task_class import TaskClass
@@ -39,14 +41,14 @@ from scheduler.core.queue.head_requests import HeadRequests
 from scheduler.core.queue.task_group import Rank
 from scheduler.core.run_state import RunState, TermsSummary
 from scheduler.units import GIB, MIB
-from tests.support.builders import brain, refused, started, submit, terms
+from tests.support.builders import brain, gpu, host, machine, peaked, placed, refused, started, submit, tell, terms
 
 SEEDS = range(100)
 STEPS = 25
 CACHES: dict[type, set[str]] = {
     Brain: {"_last", "_policy", "_beginning"},
     TermsSummary: {"without_gpus", "preempt", "_number"},
-    CapacityView: set(vars(CapacityView(brain().rules))) - {"_here", "_rules"},
+    CapacityView: set(vars(CapacityView(brain().rules))) - {"_here", "_rules", "_young"},
     HeadRequests: set(vars(HeadRequests())),
     RequestCache: set(vars(RequestCache())),
     Family: set(vars(Family())) - {"_columns", "_numbers", "_rows", "_peaks", "_beside", "_runs", "_computed"},
@@ -98,8 +100,28 @@ class Plain(SchedulingPass):
 
 
 def steadied(rooms: Mapping[str, DeviceCapacity], of: Brain) -> dict[str, DeviceCapacity]:
-    """Return capacities with their released bytes smoothed by earlier measurements, which one moment cannot give."""
-    return {key: replace(room, released=of.capacity.rooms[key].released) for key, room in rooms.items()}
+    """Return capacities with what one moment cannot give: their released bytes smoothed by earlier measurements, and
+    the attempts on each that have used no more than a context.
+    """
+    return {
+        key: replace(room, released=of.capacity.rooms[key].released, **young(key, of)) for key, room in rooms.items()
+    }
+
+
+def young(key: str, of: Brain) -> dict[str, Any]:
+    """Return what is known of the attempts on a GPU that have used no more than a context, from each living task."""
+    here = [(task, task.placement) for task in of.living() if task.placement is not None and key in task.placement.gpus]
+    unknown = [task.id for task, _ in here if is_at_its_beginning(task, of.rules)]
+    known = [
+        one
+        for task, one in here
+        if not one.source.is_watched and max(task.peak.get(gpu, 0) for gpu in one.gpus) <= of.rules.context
+    ]
+    return {
+        "unsettled": len(unknown),
+        "beginning": unknown[0] if unknown else 0,
+        "arriving": any(one.reservation[key] > 2 * of.rules.context for one in known),
+    }
 
 
 class Life:
@@ -263,6 +285,18 @@ def test_cached_capacities_equal_computed_ones(seed: int) -> None:
         rooms = capacities(now, life.brain.placements(), life.brain.rules, life.brain.known_peaks)
         assert life.brain.capacity.rooms == steadied(rooms, life.brain)
         life.start(life.brain.decide(now).placements)
+
+
+@pytest.mark.parametrize(("source", "then"), [("measured", (1, 1, False)), ("declared", (0, 0, True))])
+def test_a_gpu_is_seen_to_be_used_as_soon_as_a_peak_is_applied(source: str, then: tuple[int, int, bool]) -> None:
+    life, now = brain([terms()]), machine(gpu(), host())
+    life.capacity.look(now)
+    tell(life, placed(1, "4GiB", device="GPU-0", source=EstimateSource(source)), started(1))
+    before = life.capacity.look(now).rooms["GPU-0"]
+    tell(life, peaked(1, "3GiB", device="GPU-0"))
+    after = life.capacity.look(now).rooms["GPU-0"]
+    assert (before.unsettled, before.beginning, before.arriving) == then
+    assert (after.unsettled, after.beginning, after.arriving) == (0, 0, False)
 
 
 def owned(what: Any, above: tuple[int, ...] = ()) -> Any:
