@@ -129,7 +129,7 @@ def count_exit(task: TaskState, event: Exited, rules: SchedulingConfig) -> None:
 def after_exit(task: TaskState, outcome: Outcome, terms: Terms, rules: SchedulingConfig, away: float = 0.0) -> State:
     """Return the state that follows from an attempt's end; the task's counters already include that attempt.
 
-    `away`: the seconds for which its directory could not be entered.
+    `away` is the number of seconds for which the task's directory could not be entered.
 
     A task that was asked to end by a cancel or by its metrics becomes cancelled or pruned, however its attempt ended.
     The exception is a success: it may have come first.

@@ -305,8 +305,8 @@ class Device:
     features: tuple[str, ...] = ()
     """The features of the device's node, which rows may ask for."""
     node_ends: float = 0.0
-    """The time at which the device's node ends, in seconds since the epoch, as in a Slurm allocation; 0: no time is
-    known."""
+    """The time at which the device's node ends, such as the end of a Slurm allocation, in seconds since the epoch; 0:
+    unknown."""
 
     @property
     def key_there(self) -> str:

@@ -64,11 +64,11 @@ class StartClock:
         self._was_shut = shut is not None
 
     def nothing_more(self, *, more: bool) -> list[Asked]:
-        """Return the event that ends a run in which nothing runs or starts any more, if that will stay so; `more`: rows
-        may still arrive.
+        """Return the event that ends a run in which nothing runs, if no waiting task will ever start; else nothing.
+        `more` is True if rows may still arrive.
 
-        With `--learn-only` nothing is left to learn, unless a pause prevents some tasks from starting. Else the nodes
-        of the run end before any waiting task could.
+        With `--learn-only` that is so once nothing is left to learn, unless a pause holds up starts. Otherwise it is so
+        if the nodes of the run end before any waiting task could.
         """
         if self._brain.rules.learn_only:
             return [] if self._brain.backoff.pauses() else [Asked(Action.SKIP)]

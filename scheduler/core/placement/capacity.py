@@ -167,7 +167,7 @@ class NodeTable:
         devices = [budget.device for budget in budgets]
         self.names = tuple(dict.fromkeys(device.node for device in devices))
         self.ends = {device.node: device.node_ends for device in devices if device.node_ends}
-        """The ends of those nodes of which an end is known."""
+        """For each node whose end is known, the time of its end."""
         self.hosts = {device.node: device.key for device in devices if device.is_host}
         """For each node whose host is a device of the run, the key of that host."""
         self.host_labels = frozenset(device.label for device in devices if device.is_host)

@@ -73,13 +73,15 @@ class SchedulingPass(QueuePass):
         return self._too_long(task) or super()._held_back(task)
 
     def _too_long(self, task: WaitingTask) -> Refusal | None:
-        """Return the refusal of a task that cannot end before the nodes on which it may run do."""
+        """Return the refusal of a task that would end too late on every node on which it may run; None if there is a
+        node for it.
+        """
         if not self.capacity.nodes.ends or self._in_time(task.terms, task.kind) is not None:
             return None
         return node_end.too_long(self.brain, task.number, task.terms, task.kind, self._machine.now)
 
     def _in_time(self, terms: Terms, kind: int) -> Terms | None:
-        """Return the terms of a task, limited to the nodes that do not end before it; None: there is no such node."""
+        """Return the terms of a task, limited to the nodes that do not end before the task; None if there are none."""
         nodes, seconds = self.capacity.nodes, node_end.seconds_of(self.brain, terms, kind)
         return node_end.confined(terms, seconds, self._machine.now, nodes.names, nodes.ends)
 

@@ -1,4 +1,4 @@
-"""Nodes whose end is known, as those of a Slurm allocation: which tasks still have time enough there."""
+"""Nodes whose end is known, such as those of a Slurm allocation: which tasks can still end there in time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from scheduler.values import replace
 
 
 def confined(terms: Terms, seconds: float, now: float, nodes: Iterable[str], ends: Mapping[str, float]) -> Terms | None:
-    """Return the terms of a task that takes this long, limited to the nodes on which it can end; None: it can on none.
+    """Return the terms of a task that takes `seconds`, limited to the nodes that do not end before the task; None if
+    there are none.
 
-    `ends` has the ends of those of the `nodes` that have one. A task whose time is unknown (0) may start anywhere.
+    `ends` has the ends of `nodes`, where they are known. A task whose duration is unknown (0) may start on any node.
     """
     there = [node for node in nodes if is_named(node, terms)]
     lasting = [node for node in there if now + seconds <= ends.get(node, inf)]
@@ -26,13 +27,15 @@ def confined(terms: Terms, seconds: float, now: float, nodes: Iterable[str], end
 
 
 def seconds_of(brain: RunState, terms: Terms, kind: int) -> float:
-    """Return how long a task of this class takes: the time that was learned, else its limit; 0 if both are unknown."""
+    """Return the expected seconds of a task of this class: the learned duration, but at most the time limit of the
+    task. If one of the two is unknown, return the other; 0 if both are.
+    """
     learned, limit = brain.profiles.expected(kind, terms.epochs), terms.timeout or 0.0
     return min(learned, limit) if learned and limit else learned or limit
 
 
 def too_long(brain: RunState, task: int, terms: Terms, kind: int, now: float) -> Refusal:
-    """Return the refusal of a task that can end on none of the nodes where it may run."""
+    """Return the refusal of a task that would end too late on every node on which it may run."""
     nodes, seconds = brain.capacity.nodes, seconds_of(brain, terms, kind)
     left = max((nodes.ends[name] for name in nodes.ends if is_named(name, terms)), default=now) - now
     takes = f"takes about {duration(seconds)}"
@@ -42,7 +45,9 @@ def too_long(brain: RunState, task: int, terms: Terms, kind: int, now: float) ->
 
 
 def only_too_long(brain: RunState, now: float) -> Refusal | None:
-    """Return the refusal of a waiting task if none runs, and none of those that wait can end before its nodes do."""
+    """Return the refusal of the longest waiting task if no task runs and every waiting one would end too late for its
+    nodes; else None.
+    """
     nodes, links = brain.capacity.nodes, brain.dependencies
     if not nodes.ends or brain.placements_exist() or brain.held or not brain.waiting:
         return None

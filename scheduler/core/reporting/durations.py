@@ -136,7 +136,7 @@ def remaining(whole: float, elapsed: float) -> float:
 
 
 def durations_of(brain: RunState, snapshot: MachineSnapshot, now: float) -> DurationIndex:
-    """Return all that is known about the durations of a run's tasks, with its living attempts."""
+    """Return all durations that are known for a run, including what its living attempts show."""
     epochs = [(brain.task_table.kind(task), seconds) for (task, _), (_, seconds) in snapshot.progress.items()]
     started = (task for task in brain.living() if task.started_at)
     elapsed = [(brain.task_table.kind(task.id), max(0.0, now - task.started_at)) for task in started]
@@ -144,7 +144,9 @@ def durations_of(brain: RunState, snapshot: MachineSnapshot, now: float) -> Dura
 
 
 def classes_of(brain: RunState, most: int) -> set[tuple[int, int | None]]:
-    """Return the class and the epochs of living tasks, of `most` waiting groups and as many blocked tasks."""
+    """Return the class and the epochs of living tasks, of at most `most` waiting groups, and of as many blocked
+    tasks.
+    """
     groups = () if brain.draining else islice(brain.wait_queue.grouped(), most)
     waiting = {(number, brain.terms[terms].epochs) for (terms, number, _), _ in groups}
     others = [task.id for task in brain.living()]

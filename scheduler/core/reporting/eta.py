@@ -456,8 +456,8 @@ class EtaEstimate:
         return tried if isinstance(tried, Placement) else None
 
     def _in_time(self, group: WaitingGroup) -> Terms | None:
-        """Return the terms of a group, limited to the nodes on which its tasks can end if they start now; None: none
-        can.
+        """Return the terms of a group, limited to the nodes that do not end before its tasks if these start now; None
+        if there are none.
         """
         seconds = group.seconds if group.is_known else group.terms.timeout or 0.0
         return confined(group.terms, seconds, self._at, self._nodes.names, self._nodes.ends)

@@ -17,7 +17,7 @@ more."""
 
 
 def tasks_too_long(number: int) -> str:
-    """Return that some tasks are not expected to start in the present Slurm allocation."""
+    """Return a clause which says that this number of tasks will not start in the present Slurm allocation."""
     return f"{count(number, 'task')} {'waits' if number == 1 else 'wait'} for a longer allocation"
 
 
@@ -75,7 +75,7 @@ class Forecast:
     held: int = 0
     """The number of held tasks, which the forecast leaves out."""
     too_long: int = 0
-    """The number of tasks that it leaves out because they cannot end before their Slurm allocation does."""
+    """The number of tasks that the forecast leaves out, because they would end after their Slurm allocation."""
 
     @property
     def is_idle(self) -> bool:
