@@ -165,6 +165,15 @@ class TestBypassLimit:
         assert bypassed(b)[1] == 50
         assert bypassed(b)[52] == 0
 
+    def test_at_most_fifty_bypasses_where_priority_ranks_before_submissions(self) -> None:
+        """Less urgent tasks of later submissions bypass an urgent one so often; more urgent ones start all the same."""
+        b = brain(tasks(1, "20GiB", priority=1), order="global")
+        for _ in range(8):
+            submit(b, small(10, priority=5))
+        assert len(place(b, ROOM, leases=OTHER_RUN)) == 50
+        submit(b, small(2))
+        assert (place(b, ROOM, leases=OTHER_RUN), bypassed(b)[1]) == ([82, 83], 50)
+
     def test_tasks_behind_are_refused_as_kept_waiting(self) -> None:
         b = big_and_small(60)
         place(b, ROOM, leases=OTHER_RUN)
@@ -285,8 +294,8 @@ OTHER_RUN, MORE, ON_GPU = (
 """Leases of another run for the memory that is not free."""
 
 
-def small(many: int) -> list[Terms]:
-    return tasks(many, "16MiB", cpus=0.01)
+def small(many: int, priority: int = 0) -> list[Terms]:
+    return tasks(many, "16MiB", cpus=0.01, priority=priority)
 
 
 def big_and_small(many: int) -> Brain:
