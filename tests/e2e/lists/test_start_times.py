@@ -127,7 +127,7 @@ class TestPause:
         home.call("submit", "--", "true", code=0)
         assert "paused until" in says(home, "pause", "r1", "--for", "1h")
         assert "unpaused: tasks may start again" in says(home, "unpause", "r1")
-        home.call("pause", "r1", "--for", "100ms", code=0)
+        home.call("pause", "--all", "--for", "100ms", code=0)
         wait_until(lambda: "paused" not in says(home, "status"), 30)
         assert "is not paused" in says(home, "unpause", "r1")
 
