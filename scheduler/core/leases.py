@@ -121,6 +121,6 @@ def trees(leases: Iterable[Lease]) -> dict[int, int]:
 
 
 def unnamed_shims(leases: Iterable[Lease]) -> frozenset[UnnamedShim]:
-    """Return the unnamed shims of leases, except for leases on the host only."""
+    """Return the shims that their leases do not name. Leases that reserve only memory of the host are left out."""
     unnamed = [(lease, frozenset(lease.reserved) - {"host"}) for lease in leases if not lease.shim]
     return frozenset(UnnamedShim(lease.uid, lease.since, devices) for lease, devices in unnamed if devices)

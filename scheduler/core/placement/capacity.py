@@ -224,7 +224,7 @@ class CapacityView:
         """A counter that grows when the capacity of any device changes."""
 
     def follow(self, rules: SchedulingConfig) -> None:
-        """Compute all devices again under other rules."""
+        """Use changed settings, and compute all devices again by them."""
         self._rules, self._machine, self._budgets = rules, None, ()
 
     def come(self, placement: Placement, peaks: Mapping[str, int] | None = None) -> None:

@@ -101,7 +101,7 @@ def fit_slot(
 
 
 def _for_real(need: ResourceRequest, rules: SchedulingConfig) -> ResourceRequest:
-    """Return the request without a probe, unless probes were requested."""
+    """Return the request for a real run in place of a probe, unless the user wants probes."""
     probes = rules.learn_only or rules.profile is Profiling.PROBE
     return need if probes else replace(need, purpose=Purpose.RUN)
 

@@ -70,9 +70,9 @@ class WaitQueue:
         self._passed: list[Rank] = []
         self._before: dict[int, int] = {}
         self._moved: dict[Asked, dict[tuple[int, int], int]] = {}
-        """A correction of bypass counts for each group, by batch and priority. It is the number of tasks that seem to
-        have bypassed the group only because a learned duration changed its rank; negative if bypasses are missing for
-        that reason."""
+        """A correction of the bypass counts of each group, by batch and priority. It is the number of tasks that seem
+        to have bypassed the group only because its rank changed with a learned duration; it is negative if bypasses are
+        missing for that reason."""
         self._unseen = 0
         """The largest number by which a bypass count exceeds the number of started tasks that rank behind."""
         self.lifted: set[int] = set()

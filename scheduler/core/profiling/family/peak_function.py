@@ -40,7 +40,7 @@ MOST_NUMBERS = 12
 """The number of numeric arguments above which products of three are not tried: there would be too many to
 distinguish."""
 CHANCE = 2.0
-"""A term is kept if it explains this many times more than the best of as many random terms would."""
+"""A term is kept if it explains this many times more than the best one of equally many random terms would."""
 LEAST_ERROR = 0.01
 """The relative error below which no further term is tried."""
 SMALL = 1e-9
