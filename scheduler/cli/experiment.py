@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scheduler.runtime.settings import Settings
 
 SETTINGS = ("buffer", "max_load", "max_gpu_load", "python", "profile_epochs", "margin", "my_columns")
-IDENTITY = ("devices", "append", "simulate", "mps_speed", "assume", "seed", *SETTINGS)
+IDENTITY = ("devices", "on", "append", "simulate", "mps_speed", "assume", "seed", *SETTINGS)
 """The flags whose values, together with the list, identify an experiment."""
 OF_ONE_KIND = {"mps": ("num", "order"), "priority": ("percentages", "copies", "mps_speed")}
 """The flags that each kind of experiment refuses, because only the other kind has them."""
@@ -58,6 +58,7 @@ def parser() -> Parser:
     _add_kinds(made)
     machine = made.add_argument_group("devices and settings")
     flags.add_devices(machine)
+    flags.add_on(machine)
     flags.add_settings(machine, *SETTINGS)
     _add_simulation(made.add_argument_group("simulated machine"))
     return made
@@ -95,7 +96,7 @@ def main(argv: list[str]) -> int:
     """Measure the arms that have not been measured yet, and print the result."""
     argv, command = flags.split_at_command(argv)
     args = parser().parse_args(argv)
-    settings = settings_from(args, *SETTINGS)
+    settings = settings_from(args, *SETTINGS, "on")
     _check(args, command)
     from scheduler.experiment.folder import ExperimentFolder
     from scheduler.experiment.measure import Measurement
@@ -134,8 +135,9 @@ def _check(args: argparse.Namespace, command: Sequence[str] | None) -> None:
         raise UsageError("--copies and a command after -- go together: --copies 1,2,4 -- python train.py")
     if command is not None and (args.file is not None or args.append is not None):
         raise UsageError("a command after -- takes no list and no --append: leave them out")
-    if args.simulate is not None and args.devices != "auto":
-        raise UsageError(f"--simulate {args.simulate} gives the devices: leave --devices {args.devices} out")
+    for flag, value in (("--devices", args.devices if args.devices != "auto" else None), ("--on", args.on)):
+        if args.simulate is not None and value is not None:
+            raise UsageError(f"--simulate {args.simulate} gives the devices: leave {flag} {value} out")
 
 
 def _flag(name: str) -> str:

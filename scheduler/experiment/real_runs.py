@@ -1,4 +1,4 @@
-"""The arms of an experiment as ordinary runs on this machine."""
+"""The arms of an experiment as ordinary runs, on this machine or on those of `--on`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler.app.control.targets import Target
 from scheduler.app.observe.run_facts import find_run
 from scheduler.app.observe.run_reader import RunReader
 from scheduler.app.run import resume, run_loop, start
-from scheduler.app.run.devices import find_devices
+from scheduler.app.run.devices import find_devices, find_run_devices
 from scheduler.app.run.mps_setup import why_not
 from scheduler.app.run.options import ResumeOptions, RunOptions, this_python
 from scheduler.app.run.session import RunSession
@@ -21,6 +21,7 @@ from scheduler.app.run.task_list import csv_listing
 from scheduler.core.model import UNFINISHED, EstimateSource
 from scheduler.core.placement.request import gpus_of
 from scheduler.devices.gpu.telemetry import joules, look_at_cards
+from scheduler.devices.pool import DevicePool
 from scheduler.errors import NoSuchRun, StateError, StillRunning, UsageError
 from scheduler.experiment.arms import Arm, Experiment
 from scheduler.experiment.measure import ArmRunner, ExperimentInterrupted
@@ -111,11 +112,12 @@ class RealRunner(ArmRunner):
     def machine(self) -> Mapping[str, Any]:
         """Return the facts about the machine from NVML and the system."""
         uname = os.uname()
-        with contextlib.closing(find_devices(self._experiment.devices, self._settings)) as pool:
+        with contextlib.closing(find_run_devices(RunOptions(self._experiment.devices), self._settings)) as pool:
             devices = [{"label": d.label, "key": d.key, "model": d.model, "total": d.total} for d in pool.discover()]
-            inventory = pool.gpus.node() if pool.gpus is not None else None
+            inventory = pool.gpus.node() if isinstance(pool, DevicePool) and pool.gpus is not None else None
         return {
             "simulated": False,
+            "on": self._settings.on,
             "host": uname.nodename,
             "kernel": uname.release,
             "cores": os.cpu_count(),
@@ -127,7 +129,14 @@ class RealRunner(ArmRunner):
 
 
 def count_gpus(experiment: Experiment, settings: Settings) -> int:
-    """Return the number of GPUs; raise UsageError if the experiment cannot run on this machine."""
+    """Return the number of GPUs; raise UsageError if the experiment cannot run on this machine, or on nodes."""
+    if settings.on and not experiment.of_priority:
+        raise UsageError(
+            f"on {settings.on}: experiment mps needs MPS, whose daemons are not started on nodes yet: leave `on` "
+            "out, or compare rankings there with experiment priority"
+        )
+    if settings.on:
+        return 0
     with contextlib.closing(find_devices(experiment.devices, settings)) as pool:
         gpus = sum(device.is_gpu for device in pool.discover())
         if experiment.of_priority:
