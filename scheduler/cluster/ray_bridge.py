@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import select
 import socket
 import sys
@@ -264,6 +265,22 @@ def _first_line(exc: BaseException) -> str:
     return f"{type(exc).__name__}: {lines[0].strip() if lines else ''}"[:MOST_WORDS]
 
 
+def why_unusable(exc: BaseException) -> str:
+    """Return why Ray could not connect to the cluster, with what to do about the causes that are known."""
+    said = str(exc)
+    versions = re.findall(r"(?:Ray|Python): (\S+)", said)
+    if "Version mismatch" in said and len(versions) == 4:
+        ray, python, ours, our_python = versions
+        return (
+            f"the cluster was started with Ray {ray} of Python {python}, and {sys.executable} has Ray {ours} of Python "
+            f"{our_python}: install the same Ray here (pip install ray=={ray}), with that Python, or start the cluster "
+            "with this one"
+        )
+    if "Could not find any running Ray instance" in said:
+        return "no Ray cluster runs on this machine: start one with `ray start --head`, or name one: ray://HOST:PORT"
+    return _first_line(exc)
+
+
 def _give_up_when_refused(log: int, head: socket.socket, connected: threading.Event) -> None:
     while not connected.wait(0.2):
         if UNAUTHORISED in os.pread(log, 1 << 20, 0):
@@ -285,7 +302,7 @@ def main() -> None:
 
         ray.init(address=address, namespace=namespace, log_to_driver=False, configure_logging=False)
     except Exception as exc:  # noqa: BLE001  # whatever Ray raises: the head says it to the user
-        head.send(json.dumps({"failed": _first_line(exc)}).encode())
+        head.send(json.dumps({"failed": why_unusable(exc)}).encode())
         sys.exit(1)
     connected.set()
     asyncio.run(Bridge(ray, head).serve())

@@ -95,11 +95,22 @@ def test_calls_of_an_executor_are_made_on_the_cluster(lab: Lab, ray: RayNodes, m
     assert lab.call("program.py", f"ray://{ray.address}", code=0).stdout == calls.SAID
 
 
+OTHER_RAY = """\
+import sys, types
+sys.modules["ray._version"] = types.SimpleNamespace(version="2.1.0", commit="")
+"""
+
+
 def test_a_cluster_that_cannot_be_used_is_refused_with_the_reason(lab: Lab, ray: RayNodes) -> None:
     lab.once(1)
+    (lab.root / "other").mkdir()
+    (lab.root / "other" / "sitecustomize.py").write_text(OTHER_RAY)
+    other = {"PYTHONPATH": f"{lab.root / 'other'}:{killing.ROOT}"}
     for address, env, words in (
         ("ray://127.0.0.1:9", {}, "no Ray cluster answers there (Connection refused)"),
         (f"ray://{ray.address}", {"RAY_AUTH_TOKEN": "0" * 32}, "the cluster refuses this token"),
+        (f"ray://{ray.address}", other, "has Ray 2.1.0 of Python 3."),
+        (f"ray://{ray.address}", other, ": install the same Ray here (pip install ray==2."),
         (f"ray://{ray.address}", {"RAY_AUTH_MODE": "disabled"}, "the cluster refuses this token"),
         ("ray:x", {}, "write ray for the cluster of this machine, or ray://HOST:PORT"),
     ):

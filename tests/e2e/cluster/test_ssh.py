@@ -119,6 +119,29 @@ def test_a_run_begins_without_nodes_that_do_not_answer_and_names_them(labs: Call
     lab.check_once(2)
 
 
+def test_a_node_with_another_version_is_refused_with_the_cure(labs: Callable[..., Lab]) -> None:
+    lab = labs("n1")
+    lab.once(1)
+    fence = killing.ROOT / "scheduler" / "cluster" / "fence.py"
+    lab.nodes["n1"].put(fence, f"{fence.read_text()}# another version\n")
+    said = lab.call("run", "jobs.csv", *lab.on, code=2).stderr
+    assert "n1: it has another version of scheduler: install the version of this machine there" in said
+
+
+def test_programs_and_directories_that_a_node_lacks_are_named(labs: Callable[..., Lab]) -> None:
+    lab = labs("n1")
+    here = lab.state / "here"  # nodes do not see what is in the state directory of the head
+    here.mkdir()
+    (here / "tool").write_text("#!/bin/sh\n")
+    (here / "tool").chmod(0o755)
+    for header, cell, words in (
+        ("Command", [f"{here}/tool"], f"n1: there is no program {here}/tool: make it the same as here"),
+        ("Command,Directory", ["true", here], f"n1: there is no directory {here}: make it the same as here"),
+    ):
+        lab.write("jobs.csv", header, cell)
+        assert words in lab.call("run", "jobs.csv", *lab.on, code=2).stderr
+
+
 def test_a_command_line_that_cannot_work_on_nodes_is_refused_with_the_cure(labs: Callable[..., Lab]) -> None:
     lab = labs("n1")
     (lab.folder / "alias").symlink_to(lab.folder / "n1")

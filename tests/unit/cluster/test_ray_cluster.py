@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.cluster import ray_cluster
+from scheduler.cluster.ray_bridge import why_unusable
 from scheduler.cluster.ray_cluster import RayCluster
 from scheduler.errors import UsageError
 
@@ -67,3 +68,32 @@ def init(**said):
     cluster.connect()
     assert cluster.names() == ["n1"]
     cluster.close()
+
+
+MISMATCH = """\
+Version mismatch: The cluster was started with:
+    Ray: 2.52.0
+    Python: 3.11.7
+This process on node 10.0.0.1 was started with:
+    Ray: 2.60.0
+    Python: 3.12.1
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (MISMATCH, "started with Ray 2.52.0 of Python 3.11.7, and "),
+        (MISMATCH, "has Ray 2.60.0 of Python 3.12.1: install the same Ray here (pip install ray==2.52.0)"),
+        ("Could not find any running Ray instance. Please specify", "no Ray cluster runs on this machine: start one"),
+        ("\nsomething else\nand more", "RuntimeError: something else"),
+    ],
+)
+def test_why_a_cluster_cannot_be_used_is_said_with_the_cure(said: str, words: str) -> None:
+    assert words in why_unusable(RuntimeError(said))
+
+
+def test_ray_that_is_not_installed_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match=r"not installed here: pip install 'gpu-batch-scheduler\[ray\]'"):
+        RayCluster("auto", insecure=False).connect()
