@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import select
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,14 @@ from scheduler.core.ports import Launch
 from scheduler.execution.engine import LocalEngine
 from scheduler.execution.fork_server import ForkServer
 from scheduler.runtime import shim
+from tests.support import leftovers
 from tests.support.chromium import Browser, browser
 from tests.support.killing import parent_of, state_of
 from tests.support.waiting import wait_until
 
 SHIM = Path(shim.__file__)
+PATIENCE = 5.0
+"""Seconds in which what a test has left must be gone."""
 LOOKS = 8
 """The number of looks at a process tree: a process that forks and ends at once may be missed by one look."""
 
@@ -101,6 +106,34 @@ class Driver:
 
         wait_until(over)
         self.engine.close()
+
+
+@pytest.fixture(scope="session")
+def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Yield the temporary folder of this worker's tests; its path is short, because sockets are made in it."""
+    base = tmp_path_factory.getbasetemp()
+    with tempfile.TemporaryDirectory(prefix="e2e.") as folder:
+        yield Path(folder)
+    wait_until(lambda: not list(leftovers.processes_in(base)), PATIENCE)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail if a test leaves a process, a control group, or a temporary folder behind."""
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    known = set(os.listdir(temporary))
+    yield
+    found: list[str] = []
+
+    def clean() -> bool:
+        found[:] = leftovers.processes_in(tmp_path)
+        found.extend(f"control group {group}" for group in leftovers.groups_of(tmp_path))
+        found.extend(leftovers.entries_of(temporary, known))
+        return not found
+
+    with suppress(AssertionError):
+        wait_until(clean, PATIENCE, 0.05)
+    assert not found, "left behind: " + "; ".join(found)
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from scheduler.runtime import shim
 from scheduler.store.machine.locked_files import LockHolders
+from tests.support import leftovers
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,15 +116,21 @@ class Home:
         return [pid for pid in processes() if mark in environment(pid) and is_alive(pid)]
 
     def end(self) -> None:
-        """Kill all processes that are left at the end of the test."""
+        """Kill all processes that are left at the end of the test, and remove the control groups they have left."""
+        killed = False
 
         def emptied() -> bool:
+            nonlocal killed
             left = self.living()
             for pid in left:
                 kill(pid)
+                killed = True
             return not left
 
         wait_until(emptied, 20)
+        if killed:
+            for group in leftovers.groups_of(self.root):
+                shim.remove_group(group)
 
 
 def processes() -> list[int]:
