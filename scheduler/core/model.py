@@ -111,6 +111,13 @@ _SOURCE_WORDS = {
 }  # fmt: skip
 
 
+_SOURCE_WORDS = {
+    "declared": "declared in the row", "profile": "known from earlier attempts",
+    "earlier version": "from an earlier version", "similar": "from similar tasks",
+    "interpolated": "between similar tasks", "probe": "from a probe", "measured": "measured as it ran",
+}  # fmt: skip
+
+
 class EstimateSource(StrEnum):
     """The source of an estimate of what a task needs."""
 
