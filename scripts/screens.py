@@ -129,7 +129,7 @@ def write_hard(folder: Path) -> None:
     (folder / "fails.py").write_text(FAILS, encoding="utf-8")
     (folder / "diverges.py").write_text(DIVERGES, encoding="utf-8")
     ends = {"fails later": "sleep 5; echo Killed by me; exit 1", "killed": "sleep 3; kill -9 $$"}
-    rows = [(name, f"sh -c '{ends.get(name, 'echo working; sleep 20')}'") for name in names]
+    rows = [(name, f"sh -c '{ends.get(name, 'echo working; sleep 60')}'") for name in names]
     rows += [("fails at once", f"{sys.executable} fails.py"), ("diverges", f"{sys.executable} diverges.py")]
     with (folder / "hard.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("Name", "Command"), *rows])

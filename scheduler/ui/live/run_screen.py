@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from scheduler.core.control.request_kinds import Verb
+from scheduler.core.model import UNFINISHED
 from scheduler.core.reporting.live_status import LiveStatus, LiveTask
 from scheduler.ui.live import device_lines, task_page, task_table
 from scheduler.ui.live.browser import Browser, Mode
@@ -233,7 +234,7 @@ class RunScreen:
         if selected is None or selected not in self._tasks:
             return [RUN_HINT] if not self.browser.page else []
         state = self._tasks.state(selected)
-        return [hint for verb, hint in TASK_HINTS if state in verb.fits]
+        return [hint for verb, hint in TASK_HINTS if state in verb.fits and (verb is Verb.RETRY or state in UNFINISHED)]
 
     def _hints(self, width: int) -> Line:
         browser = self.browser

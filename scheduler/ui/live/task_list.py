@@ -208,7 +208,9 @@ def reason_of(row: TaskRow) -> str:
     """Return why a task failed, in one line without secrets; empty for any other task, and where it is unknown."""
     if row.attempt is None or row.state in _NO_FAULT:
         return ""
-    return " ".join(clean(without_secrets(row.attempt.reason)).split())
+    one = row.attempt
+    ended = f"killed by signal {one.signal}" if one.signal else ""
+    return " ".join(clean(without_secrets(one.reason)).split()) or ended
 
 
 def memory_of(row: TaskRow) -> tuple[int, int] | None:

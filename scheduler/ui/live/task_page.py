@@ -107,11 +107,11 @@ def _facts(row: TaskRow, details: TaskDetails, width: int) -> list[Line]:
 def _used(one: AttemptHistory, details: TaskDetails) -> str:
     """Return how much of its reservation an ended attempt used on each device, and the source of the reservation."""
     words = [
-        f"{label}: peak {short_size(max(step[2] for step in steps))} of {short_size(steps[-1][1])}"
+        f"{label}: peak {short_size(max(step[2] for step in steps))} of {short_size(steps[-1][1])} reserved"
         for label, steps in details.memory.items()
         if steps
     ]
-    words += [f"reserved: {EstimateSource(one.source).words}"] if words and one.source else []
+    words += [f"({EstimateSource(one.source).words})"] if words and one.source else []
     words += [f"attempt {one.number}"] if words and one.number > 1 else []
     return "   ".join(words)
 
@@ -223,20 +223,21 @@ def _memory(details: TaskDetails) -> list[Chart]:
     if not steps:
         return []
     reserved, peak = steps[-1][1], max(step[2] for step in steps)
-    points = _stairs(steps)
+    unit, name = (GIB, "G") if max(peak, reserved) >= GIB else (1 << 20, "M")
+    points = _stairs(steps, unit)
     used = f"{short_size(peak)} of {short_size(reserved)}"
     titles = [f"memory on {label}: peak {used} reserved", f"memory on {label}: {used}", f"memory: {used}"]
     ends = "0s", duration(steps[-1][0] - steps[0][0])
-    return [Chart(titles, points, Axes(ends, "G", 0.0, max(peak, reserved) / GIB))]
+    return [Chart(titles, points, Axes(ends, name, 0.0, max(peak, reserved) / unit))]
 
 
-def _stairs(steps: Sequence[Step]) -> list[tuple[float, float]]:
+def _stairs(steps: Sequence[Step], unit: int) -> list[tuple[float, float]]:
     """Return points of a line that stays level between two steps."""
     found: list[tuple[float, float]] = []
     for at, _, peak in steps:
         if found:
             found.append((at, found[-1][1]))
-        found.append((at, peak / GIB))
+        found.append((at, peak / unit))
     return found
 
 

@@ -172,7 +172,7 @@ def _chosen(found: Sequence[Column], wide: dict[str, int], width: int, least: in
 def _grow(shown: Sequence[Column], wide: dict[str, int], up_to: dict[str, int], width: int) -> None:
     """Give the remaining width to columns that can use it."""
     left = width - sum(wide[column.name] + GAP for column in shown) + GAP
-    for column in shown:
+    for column in sorted(shown, key=lambda one: one.name != "reason"):  # why a task failed is read first
         more = max(0, min(left, up_to[column.name] - wide[column.name]))
         wide[column.name] += more
         left -= more

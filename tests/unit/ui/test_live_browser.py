@@ -178,7 +178,7 @@ class TestList:
     @pytest.mark.parametrize(
         ("words", "keys"),
         [
-            (b"/2 failed", {"r retry", "p priority"}), (b"/waiting", {"c cancel", "h hold", "p priority"}),
+            (b"/2 failed", {"r retry"}), (b"/waiting", {"c cancel", "h hold", "p priority"}),
             (b"/running", {"c cancel"}),
         ],
     )  # fmt: skip

@@ -190,10 +190,10 @@ function stateCell(td, state) {
   td.dataset.now = state; const dot = el("i", undefined, "dot"); dot.style.background = `var(--${state}, var(--faint))`;
   td.replaceChildren(dot, STATE_WORDS[state] || state);
 }
-const BAD = ["failed", "oom", "timeout", "refused"];
+const FAILURES = ["failed", "oom", "timeout", "refused"];
 function reasonCell(td, t) {
   const text = t.reason || ""; if (td.textContent !== text) { td.textContent = text; td.title = text; }
-  td.classList.toggle("bad", BAD.includes(t.state));
+  td.classList.toggle("bad", FAILURES.includes(t.state));
 }
 function memoryCell(td, peak, reserved) {
   const text = reserved == null ? "" : `${size(peak) || "–"} / ${size(reserved)}`;

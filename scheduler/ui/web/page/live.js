@@ -83,7 +83,6 @@ function choices(f) {
   $("run").replaceChildren(...wanted.map(([value, text]) => option(value, text.length > 48 ? text.slice(0, 47) + "…" : text)));
   $("run").value = state.run;
 }
-const BAD = ["failed", "oom", "timeout", "refused"];
 function progress(f) {
   const tick = f.goes_on ? since() : 0;
   put($("about"), `${f.what || "commands"} on ${f.host}` + (f.began ? `, began ${clock(f.began)}` + (f.goes_on ? `, for ${time(f.seconds + (f.living.length ? tick : 0))}` : f.last ? `, ended ${clock(f.last)} after ${time(f.last - f.began)}` : "") : "") + (f.draining ? ", starts nothing new" : ""));
@@ -97,7 +96,7 @@ function progress(f) {
       const one = el("span"), b = el("b", whole(n)); b.style.color = `var(--${s}, inherit)`; one.append(b, " " + word); return one;
     }));
   }
-  const bad = BAD.reduce((sum, s) => sum + (f.states[s] || 0), 0), all = f.tasks || 1;
+  const bad = FAILURES.reduce((sum, s) => sum + (f.states[s] || 0), 0), all = f.tasks || 1;
   $("done").style.width = 100 * (f.over - bad) / all + "%"; $("bad").style.width = 100 * bad / all + "%";
   $("track").setAttribute("aria-valuemax", f.tasks); $("track").setAttribute("aria-valuenow", f.over);
   put($("how-far"), `${whole(f.over)} of ${many(f.tasks, "task")}, ${Math.floor(100 * f.over / all)}%${f.goes_on ? ahead(f, tick) : ""}`);
@@ -152,7 +151,7 @@ const numbers = (label, of, more = {}) => words(label, of, { num: true, ...more 
 
 // ---- the table of tasks ----
 
-const ALIVE = ["running", "probing"], WAITS = ["waiting", "held", "interrupted"], AGAIN = [...BAD, "cancelled"], OVER = [...AGAIN, "pruned"];
+const ALIVE = ["running", "probing"], WAITS = ["waiting", "held", "interrupted"], AGAIN = [...FAILURES, "cancelled"], OVER = [...AGAIN, "pruned"];
 const stateOf = t => t.live ? (t.live.asked === "cancel" ? "cancelling" : t.live.asked ? "stopping" : t.state) : t.state;
 function does(td, id, name, state_) {
   const wanted = [(ALIVE.includes(state_) || WAITS.includes(state_)) && "Cancel", OVER.includes(state_) && "Retry", (WAITS.includes(state_) || OVER.includes(state_)) && "Why"].filter(Boolean), now = wanted.join() + state_;
@@ -196,7 +195,7 @@ function columnsOf(rows) {
     { id: "priority", out: 4, label: "prio", num: true, off: !several("priority", t => t.priority), text: t => String(t.priority) },
     { id: "batch", label: "batch", num: true, off: true, text: t => String(t.batch) },
     { id: "waited_s", label: "waited", num: true, sort: false, off: true, text: t => time(t.waited_s) },
-    { id: "exit_code", label: "exit", num: true, sort: false, off: group !== "failed", text: t => t.exit_code == null ? "" : String(t.exit_code) },
+    { id: "exit_code", out: 8, label: "exit", num: true, sort: false, off: group !== "failed", text: t => t.exit_code == null ? "" : String(t.exit_code) },
     { id: "command", out: 1, label: "command", cls: "long code", sort: false, off: true, text: t => t.command },
     { id: "actions", label: "actions", cls: "does", sort: false, off: !seen("actions", rows, t => !["succeeded", "skipped"].includes(t.state)), draw: (td, t) => does(td, t.id, t.name, stateOf(t)) },
   ];
@@ -273,6 +272,7 @@ async function freshen(t) {
     const keep = one.box.contains(document.activeElement) && one.log?.box.contains(document.activeElement) ? document.activeElement : null;
     const choice = [...one.box.querySelectorAll(".card > label select")].map(s => s.value); one.box.replaceChildren(detail);
     [...one.box.querySelectorAll(".card > label select")].forEach((s, i) => { if (choice[i] && s.options[choice[i]]) s.value = choice[i]; });
+    if (one.log) one.log.follows.hidden = !ALIVE.includes(t.state);
     one.log?.draw(); keep?.focus();
   } catch (error) { one.shown = ""; one.box.replaceChildren(el("p", error.message)); }
 }

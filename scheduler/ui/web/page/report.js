@@ -93,7 +93,7 @@ function columnsOf(r) {
     { id: "batch", label: "batch", num: true, off: true, text: t => String(t.batch), value: t => t.batch },
     { id: "waited_s", label: "waited", num: true, off: true, text: t => time(t.waited_s), value: t => t.waited_s },
     { id: "started", label: "started", num: true, off: true, text: t => t.started == null ? "" : clock(r.begin + t.started), value: t => t.started },
-    { id: "exit_code", label: "exit", num: true, off: !some(t => t.exit_code), text: t => t.exit_code == null ? "" : String(t.exit_code), value: t => t.exit_code },
+    { id: "exit_code", out: 8, label: "exit", num: true, off: !some(t => t.exit_code), text: t => t.exit_code == null ? "" : String(t.exit_code), value: t => t.exit_code },
     { id: "command", out: 1, label: "command", cls: "long code", off: names.length > 0, text: t => t.command, value: t => t.command },
   ];
 }
