@@ -234,8 +234,8 @@ def _best_share(works: Sequence[TaskWork], largest: int) -> float:
 
 
 def _swept(works: Sequence[TaskWork], area: Area, capacity: float) -> float:
-    """Return the latest of these ends: for each arrival time, the end of all work from then on if it has all of a
-    resource.
+    """Return the latest of these ends: for each arrival time, the end of all work that arrives from then on, if that
+    work has all of a resource.
     """
     best = left = 0.0
     for work in sorted(works, key=lambda work: -work.arrives):

@@ -57,7 +57,9 @@ class ScriptDigests:
     """
 
     def __init__(self, calls: BoundedCalls | None = None) -> None:
-        """Look at scripts through `calls`: they may be on a dead network mount. None: without a time limit."""
+        """Read scripts through `calls`, which limits the time, because a script may be on a dead network mount. None:
+        no limit.
+        """
         self._calls = calls
         self._sources: dict[str, Source] = {}
         self._scans: dict[tuple[str, str], Scan] = {}

@@ -222,7 +222,7 @@ class WebFeed:
         return values.get
 
     def task(self, run: str, task: int) -> Mapping[str, Any]:
-        """Return everything about a task that its open row shows, but not its log."""
+        """Return everything that the page shows of a task when its row is opened, except for the log."""
         number = _number(run)
         found: dict[str, Any] = self._owned(lambda: self._task(number, task))
         found["links"] = self._links(number, task, found["attempts"][-1:])

@@ -67,7 +67,7 @@ class ProcessOwners:
         self._inside_at = 0.0
 
     def owner(self, pid: int) -> str:
-        """Return the owner of a pid when it was last listed."""
+        """Return the owner that a pid had when it was last listed."""
         return self._found.get(pid, (0, "", 0))[1]
 
     def order(self, roots: dict[int, str]) -> None:

@@ -203,7 +203,7 @@ class FileLeaseRegistry:
     def take(self, placement: Placement, guest: str = "") -> HeldLease:
         """Write a placement's lease and lock it, before another scheduler can decide. Raise LeaseError.
 
-        The lease names a port that no other one has, as far as `others` has returned them.
+        The lease names a port that is in no lease of the last result of `others`.
         """
         port = free_port(self._ports, crc32(f"{self._stem}{placement.task}.{placement.attempt}".encode()))
         self._ports.add(port)
