@@ -40,7 +40,7 @@ class ListedProcess:
     """The owner of the process: `7.1` is an attempt, `!4711` an attempt of another scheduler, by its shim; empty: it
     belongs to no lease."""
     there: bool
-    """True if such a process exists here."""
+    """True if the process was found in /proc; one that has ended since it was listed was not."""
     age: float
     uid: int
     busy: float | None

@@ -157,7 +157,7 @@ def _charts(row: TaskRow, details: TaskDetails, width: int, room: int) -> list[L
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A curve with its words."""
+    """A curve with its titles and its axes."""
 
     titles: Sequence[str]
     """The title in several lengths, the longest first."""
@@ -250,7 +250,7 @@ def _log(details: TaskDetails, width: int, height: int, back: int, *, ended: boo
     room = height - 1
     end = max(min(room, len(details.lines)), len(details.lines) - back)
     shown = details.lines[max(0, end - room) : end]
-    below = f"{count(len(details.lines) - end, 'line')} below: End goes {'to its end' if ended else 'on following'}"
+    below = f"{count(len(details.lines) - end, 'line')} below: End {'shows the last' if ended else 'follows again'}"
     says = f" ({below})" if back else "" if ended else " (follows)"
     title = f"log {tilde(details.log)}{says} " if details.log else "no output " if ended else "no output yet "
     rule = "─" * max(0, width - 3 - columns(title))

@@ -70,7 +70,7 @@ def _leases(leases: list[dict[str, Any]]) -> list[str]:
             device,
             str(lease["pid"] or lease["shim"] or ""),
             moment(lease["since"] or None),
-            size(reserved) if device else "unreadable lease: no task starts beside it",
+            size(reserved) if device else "unreadable lease: no task starts on its device",
             size(lease["used"][device]) if device in lease["used"] else "",
         ]
         for lease in leases
