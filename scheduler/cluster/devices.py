@@ -81,7 +81,7 @@ class ClusterDevices:
 
     @property
     def usual(self) -> int:
-        """The number of GPUs of a task that does not declare it."""
+        """The number of GPUs of a task that declares no number."""
         return max((node.facts.usual for node in self.nodes.present() if node.facts is not None), default=1)
 
     @property

@@ -50,7 +50,7 @@ class DevicePool:
         self.power: PowerCaps | None = None
         """The power limits that the run has set; None if it has set none."""
         self.mps: MpsSharing | None = None
-        """The MPS daemons of the run's GPUs, if it uses MPS."""
+        """The MPS daemons of the run's GPUs, if the run uses MPS."""
 
     def discover(self) -> tuple[Device, ...]:
         """Return the run's GPUs, then the host."""
@@ -94,7 +94,7 @@ class DevicePool:
 
     @property
     def usual(self) -> int:
-        """The number of GPUs that a task gets if it declares none, provided that there are any."""
+        """The number of GPUs of a task that declares no number, if the run has GPUs."""
         return 1
 
     @property

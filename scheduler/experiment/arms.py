@@ -60,7 +60,7 @@ class Experiment:
     """The definition of an experiment."""
 
     kind: str
-    """`mps` or `priority`."""
+    """The kind of the experiment: `mps` or `priority`."""
     path: str
     arms: Sequence[Arm]
     repeats: int

@@ -31,7 +31,7 @@ class ArmRunner:
     """The place where arms run: this machine, or a simulated one; for the latter nothing is learned or removed."""
 
     context = ExperimentContext()
-    """The circumstances of all numbers."""
+    """The circumstances that apply to all measured numbers."""
 
     def learn(self) -> None:
         """Measure what the tasks need, so that no arm has to measure it; raise ExperimentInterrupted."""

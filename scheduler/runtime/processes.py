@@ -425,7 +425,7 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _writes(pid: int, file: tuple[int, int]) -> bool:
-    """Tell whether a process has a file open for writing; a reader proves nothing."""
+    """Tell whether a process has a file open for writing; a process that only reads it does not count."""
     if not file[1]:
         return False
     with contextlib.suppress(OSError):

@@ -108,8 +108,8 @@ inherit that, which commands do not expect."""
 _AT_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_", "LC_", "LANG", "TZ")
 """The beginnings of the names of variables that the loader, the C library or Python read when a process starts."""
 _AT_ONCE = "PYTHONUNBUFFERED"
-"""The only variable with such a beginning that every task gets; a program that the server has loaded obeys it as
-well."""
+"""The only variable with a beginning from _AT_START that every task gets; a program that the server has loaded obeys it
+as well."""
 _SHORT = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """Errors of a machine that lacks processes, memory or open files."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)

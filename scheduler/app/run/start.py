@@ -197,7 +197,7 @@ def screen_for(
 
 
 def _node_facts(pool: RunDevices) -> dict[str, str]:
-    """Return the devices of the nodes, if the run is on nodes, so that one may be away at `resume`."""
+    """Return the devices of the nodes, if the run is on nodes, so that a node may be away at `resume`."""
     from scheduler.devices.pool import DevicePool
 
     return {} if isinstance(pool, DevicePool) else {"nodes": pool.to_json()}

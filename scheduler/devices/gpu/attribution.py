@@ -23,7 +23,7 @@ from scheduler.values import dataclass, replace
 UNLISTED = 512 * MIB
 """If more bytes than this are in use and no process is listed, the list of processes is hidden."""
 UNLISTED_OLD = GIB
-"""The limit in place of UNLISTED if the driver counts its own share as used memory, in bytes."""
+"""The limit in bytes that replaces UNLISTED if the driver counts its own share as used memory."""
 SURE = 3
 """The number of contradicting samples in a row after which the device is read in the other way."""
 

@@ -17,7 +17,7 @@ from scheduler.runtime.shim import children_finder, descendants
 SELDOM = 1.0
 """Seconds between searches through whole trees, which are more expensive."""
 CLIENTS = frozenset({b"docker", b"podman", b"nerdctl"})
-"""Programs whose containers are not their descendants (those of singularity and apptainer are)."""
+"""Programs whose containers are not among their descendants, unlike containers of singularity and apptainer."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 

@@ -61,7 +61,7 @@ class LoginPolicy(NamedTuple):
     kills: bool
     """True if the unit ends with the session: KillUserProcesses."""
     source: str
-    """The file that configures this."""
+    """The file that configures the effect of a logout."""
     lingers: bool
     """True if the user's own services continue without a session."""
 
