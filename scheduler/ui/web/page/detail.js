@@ -13,8 +13,8 @@ function taskDetail(d, more = []) {
   const box = el("div", undefined, "detail"), cards = el("div", undefined, "cards");
   const head = el("div", undefined, "detail-head"); const stands = el("span", undefined, "state"); stateCell(stands, d.state); head.append(el("strong", `task ${d.task}  ${d.name}`), stands, ...(d.brief || []).filter(Boolean).map(text => el("span", text)));
   for (const address of d.links || []) { const a = el("a", tracker(address)); a.href = address; a.target = "_blank"; a.rel = "noopener noreferrer"; head.append(a); }
+  if (d.reason) head.append(el("p", d.reason, FAILURES.includes(d.state) ? "reason bad" : "reason"));
   box.append(head);
-  if (d.reason) box.append(el("p", d.reason, "reason"));
   if (d.command) box.append(el("code", d.command, "command"));
   cards.append(card("Parameters and state", facts([...d.parameters, ...d.facts])));
   if (d.metrics.length) cards.append(metricCard(d));

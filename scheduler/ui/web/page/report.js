@@ -85,7 +85,7 @@ function columnsOf(r) {
     { id: "epochs", out: 5, label: "epochs", num: true, off: !some(t => t.epochs != null), text: t => epochs(t.epochs, t.of_epochs), value: t => t.epochs },
     { id: "ran_s", label: "ran", num: true, text: t => time(t.ran_s), value: t => t.ran_s },
     { id: "ended", out: 7, label: "ended", num: true, text: t => t.ended == null ? "" : clock(r.begin + t.ended), value: t => t.ended },
-    { id: "memory", label: "peak / reserved", phone: false, num: true, cls: "mem", draw: (td, t) => memoryCell(td, t.peak_bytes, t.reserved_bytes), value: t => t.peak_bytes },
+    { id: "memory", label: "peak / reserved", phone: false, out: 8, num: true, cls: "mem", draw: (td, t) => memoryCell(td, t.peak_bytes, t.reserved_bytes), value: t => t.peak_bytes },
     { id: "device", out: 2, label: "device", off: !differ(t => t.device), text: t => t.device || "", value: t => t.device },
     { id: "attempts", out: 3, label: "attempts", num: true, off: !some(t => t.attempts > 1), text: t => String(t.attempts), value: t => t.attempts },
     { id: "ooms", out: 4, label: "OOMs", num: true, off: !some(t => t.ooms), text: t => String(t.ooms), value: t => t.ooms },
@@ -93,7 +93,7 @@ function columnsOf(r) {
     { id: "batch", label: "batch", num: true, off: true, text: t => String(t.batch), value: t => t.batch },
     { id: "waited_s", label: "waited", num: true, off: true, text: t => time(t.waited_s), value: t => t.waited_s },
     { id: "started", label: "started", num: true, off: true, text: t => t.started == null ? "" : clock(r.begin + t.started), value: t => t.started },
-    { id: "exit_code", out: 8, label: "exit", num: true, off: !some(t => t.exit_code), text: t => t.exit_code == null ? "" : String(t.exit_code), value: t => t.exit_code },
+    { id: "exit_code", out: 7.5, label: "exit", num: true, off: !some(t => t.exit_code), text: t => t.exit_code == null ? "" : String(t.exit_code), value: t => t.exit_code },
     { id: "command", out: 1, label: "command", cls: "long code", off: names.length > 0, text: t => t.command, value: t => t.command },
   ];
 }
