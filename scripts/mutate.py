@@ -117,7 +117,7 @@ class Copy:
             if not name.startswith(("PYTHON", "SCHEDULER_", "VIRTUAL"))
         }
         kept["PATH"] = f"{Path(sys.executable).resolve().parent}:{kept.get('PATH', os.defpath)}"  # no shim of pyenv
-        return {**kept, VARIABLE: str(self._outcomes), "TMPDIR": str(self._temporary)}
+        return {**kept, VARIABLE: str(self._outcomes), "TEST_ALL": "1", "TMPDIR": str(self._temporary)}
 
     def change(self, file: str, text: str) -> None:
         """Write a file so that its compiled form is seen to be out of date, however fast changes follow each other."""

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from tests.support import doors
 from tests.support.doors import BY_NAME, DOORS, Case, Door, Fault, Place
 from tests.support.faults import fault
+from tests.support.share import cases
 
-CASES = 2000
+CASES = cases(2000, 400)
 """The number of generated cases in all."""
 
 

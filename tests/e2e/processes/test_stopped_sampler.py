@@ -27,7 +27,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 def started(home: Home, tasks: int, at_once: int = 10) -> Started:
     """Start a run of many short tasks, and stop its sampler for good as soon as it lives."""
-    home.commands(*[f"sleep 0.{n % 9 + 1}" for n in range(tasks)])
+    home.commands(*[f"sleep 0.{n % 5 + 5}" for n in range(tasks)])
     scheduler = home.start("run", "jobs.csv", "-j", str(at_once), "--devices", "host")
     (sampler,) = wait_until(lambda: children(scheduler.pid, "sampler"), 60)
     os.kill(sampler, signal.SIGSTOP)
@@ -41,9 +41,9 @@ def ended(home: Home) -> int:
 
 @fault(85)
 def test_run_goes_on_and_reports_once_that_its_sampler_was_restarted(home: Home) -> None:
-    scheduler = started(home, 150)
+    scheduler = started(home, 80)
     before = ended(home)
-    wait_until(lambda: ended(home) >= before + 20, SOON + 5)
+    wait_until(lambda: ended(home) >= before + 20, SOON + 5, pause=0.25)
     assert scheduler.wait(60) == 0
     said = home.log(1)
     assert said.count("the sampler of the host's memory did not answer for 3 s (a signal had stopped it)") == 1
@@ -52,10 +52,10 @@ def test_run_goes_on_and_reports_once_that_its_sampler_was_restarted(home: Home)
 @fault(85)
 def test_cancel_and_ctrl_c_are_obeyed_while_the_sampler_is_stopped(home: Home) -> None:
     """The sampler's pipe would be full of orders by then."""
-    scheduler = started(home, 1000, at_once=40)
+    scheduler = started(home, 400, at_once=40)
     before = ended(home)
-    wait_until(lambda: ended(home) >= before + 100, 60)
-    home.call("cancel", "900", code=0)
+    wait_until(lambda: ended(home) >= before + 100, 60, pause=0.25)
+    home.call("cancel", "350", code=0)
     for _ in range(3):
         scheduler.send_signal(signal.SIGINT)
         wait_until(lambda: signal.SIGINT not in signal.sigpending())

@@ -21,6 +21,7 @@ ROWS = 40
 
 
 @fault(1, 2, 3, 4, 5, 22, 23, 31, 32, 36, 37)
+@pytest.mark.long
 @pytest.mark.skipif(build() is None, reason=NO_COMPILER)
 def test_no_task_is_lost_or_run_twice_in_a_short_chaos() -> None:
     """The chaos can be longer by hand: `python scripts/bench/chaos.py --minutes 10`."""

@@ -42,8 +42,9 @@ from scheduler.core.queue.task_group import Rank
 from scheduler.core.run_state import RunState, TermsSummary
 from scheduler.units import GIB, MIB
 from tests.support.builders import brain, gpu, host, machine, peaked, placed, refused, started, submit, tell, terms
+from tests.support.share import cases
 
-SEEDS = range(100)
+SEEDS = range(cases(100, 40))
 STEPS = 25
 CACHES: dict[type, set[str]] = {
     Brain: {"_last", "_policy", "_beginning"},

@@ -20,6 +20,7 @@ from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.tasks.fields import words
 from scheduler.units import MIB
 from tests.support.builders import Size, size
+from tests.support.share import cases
 
 
 def family(*commands: str, **said: Iterable[str]) -> Family:
@@ -455,7 +456,8 @@ class TestGridOf320Rows:
     @pytest.mark.parametrize("remembers", [False, True])
     @pytest.mark.parametrize("truth", [nothing_matters, batch_size_matters])
     def test_few_rows_of_a_grid_start_unknown_in_any_order(self, truth: Truth, remembers: bool) -> None:
-        played = [Played(grid(order), truth, remembers) for order in ORDERS]
+        tried = random.Random(321).sample(ORDERS, cases(len(ORDERS), 30))
+        played = [Played(grid(order), truth, remembers) for order in tried]
         assert max(one.unknown for one in played) <= MOST_UNKNOWN
         assert max(one.rounds for one in played) <= 16
         assert sum(one.too_little for one in played) == 0
