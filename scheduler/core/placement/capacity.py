@@ -217,9 +217,9 @@ class CapacityView:
         self.numbers: dict[str, int] = {}
         self.free = FreeIndex([], [])
         self.has_slots = False
-        self.smallest = self.largest = 0
-        """The bytes (or the budget) of the smallest GPU, and `largest` those of the largest. A task that requests less
-        than the smallest fits on every empty GPU."""
+        self.smallest = self.usual = self.largest = 0
+        """The bytes (or the budget) of the smallest GPU, `usual` those of the median one, and `largest` those of the
+        largest. A task that requests less than the smallest fits on every empty GPU."""
         self.version = 0
         """A counter that grows when the capacity of any device changes."""
 
@@ -369,8 +369,8 @@ class CapacityView:
         for key in self.nodes.hosts.values():
             self.hosts.add(key, self.rooms[key])
         self._floor, self._host_floor = ReleaseFloor(), ReleaseFloor()
-        self.smallest = min((self.rooms[key].most for key in self.gpus), default=0)
-        self.largest = max((self.rooms[key].most for key in self.gpus), default=0)
+        sizes = sorted([self.rooms[key].most for key in self.gpus]) or [0]
+        self.smallest, self.usual, self.largest = sizes[0], sizes[(len(sizes) - 1) // 2], sizes[-1]
         self._stale.clear()
         self._since.clear()
         self.version += 1

@@ -26,6 +26,8 @@ class LearningHold:
         yet."""
         self._watched: dict[int, int] = {}
         """For each task class that is learned from a real run on GPUs, the task of that run."""
+        self.measured_on: dict[str, int] = {}
+        """The living task of unknown memory on each GPU, while it is being measured there."""
         self._sizes_differ = brain.capacity.largest > brain.capacity.smallest
         """True if the GPUs differ in capacity: then the need of a class decides on which GPUs its tasks fit."""
         self.held: list[WaitingTask] = []
@@ -36,10 +38,12 @@ class LearningHold:
         for task in self.living:
             if task.placement is not None:
                 proved = task.settled if task.placement.gpus else task.without
-                self.note(task.placement, brain.kind_of(task.id), settled=proved)
+                self.note(task.placement, brain.kind_of(task.id), settled=proved, overdue=task.overdue)
 
-    def note(self, placement: Placement, kind: int, *, settled: bool = False) -> None:
-        """Note that a placed attempt will show the need of its class. `settled` is True if it has done so already."""
+    def note(self, placement: Placement, kind: int, *, settled: bool = False, overdue: bool = False) -> None:
+        """Note that a placed attempt will show the need of its class. `settled` is True if it has done so already, and
+        `overdue` if tasks of other classes wait for it no more.
+        """
         task = placement.task
         if placement.purpose is Purpose.PROBE:
             self._probed[kind] = task
@@ -47,6 +51,7 @@ class LearningHold:
             return
         if is_watched(placement, settled) and placement.gpus:
             self._watched[kind] = task
+            self.measured_on.update({} if overdue else dict.fromkeys(placement.gpus, task))
         if self._brain.is_unsure(task) and placement.sees:
             self._check(kind, placement)
 

@@ -150,6 +150,9 @@ class Reason(StrEnum):
     BEGINNING = _Properties(
         "beginning", "waits until task {wanted}, whose memory is unknown, has grown on {where}",
         "for a task of unknown memory to grow first")
+    LARGER = _Properties(
+        "larger", "needs an unknown amount of memory, and waits until that of task {wanted} was measured on {where}: "
+        "the free GPUs are smaller than most", "for a larger GPU, where the memory of another task is being measured")
     PROFILING = _Properties(
         "profiling", "waits for task {wanted} to end: with --profile sequential the tasks of a batch are profiled one "
         "after the other, before the batch is packed", "for the profiling runs of their batch", depends_on_need=False)

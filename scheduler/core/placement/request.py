@@ -70,6 +70,11 @@ class ResourceRequest:
         """True if the memory that the task needs on its GPUs, or on the host if it has none, is unknown."""
         return any(ask.bytes is None for ask in self.gpus or (self.host,))
 
+    @property
+    def is_guessed(self) -> bool:
+        """True if its need on GPUs is unknown, and neither it nor similar tasks have shown a part of it."""
+        return self.source is EstimateSource.MEASURED and bool(self.gpus) and not any(ask.shown for ask in self.gpus)
+
 
 def gpus_of(terms: Terms, some: bool) -> int:
     """Return the number of GPUs of a task: what its row says, else one if `some` GPU exists."""

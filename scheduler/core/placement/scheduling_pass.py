@@ -155,7 +155,7 @@ class SchedulingPass(QueuePass):
         among = scratch.large_enough(terms, need, gpus) if on_gpus else ()
         if gpus and on_gpus and not among:
             return self._too_small(task)
-        fitted = self._reserve(task, need, among) if self.allowed is None else self._within_quota(task, need, among)
+        fitted = self._fit_carefully(task, need, among)
         if isinstance(fitted, Refusal):
             return fitted
         if need.visible:
@@ -168,6 +168,27 @@ class SchedulingPass(QueuePass):
         room = max(large, key=lambda room: room.bytes)
         wanted = max(ask.shown for ask in task.need.gpus)
         return Refusal(task.number, Reason.MEMORY, room.device.label, wanted, max(room.bytes, 0), room.most)
+
+    def _fit_carefully(
+        self, task: WaitingTask, need: ResourceRequest, gpus: Sequence[DeviceCapacity]
+    ) -> Placement | Refusal:
+        """Place a task of unknown memory on a GPU that is smaller than most only if no other one takes it, and no task
+        is measured there: a measured one leaves room, and shows what others may need.
+        """
+        usual = self.scratch.without_small(need, gpus) if self.rules.slots is None else gpus
+        if len(usual) == len(gpus):  # as everywhere but on a machine with a GPU that is smaller than most
+            return self._fit_on(task, need, gpus)
+        tried = self._fit_on(task, need, usual) if usual else None
+        if isinstance(tried, Placement):
+            return tried
+        for room in self.scratch.without_small(need, self._candidates(task)):
+            if measured := self.learning.measured_on.get(room.device.key):
+                return Refusal(task.number, Reason.LARGER, room.device.label, measured)
+        return self._fit_on(task, need, gpus)
+
+    def _fit_on(self, task: WaitingTask, need: ResourceRequest, gpus: Sequence[DeviceCapacity]) -> Placement | Refusal:
+        """Return the placement of a task on some of these GPUs, within the quota of its user if there is one."""
+        return self._reserve(task, need, gpus) if self.allowed is None else self._within_quota(task, need, gpus)
 
     def _visible(self, task: WaitingTask) -> tuple[str, ...]:
         """Return the GPUs that a task may see though it is known to use none: those with the most bytes left."""

@@ -251,6 +251,18 @@ class ScratchMachine:
         least = min(shown, int(largest[: len(need.gpus)][-1] * NEARLY)) if largest else shown
         return [room for room in rooms if _at_most(room) >= least]
 
+    def without_small(self, need: ResourceRequest, rooms: Sequence[DeviceCapacity]) -> Sequence[DeviceCapacity]:
+        """Return those of these GPUs on which a task of unknown memory is tried first: all but those that have less
+        than most GPUs, and less than six of ten known classes need.
+
+        Return all of them for a task of which something is known, and where no GPU is smaller than most.
+        """
+        if self.smallest == self._capacity.usual or not need.is_guessed:
+            return rooms
+        enough, buffer = max(ask.enough for ask in need.gpus), self._rules.buffer
+        least = min(self._capacity.usual, enough + buffer) if enough else self._capacity.usual
+        return [room for room in rooms if room.most >= least]
+
     def sorted_for(self, terms: Terms, rooms: list[DeviceCapacity]) -> list[DeviceCapacity]:
         """Sort GPUs: preferred ones first, then without unmanaged processes, then most load left, then most bytes
         left.

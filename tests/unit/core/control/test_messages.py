@@ -99,6 +99,13 @@ SENTENCES = [
         Refusal(3, Reason.BEGINNING, "GPU 1", wanted=7),
         "waits until task 7, whose memory is unknown, has grown on GPU 1",
     ),
+    (
+        Refusal(3, Reason.LARGER, "GPU 1", wanted=7),
+        (
+            "needs an unknown amount of memory, and waits until that of task 7 was measured on GPU 1: the free GPUs are "
+            "smaller than most"
+        ),
+    ),
     (Refusal(3, Reason.CLOSED_DEVICE, "GPU 1", text="fell off the bus"), "may not start on GPU 1: fell off the bus"),
     (
         Refusal(3, Reason.SILENT_NODE, "n1 GPU 0", text="node n1 has not answered for 4 s"),

@@ -732,3 +732,68 @@ class TestGpusOfDifferentSizes:
         devices = [gpu(number, size) for number, size in enumerate(sizes)]
         assert b.need(1, 1).gpus[0].bytes is not None, "an expectation of one class is there"
         assert sorted(starts(b, *devices, HOST_RAM)) == started_
+
+
+class TestSmallGpus:
+    """Tasks of unknown memory beside a GPU that is smaller than most."""
+
+    SIZES = ("40GiB", "10GiB", "10GiB", "5GiB")
+    ROOMY = host("640GiB", cores=8)
+
+    def unlike(self, number: int, **said: Any) -> Brain:
+        """Return tasks of as many scripts, which are all unknown."""
+        b = brain(tasks(number, epochs=5, cpus=0.1, host_memory="1GiB", **said), profile="live")
+        for task in range(1, number + 1):
+            b.assign(task, TaskClass(f"k{task}", f"{task}.py", probes=False))
+        return b
+
+    def machine(self, *sizes: str) -> list[DeviceBudget]:
+        return [*(gpu(number, total) for number, total in enumerate(sizes or self.SIZES)), self.ROOMY]
+
+    def shown(self, b: Brain, *bytes_: int) -> Brain:
+        """Have the first tasks use so much until they have settled."""
+        for task, used in enumerate(bytes_, start=1):
+            (key,) = b.tasks[task].placement.gpus  # type: ignore[union-attr]
+            for at in (1.0, 90.0):
+                tell(b, *b.watch(task, 1, {key: used}, now=at, busy=0.1))
+        return b
+
+    def test_a_small_gpu_takes_no_unknown_task_while_others_are_measured_on_larger_ones(self) -> None:
+        b = self.unlike(4)
+        assert place(b, *self.machine()) == [1, 2, 3]
+        (refusal,) = decide(b, *self.machine()).refusals
+        assert refusal.reason == "larger"
+        assert why(refusal) == (
+            "needs an unknown amount of memory, and waits until that of task 1 was measured on GPU-0: "
+            "the free GPUs are smaller than most"
+        )
+
+    @pytest.mark.parametrize(
+        "sizes", [("5GiB",) * 4, ("5GiB", "5GiB", "5GiB", "40GiB"), ("40GiB", "40GiB", "5GiB", "5GiB")]
+    )
+    def test_all_gpus_are_used_where_none_is_smaller_than_most(self, sizes: tuple[str, ...]) -> None:
+        assert place(self.unlike(4), *self.machine(*sizes)) == [1, 2, 3, 4]
+
+    def test_an_unknown_task_starts_beside_measured_ones_in_place_of_a_small_gpu(self) -> None:
+        b = self.unlike(4)
+        place(b, *self.machine())
+        self.shown(b, 6 * GIB, 6 * GIB, 6 * GIB)
+        (one,) = decide(b, *self.machine()).placements
+        assert one.gpus == ("GPU-0",)
+
+    def test_a_small_gpu_is_used_once_most_tasks_are_known_to_need_less(self) -> None:
+        b = self.unlike(4)
+        place(b, *self.machine())
+        self.shown(b, 2 * GIB, 2 * GIB, 2 * GIB)
+        full = [gpu(number, total, free="100MiB") for number, total in enumerate(self.SIZES[:3])]
+        (one,) = decide(b, *full, gpu(3, "5GiB"), self.ROOMY).placements
+        assert one.gpus == ("GPU-3",)
+
+    def test_a_small_gpu_is_used_where_larger_ones_are_full_and_nothing_is_measured(self) -> None:
+        full = [gpu(number, total, free="100MiB") for number, total in enumerate(self.SIZES[:3])]
+        (one,) = decide(self.unlike(1), *full, gpu(3, "5GiB"), self.ROOMY).placements
+        assert one.gpus == ("GPU-3",)
+
+    def test_a_row_that_names_a_small_gpu_starts_there_at_once(self) -> None:
+        b = self.unlike(4, device="3")
+        assert place(b, *self.machine()) == [1]
