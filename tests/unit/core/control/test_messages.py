@@ -102,8 +102,8 @@ SENTENCES = [
     (
         Refusal(3, Reason.LARGER, "GPU 1", wanted=7),
         (
-            "needs an unknown amount of memory, and waits until that of task 7 was measured on GPU 1: the free GPUs are "
-            "smaller than most"
+            "needs an unknown amount of memory, and waits until that of task 7 was measured on GPU 1: "
+            "the free GPUs are smaller than most"
         ),
     ),
     (Refusal(3, Reason.CLOSED_DEVICE, "GPU 1", text="fell off the bus"), "may not start on GPU 1: fell off the bus"),
