@@ -222,10 +222,10 @@ class ResultFolder:
 
 
 def share_log(path: str) -> int:
-    """Write the output to this file as well as to the log: as one file with two names, if possible.
+    """Write the output to this file and to the log, as one file with two names if possible.
 
-    If that is impossible, the output goes to this file alone. Then return the descriptor of the log, to which the
-    caller copies the end of the file; otherwise -1.
+    Otherwise the output goes to this file alone: then return the descriptor of the log, so that the caller copies the
+    end of the file to it. Return -1 if nothing must be copied.
     """
     temporary = f"{path}.{os.getpid()}"
     log = os.readlink("/proc/self/fd/1")

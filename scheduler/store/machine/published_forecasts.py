@@ -1,4 +1,4 @@
-"""Published forecasts: one record in the lease directory for each scheduler with unfinished tasks, written only by it.
+"""Published forecasts: one record in the lease directory for each scheduler with unfinished tasks, which writes it.
 
 It says when the living attempts end and what the waiting tasks request, in a bounded number of groups, so that the
 forecasts of other schedulers know of them. No decision depends on it.

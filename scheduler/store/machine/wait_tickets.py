@@ -1,4 +1,4 @@
-"""Wait tickets: one record in the lease directory for each scheduler that waits for capacity, written only by it."""
+"""Wait tickets: one record in the lease directory for each scheduler that waits for capacity and writes it."""
 
 from __future__ import annotations
 
