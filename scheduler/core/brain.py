@@ -433,16 +433,18 @@ class Brain(RunState):
         *,
         busy: float | None = None,
         evidence: ResizeCause | None = None,
+        is_flat: bool = False,
     ) -> list[Event]:
         """Return the events for a sample of a living attempt: a new peak, a larger or a smaller reservation.
 
         `busy` is the share of time for which the attempt has kept its GPUs busy so far; None if that cannot be
         measured. `evidence` is what shows that it computes without its GPUs (`without_gpu.Signs.evidence`).
+        `is_flat` is True if the attempt uses as much as at its last sample.
         """
         living = self.tasks.get(task)
         if living is None or living.placement is None or living.attempts != attempt:
             return []
-        self.capacity.stir(living.placement)
+        self.capacity.stir(living.placement, is_flat=is_flat)
         return sampling.watch(self, living, living.placement, used, now, busy, evidence)
 
     # ---- deciding ----

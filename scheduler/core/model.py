@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -40,6 +41,12 @@ def is_host_key(key: str) -> bool:
 
 def gpus_in(keys: Iterable[str]) -> tuple[str, ...]:
     """Return the GPUs among these devices in order, without the host and slots."""
+    return _gpus_among(tuple(keys))
+
+
+@lru_cache(maxsize=4096)
+def _gpus_among(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Do what `gpus_in` does. Every sample of every attempt asks several times for the same few sets of devices."""
     return tuple([key for key in keys if key != HOST and not key.startswith(NAMED)])
 
 

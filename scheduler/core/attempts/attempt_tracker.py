@@ -89,23 +89,34 @@ class AttemptTracker:
         task = self._brain.task(sample.task)
         if task is None or task.placement is None or task.attempts != sample.attempt:
             return []  # it was on its way when the attempt ended
-        self.used[key] = {**self.used.get(key, {}), **sample.used}
-        self._peak[key] = {**self._peak.get(key, {}), **sample.peak}
-        self._busy.setdefault(key, MeanLoad()).see(self._loads(task, task.placement, sample))
+        changed = self._take_use(key, sample)
+        busy = self._busy.get(key) or self._busy.setdefault(key, MeanLoad())
+        busy.see(self._loads(task, task.placement, sample))
         if sample.mps:
             self._mps[key] = sample.mps
         now = self._now()
-        signs = self._signs.setdefault(key, Signs())
+        signs = self._signs.get(key) or self._signs.setdefault(key, Signs())
         signs.see(sample.absent, sample.cpu_seconds, sample.rested)
         if sample.progress is not None:
-            self._pace.setdefault(key, Throughput()).see(sample.progress, now, beside=self.crowd.beside(key))
+            pace = self._pace.get(key) or self._pace.setdefault(key, Throughput())
+            pace.see(sample.progress, now, beside=self.crowd.beside(key))
         signs.epoch = self._pace.get(key, _UNSEEN).seconds is not None
         seen = {name: max(bytes_, sample.used.get(name, 0)) for name, bytes_ in sample.peak.items()}
         evidence = self._evidence(key, task, now)
         events = self._brain.watch(
-            sample.task, sample.attempt, seen, now, busy=self._busy[key].value, evidence=evidence
+            sample.task, sample.attempt, seen, now, busy=busy.value, evidence=evidence, is_flat=not changed
         )
         return [*events, *self._astray(key, sample.strayed)] if sample.strayed else events
+
+    def _take_use(self, key: Key, sample: Sample) -> bool:
+        """Keep the measured use and peak of an attempt; tell whether its use has changed."""
+        used, peak = self.used.get(key), self._peak.get(key)
+        if peak is None or not sample.peak.items() <= peak.items():
+            self._peak[key] = {**(peak or {}), **sample.peak}
+        if used is not None and sample.used.items() <= used.items():
+            return False
+        self.used[key] = {**(used or {}), **sample.used}
+        return True
 
     def _astray(self, key: Key, held: Mapping[str, int]) -> list[Event]:
         """Return the event for memory on GPUs that the attempt was not given, if that memory is new or has grown."""
@@ -117,6 +128,8 @@ class AttemptTracker:
     def _evidence(self, key: Key, task: TaskState, now: float) -> ResizeCause | None:
         """Return what shows that a living attempt computes without its GPUs; None if nothing shows it yet."""
         assert task.placement is not None
+        if not self._signs[key].absent:
+            return None
         unseen = key in self.adopted or not task.began  # what it did before is unknown
         if task.without or unseen or self._mps.get(key) == mps_policy.CLIENT:
             return None
@@ -135,6 +148,8 @@ class AttemptTracker:
         self._shares[task.id, task.attempts] = (self._now(), sample.busy)
         if task.loaded and any(whole >= SATURATED for whole in sample.whole.values()):
             return dict.fromkeys(sample.busy, placement.busy)  # shares of a full GPU are known by the measured loads
+        if all(share >= 1.0 or sample.whole.get(gpu, 1.0) < SATURATED for gpu, share in sample.busy.items()):
+            return {gpu: min(share, 1.0) for gpu, share in sample.busy.items()}  # others take nothing from it
         beside = self._brain.load_beside(placement)
         return {
             gpu: alone(share, beside.get(gpu, 0.0), sample.whole.get(gpu), self._scale(gpu))

@@ -201,9 +201,10 @@ class CapacityView:
         """For each device, the sums over its leases; without an entry they must be computed again."""
         self._since: dict[str, int] = {}
         """For each device, the bytes reserved since its last measurement, minus the bytes given back."""
-        self._stale, self._coming = set[str](), set[str]()
-        """Devices to compute again, and devices on which ended attempts are still giving memory back: their capacity
-        may change by time alone."""
+        self._stale, self._measured, self._coming = set[str](), set[str](), set[str]()
+        """Devices to compute again; devices that were measured without a change, for which only smoothed numbers are
+        computed again; and devices on which ended attempts are still giving memory back, which may change by time
+        alone."""
         self._machine: Machine | None = None
         self._budgets: tuple[DeviceBudget, ...] = ()
         self._leases: tuple[Lease, ...] = ()
@@ -297,9 +298,11 @@ class CapacityView:
         """Return the live reservations on a device."""
         return self._here.get(key, {}).values()
 
-    def stir(self, placement: Placement) -> None:
-        """Mark the devices of an attempt as changed, because the attempt was measured."""
-        self._stale.update(placement.by_device)
+    def stir(self, placement: Placement, *, is_flat: bool = False) -> None:
+        """Mark the devices of an attempt as changed, because the attempt was measured. `is_flat`: it uses as much as
+        before, so that the sums over the leases still hold.
+        """
+        (self._measured if is_flat else self._stale).update(placement.by_device)
 
     def look(self, machine: Machine) -> CapacityView:
         """Bring all devices up to date with the machine.
@@ -307,7 +310,7 @@ class CapacityView:
         If the mapping of used bytes is the same object as at the last call, it may differ only on devices for which
         `stir` was called.
         """
-        if machine is self._machine and not self._stale:
+        if machine is self._machine and not self._stale and not self._measured:
             return self
         self._machine = machine
         differing = self._differing(machine.budgets)
@@ -317,12 +320,13 @@ class CapacityView:
         self._stale |= self._beside_changed(machine.leases)
         for key in self._stale:
             self._sums.pop(key, None)
-        stale = self._coming.union(self._stale, differing, self._released.due(machine.now))
+        stale = self._coming.union(self._stale, self._measured, differing, self._released.due(machine.now))
         self._budgets = machine.budgets
         for key in stale:
             if key in self.rooms:
                 self._renew(key, machine)
         self._stale.clear()
+        self._measured.clear()
         self._since.clear()
         return self
 
@@ -372,6 +376,7 @@ class CapacityView:
         sizes = sorted([self.rooms[key].most for key in self.gpus]) or [0]
         self.smallest, self.usual, self.largest = sizes[0], sizes[(len(sizes) - 1) // 2], sizes[-1]
         self._stale.clear()
+        self._measured.clear()
         self._since.clear()
         self.version += 1
 

@@ -40,7 +40,8 @@ def watch(
     """Return the events of one sample, and change nothing. `evidence` is a sign that the attempt needs no GPU; None:
     there is none.
     """
-    news = {k: b for k, b in used.items() if estimator.is_new_peak(living.peak.get(k, 0), b, run.rules)}
+    peak, rules = living.peak, run.rules
+    news = {k: b for k, b in used.items() if b > peak.get(k, 0) and estimator.is_new_peak(peak.get(k, 0), b, rules)}
     events: list[Event] = [Peaked(living.id, living.attempts, news)] if news else []
     if (moved := without_gpu.moved(run, living, placement, used, now, evidence)) is not None:
         return [*events, moved]
@@ -57,16 +58,16 @@ def _resized(
     busy: float | None,
 ) -> list[Event]:
     """Return the changes of the reservation of an attempt that stays where it is; `news` are its new peaks."""
-    task, attempt, rules = living.id, living.attempts, run.rules
+    task, attempt = living.id, living.attempts
     events: list[Event] = []
-    seen = {key: max(used.get(key, 0), living.peak.get(key, 0)) for key in {*used, *living.peak}}
+    seen = {**living.peak, **{key: b for key, b in used.items() if b > living.peak.get(key, -1)}}
     still = 0.0 if HOST in news else now - living.last_ram_peak_at
     if (ram := _corrected_ram(run, living, placement, seen, still)) is not None:
         if ram.cause is ResizeCause.RAM_SETTLED:
             events.append(Peaked(task, attempt, {HOST: seen[HOST]}))
         events.append(ram)
         placement = replace(placement, reservation=ram.reservation)
-    growth = estimator.grown(placement.reservation, used, rules, run.capacity.left(host_of(placement.node)))
+    growth = _grown(run, placement, used)
     if growth is not None:
         events.append(Resized(task, attempt, growth, _why_grown(living, placement, used)))
     elif (known := _known_meanwhile(run, living, placement, seen)) is not None:
@@ -81,6 +82,15 @@ def _resized(
     elif busy is not None and _has_other_load(run, living, placement, now, busy):
         events.append(Resized(task, attempt, placement.reservation, ResizeCause.LOAD, busy))
     return events
+
+
+def _grown(run: SampledRun, placement: Placement, used: Mapping[str, int]) -> dict[str, int] | None:
+    """Return the new reservation of an attempt that uses more than its reservation; None if it does not."""
+    for key, bytes_ in used.items():
+        if bytes_ > placement.reservation.get(key, 0):
+            left = run.capacity.left(host_of(placement.node))
+            return estimator.grown(placement.reservation, used, run.rules, left)
+    return None
 
 
 def _why_grown(living: TaskState, placement: Placement, used: Mapping[str, int]) -> ResizeCause:
@@ -127,8 +137,10 @@ def _expected_meanwhile(
     """Return a smaller reservation for an unsettled attempt on GPUs, once other classes show that it should need less.
     None: it stays as it is.
     """
+    if not estimator.is_watched(placement, living.settled):
+        return None
     gpus, rules = placement.gpus, run.rules
-    if not gpus or not estimator.is_watched(placement, living.settled) or rules.slots is not None:
+    if not gpus or rules.slots is not None:
         return None
     asked = run.need(living.id, len(gpus))
     if asked.unknown or asked.source is not EstimateSource.MEASURED:
@@ -213,7 +225,7 @@ def _is_overdue(run: SampledRun, living: TaskState, placement: Placement, now: f
     That is so if its memory was flat for the settle time and is less than that of every known class. An attempt that
     uses no more than a context is overdue only after several settle times.
     """
-    if not placement.gpus or not estimator.is_watched(placement, living.settled or living.overdue):
+    if not estimator.is_watched(placement, living.settled or living.overdue) or not placement.gpus:
         return False
     flat, rules = now - living.last_peak_at, run.rules
     if flat >= rules.gpu_settle * rules.idle_patience:

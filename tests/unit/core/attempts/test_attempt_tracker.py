@@ -10,7 +10,7 @@ import pytest
 
 from scheduler.core.attempts.attempt_tracker import FULL, GO_ON, AttemptTracker
 from scheduler.core.events import Edge, Strayed
-from scheduler.core.model import DeviceBudget, Outcome
+from scheduler.core.model import DeviceBudget, Machine, Outcome
 from scheduler.core.ports import Sample
 from scheduler.simulation.devices import SimulatedDevices
 from scheduler.units import GIB
@@ -59,6 +59,18 @@ def test_another_error_on_a_gpu_that_was_full_stays_a_failure(said: dict[str, An
 
 def test_a_success_on_a_gpu_that_was_full_stays_a_success() -> None:
     assert observed(0).completed(exited(1)).outcome is Outcome.SUCCEEDED
+
+
+def test_a_gpu_has_more_left_for_others_once_a_sample_shows_that_a_reservation_is_used() -> None:
+    seen = observed()
+    budgets = seen._devices.snapshot()
+
+    def left_after(use: int) -> int:
+        seen.sampled(Sample(1, 1, {"GPU-0": use}, {"GPU-0": use}))
+        return seen._brain.capacity.look(Machine(0.0, budgets, (), seen.used)).rooms["GPU-0"].bytes
+
+    first = left_after(GIB)
+    assert [left_after(use) - first for use in (GIB, 2 * GIB, 2 * GIB, GIB)] == [0, GIB, GIB, 0]
 
 
 @pytest.mark.parametrize(("adopted", "watched"), [(False, 1.0), (True, 0.5)])
