@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -159,6 +160,26 @@ def test_a_command_line_that_cannot_work_on_nodes_is_refused_with_the_cure(labs:
     ):
         assert sentence in lab.call("run", "jobs.csv", *words, code=2).stderr
     assert not lab.told("begin")
+
+
+@pytest.mark.long
+def test_grids_standard_input_and_growing_files_run_on_nodes(labs: Callable[..., Lab]) -> None:
+    lab = labs("n1")
+    lab.env["SCHEDULER_ON"] = "ssh:n1"
+    lab.call("grid", "hostname; echo {x}", "-p", "x", "1", "2", "--run", "--plain", code=0)
+    with lab.start("run", "-", "--plain", stdin=subprocess.PIPE) as run:
+        run.communicate("hostname\n", timeout=30)
+    assert run.returncode == 0
+    lab.write("grows", "hostname")
+    with lab.start("run", "--follow", "grows", "--plain") as follow:
+        wait_until(lambda: (lab.state / "runs" / "3").exists() and "succeeded" in lab.states("3"), 30)
+        with open(lab.root / "grows", "a") as file:
+            file.write("hostname\n")
+        wait_until(lambda: lab.states("3") == ["succeeded"] * 2, 30)
+        follow.send_signal(signal.SIGINT)
+        follow.wait(30)
+    said = [Path(row["log"]).read_text().split() for run in "123" for row in lab.tasks(run)]
+    assert sorted(said) == [["n1"], ["n1"], ["n1"], ["n1", "1"], ["n1", "2"]]
 
 
 def test_the_second_interrupt_stops_the_tasks_on_all_nodes(labs: Callable[..., Lab]) -> None:
