@@ -272,8 +272,8 @@ def unique_length(uuids: Sequence[str]) -> int:
 
 def _gpu(gpu: ExaminedGpu, row: str, found: ExaminedGpus) -> Finding:
     what, smi = gpu.installed.label, f"nvidia-smi -i {gpu.index}"
-    if gpu.trouble:
-        trouble, cure = inventory.apart(gpu.trouble.removeprefix(f"{what} "))
+    if said := gpu.trouble or gpu.installed.unreadable:
+        trouble, cure = inventory.apart(said.removeprefix(f"{what} "))
         return broken(what, row, cure, trouble, stops=found.node.broken)
     if not gpu.allowed:
         return absent(what, row, note="" if found.refused else "not allowed for this shell")

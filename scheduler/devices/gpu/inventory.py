@@ -85,6 +85,9 @@ class InstalledGpu:
     sharers: int = 1
     """The number of compute instances of one GPU instance that share this memory."""
 
+    failure: Sequence[Any] = ()
+    """For an instance whose memory cannot be read: the number and the word of NVML's error, and the call."""
+
     @property
     def word(self) -> str:
         """The GPU's number as users write it: `0`, or `0.1` for an instance."""
@@ -103,8 +106,15 @@ class InstalledGpu:
         return self.index if self.minor < 0 else self.minor
 
     @property
+    def unreadable(self) -> str:
+        """Why its memory cannot be read, with the cure; empty if it can."""
+        return f"{self.label} {trouble(*self.failure)}" if self.failure else ""
+
+    @property
     def unusable(self) -> str:
         """Why no task can run on it; empty if tasks can."""
+        if self.failure:
+            return self.unreadable
         if self.mig:
             return (
                 f"{self.label} is in MIG mode: only its instances can be used; nvidia-smi -i {self.index} -mig 0 as "

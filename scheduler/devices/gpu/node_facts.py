@@ -124,11 +124,18 @@ def _instance_facts(library: Library, gpu: dict[str, Any], parent: Any) -> list[
     found, owners = [], []
     for part, handle in instances(library, parent):
         said = {"uuid": uuid_of(library, handle), "model": as_text(library.call("nvmlDeviceGetName", handle))}
-        total = library.memory(handle)["total"]
-        own = {"total": total, "mig": False, "accounting": False, "parent": gpu["uuid"], "part": part}
-        found.append({**gpu, **said, **own})
+        own = {"mig": False, "accounting": False, "parent": gpu["uuid"], "part": part}
+        found.append({**gpu, **said, **_memory_facts(library, handle), **own})
         owners.append(_or(library.maybe("nvmlDeviceGetGpuInstanceId", handle), -1 - part))
     return [{**one, "sharers": owners.count(owner)} for one, owner in zip(found, owners, strict=True)]
+
+
+def _memory_facts(library: Library, handle: Any) -> dict[str, Any]:
+    """Return the memory of an instance, or why it cannot be read: the other instances of the GPU can still be used."""
+    try:
+        return {"total": library.memory(handle)["total"]}
+    except NvmlFailure as failure:
+        return {"total": 0, "failure": [failure.code, library.word(failure.code), failure.call]}
 
 
 def instances(library: Library, parent: Any, first: int = 0) -> Iterator[tuple[int, Any]]:

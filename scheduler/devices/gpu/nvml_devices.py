@@ -125,6 +125,7 @@ class NvmlDevices:
                 self._samplers = SamplerGroup(self._begin, self._limits)
             self._news += [module.hint] if module.hint and self._node.gpus else []
             self._news += [sentence for _, sentence in self._node.errors]
+            self._news += [gpu.unreadable for gpu in self._node.gpus if gpu.failure]
         return self._node
 
     def _begin(self, said: Mapping[str, Any]) -> SamplerChild:

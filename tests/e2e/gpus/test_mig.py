@@ -266,3 +266,36 @@ def test_no_task_starts_on_an_instance_after_an_equal_one_ran_out_of_memory_ther
     again = [one.task for one in ended if one.placed > first.get(one.task % len(kinds), float("inf"))]
     assert len(first) > 0, "no task of unknown memory was tried on an instance"
     assert again == []
+
+
+@pytest.mark.parametrize(
+    ("switch", "sentence"),
+    [
+        ("no_memory", "GPU 0.0 has no memory of its own to schedule"),
+        ("mig_private", "GPU 0.0 cannot be read by this user"),
+    ],
+    ids=["NOT_SUPPORTED", "NO_PERMISSION"],
+)
+def test_instance_whose_memory_cannot_be_read_leaves_the_others_of_its_gpu(
+    machine: Callable[[int], GpuHome], switch: str, sentence: str
+) -> None:
+    home = machine(1)
+    first, second = home.box.slice(0, "2g.10gb", "2g.10gb")
+    home.box.set(first, **{switch: 1})
+    home.jobs(training(peak="1GiB", seconds=0.1))
+    home.run()
+    assert uses(home) == {0: [second]}
+    assert sentence in home.log()
+    assert sentence.removeprefix("GPU 0.0 ") in home.call("doctor").stdout
+    assert sentence in home.call("run", "jobs.csv", "--devices", "0.0", "--new").stderr
+
+
+def test_instance_that_was_removed_is_refused_with_those_that_exist(machine: Callable[[int], GpuHome]) -> None:
+    home = machine(1)
+    first, _ = home.box.slice(0, "2g.10gb", "2g.10gb")
+    home.box.set(first, gone=1)
+    home.jobs(training(peak="1GiB"))
+    for named in (home.box.instances[first], "0.7"):
+        refused = home.call("run", "jobs.csv", "--devices", named, code=2).stderr
+        assert f"there is no device '{named}' here; this machine has: 0 (" in refused
+        assert "0.1 (NVIDIA A100-SXM4-40GB MIG 2g.10gb, MIG-" in refused
