@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.faults import fault
-from tests.support.killing import ROOT, Home, children, is_alive, kill
+from tests.support.killing import ROOT, Home, children, environment, is_alive, kill
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -75,7 +75,7 @@ def interrupt(home: Home, scheduler: subprocess.Popen[str], *answers: str) -> No
 
 def tasks_alive(home: Home) -> list[int]:
     """Return all living processes of tasks and shims."""
-    return [pid for pid in home.living() if "SCHEDULER_COOKIE" in Path(f"/proc/{pid}/environ").read_text()]
+    return [pid for pid in home.living() if any(one.startswith(b"SCHEDULER_COOKIE=") for one in environment(pid))]
 
 
 class TestInterrupt:
