@@ -212,7 +212,15 @@ class Report:
 
 
 def _names(alike: Sequence[Summary]) -> str:
-    return " = ".join(one.arm.name for one in alike)
+    """Return the names of equal arms in one; what they begin with is said once, as in `packed, MPS 100% = 50%`."""
+    first, *others = [one.arm.name for one in alike]
+    return " = ".join([first, *(other[_common(first, other) :] for other in others)])
+
+
+def _common(first: str, other: str) -> int:
+    """Return the length of the whole words that both names begin with."""
+    length = next((at for at, pair in enumerate(zip(first, other, strict=False)) if pair[0] != pair[1]), 0)
+    return first.rfind(" ", 0, length) + 1
 
 
 def _machine_words(machine: Mapping[str, Any], *, of_mps: bool) -> list[tuple[str, str]]:

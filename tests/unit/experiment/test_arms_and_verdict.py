@@ -141,3 +141,10 @@ def test_reading_is_the_same_after_writing_and_reading_its_json() -> None:
     ]  # fmt: skip
     assert data["waits"] == [{"batch": 1, "priority": 1, "tasks": 1, "wait_mean_s": 10.0, "wait_max_s": 10.0}]
     assert Reading.from_dict(json.loads(json.dumps(data))).to_dict() == data
+
+
+def test_what_the_names_of_equal_arms_begin_with_is_said_once() -> None:
+    full, half = (Arm(f"packed, MPS {share}%", True) for share in (100, 50))
+    found = [of(BASE, 100, 101), of(full, 50, 51), of(half, 50, 51)]
+    report = Report(Experiment("mps", "jobs.csv", [one.arm for one in found], 2), found, REAL)
+    assert [arm["name"] for arm in report.data()["arms"]] == ["one per GPU", "packed, MPS 100% = 50%"]

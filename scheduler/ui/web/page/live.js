@@ -180,7 +180,7 @@ function columnsOf(rows) {
     ...names.map((name, i) => ({ id: "parameter." + name, out: i > 2 && 10 - i / 100, label: name, num: numeric(rows.map(t => t.settings[i])), off: i > 5, text: t => t.settings[i] })),
     ...metrics.flatMap(([name, goal], i) => [
       { id: "best." + name, out: i && 6, label: "best " + name, num: true, cls: "value", off: i > 1, down: goal === "max", text: t => t.metrics[name]?.best == null ? "" : even(t.metrics[name].best) },
-      { id: "result." + name, label: name, num: true, off: i > 0, down: goal === "max", title: `last ${name}, with its curve`, draw: (td, t) => curveCell(td, t.metrics[name]?.last, t.metrics[name]?.values) },
+      { phone: false, id: "result." + name, label: name, num: true, off: i > 0, down: goal === "max", title: `last ${name}, with its curve`, draw: (td, t) => curveCell(td, t.metrics[name]?.last, t.metrics[name]?.values) },
     ]),
     { id: "reason", out: 9, phone: true, label: "reason", cls: "reason", sort: false, off: !seen("reason", rows, t => t.reason), draw: reasonCell },
     { id: "epochs", out: 5, label: "epochs", num: true, sort: false, off: !seen("epochs", rows, t => t.epochs != null || t.live?.epochs != null), text: t => t.live?.epochs != null ? epochs(t.live.epochs, t.live.of_epochs) : epochs(t.epochs, t.of_epochs) },

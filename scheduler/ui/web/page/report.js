@@ -79,7 +79,7 @@ function columnsOf(r) {
     ...names.map((name, i) => ({ id: "parameter." + name, out: i > 2 && 10 - i / 100, label: name, num: numeric(all.map(t => t.settings[i])), off: i > 5, text: t => t.settings[i], value: t => t.settings[i] })),
     ...r.metrics.flatMap((m, i) => [
       { id: "best." + m.name, out: i && 6, label: "best " + m.name, num: true, cls: "value", off: i > 1, down: m.goal === "max", text: t => { const v = best(m, t.metrics[i]); return v == null ? "" : even(v); }, value: t => best(m, t.metrics[i]) },
-      { id: "result." + m.name, label: m.name, num: true, off: i > 0, down: m.goal === "max", title: `last ${m.name}, with its curve`, draw: (td, t) => { const c = t.metrics[i]; curveCell(td, c && c[1], c && c[7]); }, value: t => t.metrics[i]?.[1] },
+      { phone: false, id: "result." + m.name, label: m.name, num: true, off: i > 0, down: m.goal === "max", title: `last ${m.name}, with its curve`, draw: (td, t) => { const c = t.metrics[i]; curveCell(td, c && c[1], c && c[7]); }, value: t => t.metrics[i]?.[1] },
     ]),
     { id: "reason", out: 9, phone: true, label: "reason", cls: "reason", off: !some(t => t.reason), draw: reasonCell, value: t => t.reason },
     { id: "epochs", out: 5, label: "epochs", num: true, off: !some(t => t.epochs != null), text: t => epochs(t.epochs, t.of_epochs), value: t => t.epochs },
