@@ -71,6 +71,7 @@ def columns(text: str) -> int:
     return len(text) if text.isascii() else sum(map(_cells, text))
 
 
+@lru_cache(maxsize=1 << 12)  # bars and curves have few letters, many times in each frame
 def _cells(letter: str) -> int:
     from unicodedata import combining, east_asian_width  # only a text that is not ASCII needs it
 

@@ -143,7 +143,7 @@ def test_reading_is_the_same_after_writing_and_reading_its_json() -> None:
     assert Reading.from_dict(json.loads(json.dumps(data))).to_dict() == data
 
 
-def test_what_the_names_of_equal_arms_begin_with_is_said_once() -> None:
+def test_equal_arms_have_one_name_in_which_common_words_stand_once() -> None:
     full, half = (Arm(f"packed, MPS {share}%", True) for share in (100, 50))
     found = [of(BASE, 100, 101), of(full, 50, 51), of(half, 50, 51)]
     report = Report(Experiment("mps", "jobs.csv", [one.arm for one in found], 2), found, REAL)
