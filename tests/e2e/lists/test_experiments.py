@@ -83,7 +83,7 @@ def test_page_and_chart_of_an_experiment_are_self_contained(home: Home) -> None:
     assert found is not None
     said = json.loads(found[1])
     assert said["simulated"] is True
-    assert "--order global" in [arm["name"] for arm in said["arms"]]
+    assert any("--order global" in arm["name"] for arm in said["arms"])  # arms that are equal are one row
     assert all(len(arm["cells"]) == len(said["columns"]) for arm in said["arms"])
     chart = ElementTree.fromstring((home.root / "experiment-priority-jobs/report.svg").read_text())
     assert float(chart.attrib["width"]) > 1000
