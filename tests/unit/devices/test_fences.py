@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -119,3 +123,29 @@ def test_reasons_against_the_limit_of_the_kernel_are_named(tmp_path: Path) -> No
     (fixed / "cgroup.subtree_control").unlink()
     (fixed / "cgroup.subtree_control").mkdir()
     assert "cannot be written" in dmem_fence.why_not(BUSES, [tmp_path / "fixed"], str(fixed))
+
+
+PARSES = """\
+import sys, torch
+for options in sys.argv[1:]:
+    try:
+        torch._C._accelerator_setAllocatorSettings(options)
+        print("taken", torch._C._accelerator_getAllocatorSettings())
+    except (RuntimeError, ValueError) as error:
+        print("refused")
+"""
+
+
+def torch_python() -> str:
+    """Return a Python with PyTorch: the one that TORCH_PYTHON names, else this one if it has PyTorch; else nothing."""
+    return os.environ.get("TORCH_PYTHON") or (sys.executable if importlib.util.find_spec("torch") else "")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch_python(), reason="PyTorch is not installed, and TORCH_PYTHON names no Python with it")
+def test_parser_of_an_installed_pytorch_takes_the_merged_options() -> None:
+    mine = {torch_fence.NEW: "expandable_segments:True,max_split_size_mb:64,roundup_power2_divisions:[256:1,512:2]"}
+    options = torch_fence.merged(mine, 0.25)[torch_fence.NEW]
+    broken = [options.removesuffix(":0.2500"), options.replace("True", "maybe"), options.replace("mb:64", "mb:few")]
+    said = subprocess.run([torch_python(), "-c", PARSES, options, *broken], capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines() == [f"taken {options}", *["refused"] * 3]
