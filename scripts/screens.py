@@ -106,7 +106,8 @@ def picture(text: str, width: int, colours: dict[str, str]) -> str:
             colour = colours.get("dim" if style and style.dim and name == "default" else name, colours["default"])
             css = f"color:{colour}" + (";font-weight:bold" if style and style.bold else "")
             if style and style.reverse:
-                css = f"background:{colour};color:{colours['background']}"
+                ink = colours["dim"] if style.bgcolor else colours["background"]
+                css = f"background:{colour};color:{ink}"
             spans.append(f'<span style="{css}">{cells(segment.text.rstrip(chr(10)))}</span>')
         rows.append("".join(spans))
     body = f"margin:0;padding:12px;background:{colours['background']};color:{colours['default']}"

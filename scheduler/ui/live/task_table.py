@@ -20,6 +20,8 @@ SHORTEST_SPARK, LONGEST_SPARK = 6, 24
 GAP = 2
 OPTIONAL = 13
 """The rank from which columns are left out before names are cut."""
+SELECTED, SELECTED_SHAPE = "reverse", "reverse on bright_black"
+"""The styles of the selected row. Its curves are grey on the colour of the row, so that they leave no holes in it."""
 SHAPE = "shape "
 """The beginning of the names of columns with the curve of a metric."""
 STATE_STYLES = {
@@ -117,7 +119,8 @@ class Table:
         filled = _filled(line, width)
         if not selected:
             return filled
-        return (("".join(text for text, _ in filled), "reverse"),)
+        shapes = {at for at, column in enumerate(self._shown) if column.name.startswith(SHAPE)}
+        return tuple((text, SELECTED_SHAPE if at in shapes else SELECTED) for at, (text, _) in enumerate(filled))
 
     def _placed(self, text: str, column: Column) -> str:
         """Return the text of a cell with the gap after it; the last column has none."""
