@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scheduler.runtime import shim
 from scheduler.store.machine.locked_files import LockHolders
 from tests.support import leftovers
 from tests.support.waiting import wait_until
@@ -129,8 +128,7 @@ class Home:
 
         wait_until(emptied, 20)
         if killed:
-            for group in leftovers.groups_of(self.root):
-                shim.remove_group(group)
+            leftovers.remove_groups(self.root)
 
 
 def processes() -> list[int]:

@@ -42,6 +42,12 @@ def groups_of(folder: Path) -> Iterator[str]:
                 yield str(group)
 
 
+def remove_groups(folder: Path) -> None:
+    """Remove the control groups of killed shims of runs in a folder, as the next fork server would."""
+    for group in groups_of(folder):
+        shim.remove_group(group)
+
+
 def _heads(folder: Path) -> Iterator[bytes]:
     """Yield the beginning of each journal below a folder."""
     for path in folder.rglob("journal*"):

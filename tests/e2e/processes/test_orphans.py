@@ -66,7 +66,7 @@ def test_processes_that_a_loosened_task_leaves_behind_live_when_a_shim_is_killed
     os.kill(driver.started(killed).shim, signal.SIGKILL)
     assert driver.exited(killed).outcome is Outcome.LOST
     assert marked(mark) == left
-    kill(left[0])
+    os.killpg(os.getpgid(left[0]), signal.SIGKILL)
 
 
 @fault(4)

@@ -15,6 +15,7 @@ from scheduler.core.model import HOST
 from scheduler.store.machine.lease_records import living
 from scheduler.store.machine.locked_files import is_free
 from scheduler.units import MIB
+from tests.support import leftovers
 from tests.support.faults import fault
 from tests.support.gpu_home import GpuHome
 from tests.support.killing import Home, Started, children, kill
@@ -109,6 +110,7 @@ def test_a_lease_that_was_made_again_ends_with_its_shim_where_no_scheduler_is_le
     assert reserved(home) == [1200 * MIB]
     assert kill(lease.shim)
     wait_until(lambda: reserved(home) == [], 5)
+    leftovers.remove_groups(home.root)
 
 
 @fault(100)
