@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from scheduler.core.metrics.curve import Curve
 from scheduler.core.metrics.goal import Goal, goal_of, ranked
-from scheduler.core.model import EstimateSource, State
+from scheduler.core.model import UNFINISHED, EstimateSource, State
 from scheduler.core.reporting.memory_timeline import Step
 from scheduler.core.reporting.run_history import AttemptHistory
 from scheduler.runtime.paths import tilde
@@ -49,7 +49,7 @@ def lines(row: TaskRow, details: TaskDetails | None, width: int, height: int, ba
     if room >= 5:
         head += _charts(row, known, width, room)
     head = head[: max(0, height - 2)]
-    return [*head, *_log(known, width, height - len(head), back, ended=row.live is None)]
+    return [*head, *_log(known, width, height - len(head), back, ended=row.state not in UNFINISHED)]
 
 
 def log_lines(details: TaskDetails | None, height: int) -> int:
