@@ -240,7 +240,7 @@ class TestTop:
         with home.start("run", "jobs.csv", "-j", "1", "--cpus", "0.1") as run:
             wait_until(lambda: any((home.root / "state").rglob("tasks/*/1.log")), 60)
             terminal = opened("top", "--all")
-            terminal.shows("train lr=0.9")
+            terminal.shows(" 0.9 ")
             terminal.shows("r1  jobs.csv")
             terminal.press(DOWN)
             terminal.selects("r1  jobs.csv")
