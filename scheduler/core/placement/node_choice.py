@@ -113,9 +113,13 @@ def room_on_a_node(
     `gpus` are those that the task may use, best first. If it fits on several nodes, compare the worst GPU that it would
     use on each, and take the node where this GPU ranks best.
     """
+    if len(hosts) == 1:
+        node, host = next(iter(hosts.items()))
+        only = fit.room_for(task, need, gpus, host, rules)
+        return only if isinstance(only, Refusal) else NodeShare(node, only, host)
     refusal: Refusal | None = None
     best: NodeShare | None = None
-    worst, several = len(gpus), len(need.gpus) > 1 and len(hosts) > 1
+    worst, several = len(gpus), len(need.gpus) > 1
     full: set[str] = set()
     for place, node, some in _places(len(need.gpus), gpus, hosts):
         if best is not None and place >= worst:
@@ -123,9 +127,7 @@ def room_on_a_node(
         if node in full:
             continue
         host = hosts[node]
-        tried = (
-            _room_on(task, need, some, host, rules) if len(hosts) > 1 else fit.room_for(task, need, some, host, rules)
-        )
+        tried = _room_on(task, need, some, host, rules)
         if isinstance(tried, Refusal):
             refusal = tried if refusal is None else fit.better(refusal, tried)
             if host is not None and tried.device == host.device.label:
@@ -177,12 +179,10 @@ def never_now(
 def _places(
     number: int, gpus: Sequence[DeviceCapacity], hosts: Hosts
 ) -> Iterator[tuple[int, str, Sequence[DeviceCapacity]]]:
-    """Yield the nodes in the order in which they are tried, each with its GPUs. The number before a node is the best
-    position that the worst GPU used on that node can have.
+    """Yield several nodes in the order in which they are tried, each with its GPUs. The number before a node is the
+    best position that the worst GPU used on that node can have.
     """
-    if len(hosts) == 1:
-        yield from ((0, node, gpus) for node in hosts)
-    elif not number:
+    if not number:
         yield from ((0, host.device.node, ()) for host in sorted(filter(None, hosts.values()), key=_most_left))
     elif number == 1:
         yield from ((place, room.device.node, (room,)) for place, room in enumerate(gpus))

@@ -74,6 +74,8 @@ class ScratchMachine:
         """The GPUs that could take one more task. The index is shared with later passes until this pass changes it."""
         self._are_mixed = capacity.largest > capacity.smallest
         """True if the GPUs differ in capacity."""
+        self._are_several = len(capacity.nodes.names) > 1
+        """True if the run has several nodes."""
         self.kept_for = ""
         """The task for which all GPUs are kept; then they are not marked one by one. Empty: none."""
 
@@ -165,7 +167,7 @@ class ScratchMachine:
     def may_never_fit(self, need: ResourceRequest) -> bool:
         """Tell whether a request exceeds the smallest GPU, or the smallest host if there are several nodes."""
         ram = need.host
-        if len(self.hosts) > 1 and max(ram.bytes or 0, ram.bare, ram.wanted) > self._capacity.nodes.smallest_host:
+        if self._are_several and max(ram.bytes or 0, ram.bare, ram.wanted) > self._capacity.nodes.smallest_host:
             return True
         for ask in need.gpus:
             if (ask.bytes or 0) > self.smallest or ask.bare > self.smallest or ask.wanted > self.smallest:
@@ -187,9 +189,9 @@ class ScratchMachine:
         If the task fits on some of them, a search among all GPUs would choose these as well. Sorting all GPUs for each
         task would take longer the more there are.
         """
-        least, busy = self._least(need)
-        if terms.is_bound or terms.prefer or self._rules.slots is not None:
+        if len(self.free.bytes) <= FIRST or terms.is_bound or terms.prefer or self._rules.slots is not None:
             return []
+        least, busy = self._least(need)
         if self.free.number_with(least, busy) <= FIRST:
             return []
         found = []
@@ -205,14 +207,16 @@ class ScratchMachine:
         """Return the bytes and the load that a GPU must have left for a task; an empty GPU need not have them."""
         if need.alone:
             return inf, 0.0
-        least = min([self.smallest - self._rules.buffer, *(ask.starts_with for ask in need.gpus)])
+        least = self.smallest - self._rules.buffer
+        for ask in need.gpus:
+            least = min(least, ask.starts_with)
         return least, fit.load_asked(need.busy, self._rules)
 
     def hopeful(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
         """Return the GPUs on which a task may fit; GPUs that certainly lack bytes or load are left out. Return none if
         each of several hosts certainly lacks RAM for the task.
         """
-        if len(self.hosts) > 1 and not self._capacity.hosts.some_may_have(self._least_ram(need)):
+        if self._are_several and not self._capacity.hosts.some_may_have(self._least_ram(need)):
             return []
         least, busy = self._least(need)
         return self._usable(terms, [self.rooms.now(self.gpus[number]) for number in self.free.with_both(least, busy)])
