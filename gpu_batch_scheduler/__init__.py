@@ -1,6 +1,8 @@
-"""The package `scheduler` under a unique name. It finds this project's `scheduler` next to itself, not on sys.path.
+"""The package `scheduler` under a unique name: it loads the `scheduler` package that is installed next to it, instead
+of the first one on sys.path.
 
-A project's own scheduler.py, or the distribution `scheduler` of PyPI, may come before this project's on sys.path.
+A project's own scheduler.py, or the distribution `scheduler` of PyPI, may come before this project's package on
+sys.path.
 """
 
 from __future__ import annotations
@@ -47,21 +49,21 @@ __all__ = [
 ]  # fmt: skip
 
 OLDEST = (3, 11)
-"""The oldest Python that can run it."""
+"""The oldest version of Python that can run this project."""
 _NAME = "scheduler"
 _SITE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _FOLDER = os.path.join(_SITE, _NAME)
 _FIRST = os.path.join(_FOLDER, "__init__.py")
 _MARK = b'"""Runs lists of GPU training jobs'
-"""The beginning of this project's own file."""
+"""The first bytes of this project's own scheduler/__init__.py."""
 
 
 class NameTaken(ImportError):
-    """The error that another package is called `scheduler` where this project's should be."""
+    """The error that another package has the name `scheduler` in the place where this project's package should be."""
 
 
 def _ours() -> ModuleType:
-    """Return the package `scheduler` that lies beside this one. Raise NameTaken where that is impossible."""
+    """Return the package `scheduler` that lies next to this one. Raise NameTaken if it cannot be loaded."""
     there = sys.modules.get(_NAME)
     if there is None:
         return _loaded()
@@ -85,7 +87,7 @@ def _loaded() -> ModuleType:
 
 
 def _check_files() -> None:
-    """Raise NameTaken where another distribution has overwritten files of this one, or removed them."""
+    """Raise NameTaken if another distribution has overwritten or removed files of this one."""
     try:
         with open(_FIRST, "rb") as file:
             if file.read(len(_MARK)) == _MARK:
@@ -105,7 +107,9 @@ def _broken(how: str) -> str:
 
 
 def _namesake() -> str:
-    """Return the name of PyPI's unrelated distribution `scheduler`, if it is installed as well."""
+    """Return the name of the unrelated distribution `scheduler` of PyPI if it is installed, otherwise an empty
+    string.
+    """
     try:
         names = os.listdir(_SITE)
     except OSError:
@@ -124,7 +128,7 @@ def _warn() -> None:
 
 
 def door(name: str) -> None:
-    """Run a command of the older tools, which the distribution in dropins/ installs."""
+    """Run a command of the older tools; the distribution in dropins/ installs these commands."""
     _ours_or_exit()
     from importlib import import_module
 
@@ -132,7 +136,7 @@ def door(name: str) -> None:
 
 
 def launch() -> None:
-    """Run one Python task, from the file that its run wrote."""
+    """Run one Python task, which is described in a file that its run wrote."""
     _ours_or_exit()
     from scheduler.runtime import task_launcher
 
@@ -152,7 +156,7 @@ def _ours_or_exit() -> None:
 
 
 def console() -> None:
-    """Run the installed command; Ctrl-C is quiet from the first import on."""
+    """Run the installed command; Ctrl-C prints no traceback, even during the first imports."""
     try:
         _ours_or_exit()
         if sys.argv[1:2] in (["run"], ["resume"]):
@@ -164,7 +168,7 @@ def console() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Return a public name of the package, loaded when it is first asked for."""
+    """Return a public name of the package; it is loaded when it is first requested."""
     if name not in (*__all__, "map", "__version__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(_ours(), name)

@@ -1,4 +1,6 @@
-"""The command `scheduler` as `python -m gpu_batch_scheduler`, also where another module is called scheduler."""
+"""The command `scheduler` as `python -m gpu_batch_scheduler`, which works even if another module is called
+scheduler.
+"""
 
 from gpu_batch_scheduler import console
 

@@ -1,6 +1,7 @@
 """The pytest plug-in: the fixture `gpu` gives each worker of a test run a lease for as long as the run takes.
 
-It is loaded in every pytest of an environment, so it imports nothing of the scheduler before a test asks for it.
+The plug-in is loaded in every pytest of an environment, so it imports nothing of the scheduler before a test requests
+the fixture.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def gpu(request: pytest.FixtureRequest) -> Iterator[ProcessLease]:
 
 
 def _said(config: pytest.Config, name: str) -> str:
-    """Return an option, or the setting of the same name."""
+    """Return the value of an option or, if it was not given, of the setting with that name."""
     return str(config.getoption(f"gpu_{name}") or config.getini(f"gpu_{name}") or "")
 
 

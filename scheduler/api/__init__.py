@@ -1,4 +1,5 @@
 """The Python API: runs, calls of functions on many values, and their results.
 
-It may import `app`, `inputs` and what lies below them; `scheduler` exports the public names. Start at `run`.
+This package may import `app`, `inputs` and the packages below them; `scheduler` exports the public names. Start at
+`run`.
 """

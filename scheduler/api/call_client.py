@@ -29,14 +29,14 @@ from scheduler.values import dataclass
 
 _SERVE = "import sys; sys.path.insert(0, {!r}); from scheduler.app.queue.call_server import main; sys.exit(main())"
 MOST_DEATHS = 5
-"""The number of schedulers that may die one after another while no call ends."""
+"""The number of schedulers in a row that may die without the end of a call between them."""
 _LAST_MOMENT = 10.0
-"""Seconds that the scheduler has to end after the last call."""
+"""Seconds that the scheduler has to exit after the last call."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewCall:
-    """A call before it is sent."""
+    """A call that has not been sent yet."""
 
     future: CallFuture
     call: PythonCall
@@ -45,7 +45,7 @@ class NewCall:
 
 
 class CallClient:
-    """A scheduler of calls in another process, and the thread that talks to it."""
+    """A scheduler of calls in another process, and the thread that communicates with it."""
 
     def __init__(self, start: Mapping[str, Any]) -> None:
         """Prepare a client; `start` is the first line for its scheduler, which is started with the first call."""
@@ -56,7 +56,7 @@ class CallClient:
         self._cancelled: list[CallFuture] = []
         self._closing = self._stopping = False
         self._trouble = ""
-        """Why no call can be made any more."""
+        """The reason why no further call can be made; empty while calls can be made."""
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread: threading.Thread | None = None
         # only the thread uses these:
@@ -65,14 +65,14 @@ class CallClient:
         self._places: RunPaths | None = None
         self._rows = 0
         self._calls: dict[int, CallFuture] = {}
-        """The futures of the calls that were sent and have not ended, by the row of each call."""
+        """The futures of the calls that were sent and have not ended, by the row number of each call."""
         self._rows_of: dict[int, int] = {}
-        """The rows of the accepted tasks."""
+        """The row number of each accepted task, by its id."""
         self._forms: dict[str, int] = {}
         self._sent: dict[int, tuple[RowForm, list[str]]] = {}
-        """The rows that were sent and are not accepted yet."""
+        """The rows that were sent but are not accepted yet, by their numbers."""
         self._ready = False
-        """True once the scheduler has answered that it takes calls."""
+        """True once the scheduler has answered that it accepts calls."""
         self._over = False
         """True once the run has ended normally; such a run is not resumed."""
         self._modules: SentModules | None = None  # other machines need them
@@ -83,7 +83,9 @@ class CallClient:
     # ---- for callers, from any thread ----
 
     def add(self, call: NewCall) -> None:
-        """Send a call as soon as possible. Raise RuntimeError after the end, BrokenExecutor without a scheduler."""
+        """Send a call as soon as possible. Raise RuntimeError after `close`, and BrokenExecutor if there is no
+        scheduler.
+        """
         with self._lock:
             if os.getpid() != self._pid:
                 raise RuntimeError("this executor belongs to another process: create one after the fork")
@@ -100,13 +102,15 @@ class CallClient:
             self._ring()
 
     def cancelled(self, future: CallFuture) -> None:
-        """Note that a future was cancelled: its task must not start."""
+        """Note that a future was cancelled, so that its task must not start."""
         with self._lock:
             self._cancelled.append(future)
             self._ring()
 
     def close(self, *, wait: bool, cancel: bool = False, stop: bool = False) -> None:
-        """Take no more calls; with `cancel` drop those that wait, with `stop` also end those that run."""
+        """Accept no more calls. With `cancel`, drop the calls that wait; with `stop`, also end the calls that run; with
+        `wait`, return when all calls have ended.
+        """
         with self._lock:
             if os.getpid() != self._pid:
                 return
@@ -142,8 +146,8 @@ class CallClient:
         self._end(why)
 
     def _serve(self) -> str:
-        """Talk to the scheduler until it has ended, and return why it ended. If it is killed, start the next one and go
-        on with that.
+        """Communicate with the scheduler until it has ended, and return why it ended. If the scheduler is killed, start
+        another one and continue.
         """
         while True:
             self._start()
@@ -160,7 +164,7 @@ class CallClient:
             self._forms.clear()
 
     def _start(self) -> None:
-        """Start the scheduler, without waiting for its answer."""
+        """Start the scheduler without waiting for its first answer."""
         argv = [sys.executable, "-P", "-c", _SERVE.format(str(PACKAGE.parent))]
         self._process = processes.start_child(argv)
         assert self._process.stdin is not None
@@ -171,7 +175,7 @@ class CallClient:
         self._pipe.send({"start": {**self._start_line, "resume": resume, "open": [*self._calls]}})
 
     def _turn(self) -> bool:
-        """Wait for something to do and do it; return False when the scheduler has ended."""
+        """Wait until there is something to send or to receive, and do it; return False when the scheduler has ended."""
         pipe = self._pipe
         assert pipe is not None
         poll = select.poll()
@@ -193,7 +197,7 @@ class CallClient:
         return True
 
     def _send(self, pipe: LinePipe, places: RunPaths) -> None:
-        """Send new calls, cancellations, and the request to end."""
+        """Send the new calls, the cancellations, and the request to end."""
         with self._lock:
             new, self._new = self._new, deque()
             cancelled, self._cancelled = self._cancelled, []
@@ -226,7 +230,7 @@ class CallClient:
         return self._rows, call
 
     def _written(self, places: RunPaths, row: int, new: NewCall) -> tuple[RowForm, list[str]]:
-        """Write the arguments of a call, and return its row."""
+        """Write the arguments of a call to a file, and return its row."""
         said = {
             **new.call.said, "what": "call", "path": sys.path, "file": "", "module": "", "argv": sys.argv,
             "modules": self._modules.archive(places.given) if self._modules is not None else "",
@@ -238,7 +242,7 @@ class CallClient:
         return new.rows.form, cells
 
     def _form(self, pipe: LinePipe, form: RowForm) -> int:
-        """Return the number of a form; send the form if it was not sent before."""
+        """Return the number of a form; send the form first if it was not sent before."""
         text = form.pack()
         if text not in self._forms:
             self._forms[text] = len(self._forms)
@@ -271,7 +275,7 @@ class CallClient:
             self._ended(CallEnd.from_dict(line["ended"]))
 
     def _send_again(self) -> None:
-        """Send again the rows that were sent to a killed scheduler and not accepted by it."""
+        """Send the rows again that were sent to a killed scheduler but that it did not accept."""
         assert self._pipe is not None
         for row, (form, cells) in self._sent.items():
             self._pipe.send({"rows": [[row, cells]], "form": self._form(self._pipe, form)})
@@ -286,7 +290,7 @@ class CallClient:
             self.cancelled(future)  # the task was still unknown when the call was cancelled
 
     def _finish(self, row: int) -> CallFuture:
-        """Return the future of a call that is over, and forget the call."""
+        """Return the future of a call that has ended, and forget the call."""
         with self._lock:
             future = self._calls.pop(row)
         self._ring()
@@ -313,8 +317,8 @@ class CallClient:
     # ---- the end ----
 
     def _leave(self) -> int | None:
-        """Close the pipes, whereupon a living scheduler cancels its tasks and ends; return its exit code, or None if
-        it has not ended in time.
+        """Close the pipes, which makes a living scheduler cancel its tasks and exit; return its exit code, or None if
+        it has not exited in time.
         """
         if self._pipe is not None and self._process is not None:
             self._pipe.close()
@@ -336,7 +340,7 @@ class CallClient:
 
 
 def _hand_over(future: CallFuture, end: CallEnd, result: str) -> None:
-    """Give a future the result or the exception that its task wrote at its end."""
+    """Set the result or the exception of a future from the file that its task wrote at its end."""
     try:
         file = task_launcher.open_own(result)
     except OSError:
@@ -360,7 +364,9 @@ def _name(future: CallFuture, end: CallEnd) -> str:
 
 
 def _loaded(pickled: bytes) -> tuple[Any, str]:
-    """Return a value, or why it cannot be loaded: a user's object may raise any exception while it is loaded."""
+    """Return a value and an empty string, or None and why the value cannot be loaded: a user's object may raise any
+    exception while it is loaded.
+    """
     try:
         return pickle.loads(pickled), ""
     except BaseException as exc:  # noqa: BLE001  # even SystemExit, which concerns that object alone
@@ -399,7 +405,7 @@ def _without_result(future: CallFuture, end: CallEnd) -> CallFailed:
 
 
 def _about(end: CallEnd, failed: CallFailed) -> CallFailed:
-    """Return an error with the state and the task of its call."""
+    """Return the error of a call, with the state and the id of its task added."""
     failed.state, failed.task = end.state, end.task
     return failed
 
@@ -411,7 +417,7 @@ def _failed(why: str, state: str, task: int | None) -> CallFailed:
 
 
 class _Broken(CallFailed):
-    """A call that cannot be made because the executor has no scheduler."""
+    """The error of a call that cannot be made because the executor has no scheduler."""
 
 
 # ---- the end of the interpreter, and copies of the process ----
@@ -424,7 +430,7 @@ class _Exiting:
 
 
 def _at_exit() -> None:
-    """Wait for the calls that were made, as Python's process pools do."""
+    """Wait until all calls have ended, as Python's process pools do when the interpreter exits."""
     _Exiting.now = True
     for client in list(_CLIENTS):
         client.close(wait=True)

@@ -43,14 +43,14 @@ class CallFuture(Future[Any]):
         self.name = name
         """The name of the task: the function and its arguments."""
         self.task_id: int | None = None
-        """The task's id, once the scheduler has accepted the call."""
+        """The id of the task; None until the scheduler has accepted the call."""
         self._on_cancel = on_cancel
         self._places: RunPaths | None = None
         self._attempt = 0
         self._end: CallEnd | None = None
         self._notice = threading.Lock()
         self._is_told = False
-        """True once waiters were notified that the call runs or was cancelled."""
+        """True once waiters were notified that the call runs, or that it was cancelled."""
 
     @property
     def run(self) -> int | None:
@@ -96,18 +96,18 @@ class CallFuture(Future[Any]):
 
 
 def accept(future: CallFuture, places: RunPaths, task: int) -> None:
-    """Note the task of a call."""
+    """Note the task that was accepted for a call."""
     future._places, future.task_id = places, task
 
 
 def start(future: CallFuture, attempt: int) -> None:
-    """Note that an attempt runs."""
+    """Note that an attempt of the call's task has started."""
     future._attempt = attempt
     future._tell()
 
 
 def end(future: CallFuture, how: CallEnd) -> None:
-    """Note how the task ended, before there is a result."""
+    """Note how the call's task ended, before the future has a result."""
     future._end = how
     future._attempt = how.attempt or future._attempt
 

@@ -1,6 +1,6 @@
 """The words that describe a call of a function: its name, and the words by which its memory is learned.
 
-The function and its values reach the task as a pickle; these words are for users and profiles only.
+The task gets the function and its values as a pickle; these words are for users and profiles only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _NAME = 60
 
 
 def describe(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> PythonCall:
-    """Return a call without its pickled values. Never raise: a strange function or value is only shown less exactly."""
+    """Return a call without its pickled values. Never raise: an unusual function or value is only shown less
+    exactly.
+    """
     plain, args, kwargs = _unwrapped(function, args, kwargs)
     values = {name: told(value) for name, value in _named(plain, args, kwargs).items()}
     target = _place(plain)
@@ -30,13 +32,13 @@ def describe(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
 
 
 def describe_chunk(function: Callable[..., Any], calls: int) -> PythonCall:
-    """Return several calls of a function, made one after another in one task, without their pickled values."""
+    """Return several calls of a function, made one after another in one task, as one call without pickled values."""
     target = _place(_unwrapped(function, (), {})[0])
     return PythonCall(target, f"{target.name.rpartition('.')[2]} x {calls}"[:_NAME], {"calls": calls})
 
 
 def told(value: object) -> object:
-    """Return the form in which a value is shown: a plain value unchanged, any other as its type and its size."""
+    """Return the form in which a value is shown: a plain value unchanged, any other value as its type and its size."""
     if isinstance(value, _PLAIN):
         return value
     name = type(value).__name__
@@ -52,7 +54,9 @@ def told(value: object) -> object:
 def _unwrapped(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]:
-    """Return the function that a partial function calls, with all the arguments that it passes."""
+    """Return the function that a partial function finally calls, with all the arguments that the partial
+    function adds.
+    """
     while isinstance(function, functools.partial):
         args, kwargs = [*function.args, *args], {**function.keywords, **kwargs}
         function = function.func
@@ -60,7 +64,9 @@ def _unwrapped(
 
 
 def _named(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments by the names of the function's parameters; those without a name by their positions."""
+    """Return the arguments by the names of the function's parameters; an argument without a name gets its position as
+    its name.
+    """
     names: Sequence[str] = ()
     code = getattr(function, "__code__", None)
     if isinstance(code, CodeType):
@@ -84,7 +90,7 @@ def _place_of(module_name: str, qualname: str, code: CodeType | None) -> CallTar
 
 
 def _place(function: Callable[..., Any]) -> CallTarget:
-    """Return where a function is defined; any other object that can be called is identified by its class."""
+    """Return where a function is defined; for any other callable object, return where its class is defined."""
     code = getattr(function, "__code__", None)
     named = function if isinstance(getattr(function, "__qualname__", None), str) else type(function)
     module = getattr(named, "__module__", None)  # the wrapper of a slot, such as `Class.__call__`, has none
@@ -92,7 +98,7 @@ def _place(function: Callable[..., Any]) -> CallTarget:
 
 
 def _digest(code: CodeType) -> str:
-    """Return a string that is equal for equal code, also in other processes."""
+    """Return a string that is equal for equal code, even in other processes."""
     from hashlib import blake2b
 
     digest = blake2b(digest_size=6)

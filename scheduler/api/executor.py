@@ -87,7 +87,9 @@ class Executor(futures.Executor):
     def _set_fields(self, fields: Mapping[str, Any]) -> None:
         self._fields = dict(fields)
         self._rows: dict[tuple[str, ...], CallRows] = {}
-        """The objects that make rows, each for calls with the same names of arguments."""
+        """The objects that make rows, by the names of the arguments; each makes the rows of all calls with
+        these names.
+        """
         try:
             self._rows_of(()).check_terms()
         except BadCell as exc:
@@ -119,7 +121,7 @@ class Executor(futures.Executor):
         return self._add(fn, (fn, args, kwargs), describe(fn, args, kwargs), each=False)
 
     def _add(self, fn: Callable[..., Any], what: object, call: PythonCall, *, each: bool) -> CallFuture:
-        """Make a call; with `each`, its arguments are those of several calls, and its result is a list."""
+        """Make a call; with `each`, `what` has the arguments of several calls, and the result is a list."""
         future = CallFuture(call.name, self._client.cancelled)
         rows = self._rows_of(tuple(call.varied))
         pass_by_value(getattr(fn, "__module__", None))
@@ -134,7 +136,7 @@ class Executor(futures.Executor):
         return future
 
     def _which(self, fn: Callable[..., Any], what: Any) -> str:
-        """Return which part of a call cannot be pickled."""
+        """Return which part of a call cannot be pickled, in words."""
         _, args, kwargs = what
         named = [("the function", fn)]
         named += [(f"argument {i}", value) for i, value in enumerate(args, 1)]
@@ -161,7 +163,9 @@ class Executor(futures.Executor):
         return itertools.chain.from_iterable(results)
 
     def _submit_chunk(self, fn: Callable[..., Any], chunk: Sequence[tuple[Any, ...]]) -> CallFuture:
-        """Make several calls of a function in one task, one after another; its result is the list of their results."""
+        """Make several calls of a function in one task, one after another; the result of the task is the list of their
+        results.
+        """
         return self._add(fn, (fn, chunk, {}), describe_chunk(fn, len(chunk)), each=True)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -184,12 +188,14 @@ class _Chunks(futures.Executor):
         self._inner = inner
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
-        """Submit a chunk, which is the only argument."""
+        """Submit a chunk of calls, which is the only argument."""
         return self._inner._submit_chunk(fn, *args)
 
 
 class _Owner:
-    """An object that an executor and all its `options` share; when the last of them is gone, the client is closed."""
+    """An object that an executor and all executors from its `options` share; when the last of them is deleted, the
+    client is closed.
+    """
 
     def __init__(self, client: CallClient) -> None:
         weakref.finalize(self, client.close, wait=False).atexit = False
@@ -211,7 +217,7 @@ def _cloudpickle() -> Callable[[object], bytes]:
 
 
 def _checked_modules(names: Sequence[str]) -> list[str]:
-    """Return the names of modules; raise ConfigError for one that cannot be found."""
+    """Return the names of modules; raise ConfigError for a module that cannot be found."""
     if isinstance(names, str):
         raise ConfigError(f"preload={names!r}: give a list of names, such as [{names!r}]")
     for name in names:
@@ -228,7 +234,7 @@ def _checked_modules(names: Sequence[str]) -> list[str]:
 def pass_by_value(name: str | None) -> None:
     """Make cloudpickle pass the code of a module's functions if no other process can import the module by its name.
 
-    Such modules were loaded by the path of their file, as pytest and plug-in systems do.
+    Such modules were loaded from the path of their file; pytest and plug-in systems do this.
     """
     module = sys.modules.get(name or "")
     if module is None or name == "__main__":
@@ -242,6 +248,6 @@ def pass_by_value(name: str | None) -> None:
 
 
 def _what() -> str:
-    """Return the name of the run in lists: the program that made the executor."""
+    """Return the name of the run in lists: the name of the program that created the executor."""
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     return f"executor of {os.path.basename(file) if file else 'a notebook or a prompt'}"

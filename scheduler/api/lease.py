@@ -25,7 +25,7 @@ _COLUMNS = {
     "prefer": "Prefer", "priority": "Priority", "timeout": "Timeout", "grace": "Grace", "exclusive": "Exclusive",
     "name": "Name",
 }  # fmt: skip
-"""The columns of the fields that a lease has."""
+"""The column of each task field that a lease has."""
 
 
 class ProcessLease:
@@ -80,7 +80,7 @@ class ProcessLease:
 
     @property
     def task_id(self) -> int:
-        """The id of the lease's task, for scheduler list, why, results and cancel."""
+        """The id of the lease's task, which scheduler list, why, results and cancel accept."""
         return self._now().task
 
     @property
@@ -99,7 +99,7 @@ class ProcessLease:
         self._release(0 if exc is None or (isinstance(exc, SystemExit) and not exc.code) else 1, why)
 
     def __call__(self, function: _F) -> _F:
-        """Return the function within a lease of its own for each call."""
+        """Return a function that calls `function` with a new lease each time."""
 
         @functools.wraps(function)
         def leased(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The words of a lease that a Python program takes: its name, and the words by which its memory is learned."""
+"""The words that describe the lease of a Python program: its name, and the words by which its memory is learned."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 def asker(called: str) -> str:
-    """Return the name of a lease's task."""
+    """Return the name of a lease's task, from the name of the program."""
     return f"lease of {called}"
 
 

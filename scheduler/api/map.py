@@ -88,7 +88,7 @@ def _call(target: CallTarget, number: int, config: Any) -> PythonCall:
 
 
 def _results(session: RunSession) -> list[Any]:
-    """Return the result of each call, by its row."""
+    """Return the result of each call, in the order of the rows."""
     sys.modules.setdefault(task_launcher.MAIN, sys.modules["__main__"])  # its module's name in the tasks
     reader = run_reader.RunReader(session.info, session.store.journal)
     by_row = {row["row"]: row for row in reader.rows_alone(secrets=True)}

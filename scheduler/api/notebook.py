@@ -1,4 +1,4 @@
-"""`%load_ext scheduler`: the magics `%gpu` and `%%gpu`, by which a notebook takes a lease and gives it back."""
+"""`%load_ext scheduler`: the magics `%gpu` and `%%gpu`, with which a notebook takes and releases a lease."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ The fields are those of scheduler.lease: gpus=2, wait=10m, priority=-1, …"""
 
 
 class GpuMagic:
-    """The lease of one notebook or prompt."""
+    """The lease of one notebook or IPython prompt."""
 
     def __init__(self, shell: Any) -> None:
-        """Prepare for the shell of IPython in which the cells run."""
+        """Prepare for the IPython shell in which the cells run."""
         self._shell = shell
         self._lease: ProcessLease | None = None
 
@@ -62,7 +62,9 @@ class GpuMagic:
             return eval(value, self._shell.user_ns)
 
     def _compiled(self, cell: str) -> tuple[CodeType, CodeType]:
-        """Compile the statements of a cell and its last expression, before the wait for a lease begins."""
+        """Compile the statements of a cell and its last expression; this happens before the wait for a lease, so that a
+        syntax error is shown at once.
+        """
         text = self._shell.transform_cell(cell)
         file = self._shell.compile.cache(text)
         if compile(text, file, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT).co_flags & CO_COROUTINE:
@@ -75,7 +77,7 @@ class GpuMagic:
         return compile(tree, file, "exec"), compile(value, file, "eval")
 
     def _guarded(self, work: Callable[[], _T]) -> _T:
-        """Do some work; show an error of this project as one line without a traceback."""
+        """Call `work`; show an error of this project as one line without a traceback."""
         try:
             return work()
         except SchedulerError as exc:
@@ -110,7 +112,7 @@ def _asked(said: str) -> ProcessLease:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Add the magics to a shell of IPython; `%load_ext scheduler` calls it."""
+    """Add the magics to an IPython shell; `%load_ext scheduler` calls this function."""
     magic = GpuMagic(shell)
     with contextlib.suppress(ImportError):  # versions before 8.8 always show the value
         from IPython.core.magic import output_can_be_silenced

@@ -1,4 +1,4 @@
-"""The devices that a process holds by leases: one lease at a time, shared by its threads and by leases within it."""
+"""The devices that a process holds by leases: one lease at a time, shared by threads and by leases within it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from scheduler.units import count
 
 INDICES = "SCHEDULER_GPU_INDICES"
 UVM = "/dev/nvidia-uvm"
-"""The device file that only CUDA opens, at its start."""
+"""The device file that only CUDA opens, when it is initialised."""
 Ask = Callable[[Mapping[str, str]], LeaseClient]
 """A function that requests a lease with the given task fields."""
 
 
 class HeldDevices:
-    """The devices that this process holds: those of its lease, or of the task that it belongs to."""
+    """The devices that this process holds: by its own lease, or as a part of a task."""
 
     def __init__(
         self, task: int, told: Mapping[str, str], fields: Mapping[str, str], client: LeaseClient | None
@@ -34,7 +34,7 @@ class HeldDevices:
         self.environ = {name: told.get(name, os.environ.get(name, "")) for name in ("SCHEDULER_GPU_INDICES", VISIBLE)}
         self.fields = dict(fields)
         self.client = client
-        """The client of the lease; None: the devices belong to a task or another process, which gives them back."""
+        """The client of the lease; None: the devices belong to a task or to another process, which releases them."""
         self.users = 0
         """The number of leases of this process that use these devices."""
         self._told = dict(told)
@@ -46,7 +46,7 @@ class HeldDevices:
         return [word for word in self.environ[INDICES].split(",") if word]
 
     def check(self, asked: Mapping[str, str]) -> None:
-        """Raise NoLease if a lease that is requested within this one asks for more than this one has."""
+        """Raise NoLease if a lease that is requested within this lease asks for more than this lease has."""
         has = f"this process already holds {count(len(self.gpus), 'GPU')} as task {self.task}"
         if int(asked.get("GPUs") or 0) > len(self.gpus):
             raise NoLease(f"{has}, and gets no more of them: ask for {asked['GPUs']} in its first lease")
@@ -82,7 +82,7 @@ class ProcessLeases:
     def take(
         self, asked: Mapping[str, str], patience: float, ask: Callable[[Mapping[str, str]], LeaseClient]
     ) -> HeldDevices:
-        """Return the devices that this process holds; if it holds none, wait for them first. Raise NoLease or
+        """Return the devices that this process holds; if it holds none, wait for a lease first. Raise NoLease or
         LeaseTimeout.
         """
         if not self._lock.acquire(timeout=min(patience, threading.TIMEOUT_MAX)):
@@ -109,8 +109,8 @@ class ProcessLeases:
         return held
 
     def _where_cuda_is(self, asked: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the fields of a lease. A process that has used CUDA keeps its GPU, so its lease is for that GPU; raise
-        NoLease if it has several.
+        """Return the fields of a lease. A process that has used CUDA keeps its GPU, so the lease names that GPU; raise
+        NoLease if the process has several GPUs.
         """
         used = cuda_user()
         if not used or asked.get("GPUs") == "0":
@@ -137,8 +137,8 @@ class ProcessLeases:
                 held.client.release(code, why)
 
     def forked(self) -> None:
-        """Let this forked copy of a process use its parent's devices. It takes no lease of its own, and its end does
-        not end the parent's lease.
+        """Make this forked copy of a process use its parent's devices: the copy takes no lease of its own, and its end
+        does not end the parent's lease.
         """
         self._lock = threading.RLock()
         held, self._held = self._held, None
@@ -147,7 +147,7 @@ class ProcessLeases:
 
 
 def _of_task() -> HeldDevices | None:
-    """Return the devices of the living task that this process belongs to; None if it belongs to none."""
+    """Return the devices of the living task to which this process belongs; None if it belongs to no task."""
     task, attempt, folder = (os.environ.get(f"SCHEDULER_{name}", "") for name in ("TASK_ID", "ATTEMPT", "TASK_DIR"))
     if not (task.isdecimal() and attempt.isdecimal() and folder):
         return None
@@ -157,7 +157,7 @@ def _of_task() -> HeldDevices | None:
 
 
 def cuda_user() -> str:
-    """Return what has initialised CUDA in this process; empty if nothing has."""
+    """Return the name of the library that has initialised CUDA in this process; empty if none has."""
     torch = sys.modules.get("torch")
     with contextlib.suppress(Exception):  # any module may be called torch
         if torch is not None and torch.cuda.is_initialized():

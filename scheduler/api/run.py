@@ -1,4 +1,4 @@
-"""`run` and `runs`: runs from a program or a notebook."""
+"""`run` and `runs`: starting and reading runs from a program or a notebook."""
 
 from __future__ import annotations
 
@@ -153,18 +153,18 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
 def _flags(
     num: int | None, on: str | Sequence[str], fence: str, texts: Mapping[str, str], *, launchers: bool
 ) -> dict[str, str | None]:
-    """Return keywords as the strings of flags, without the empty ones."""
+    """Return keywords as the values of flags, without the empty ones."""
     given = {"num": "" if num is None else str(num), "launcher_args": "" if launchers else "no"}
     return {name: text or None for name, text in {**given, "on": nodes_of(on), "node_fence": fence, **texts}.items()}
 
 
 def _limits(mps: str, mps_fence: bool, fence: str) -> dict[str, Any]:
-    """Return the options about sharing GPUs and limiting memory on them."""
+    """Return the options for sharing GPUs and for limiting the memory on them."""
     return {"mps": mps, "mps_fence": mps_fence, "fence": fence_word(fence, mps)}
 
 
 def _begun(listing: TaskList, choices: RunOptions, settings: Settings, rerun: RerunOptions) -> RunSession:
-    """Return the session of an accepted list; raise UsageError for one without tasks."""
+    """Return the session of an accepted list; raise UsageError if the list has no tasks."""
     session = start.begin(listing, choices, settings, rerun)
     if session is None:
         raise UsageError(f"{listing.what} has no tasks")
@@ -172,7 +172,7 @@ def _begun(listing: TaskList, choices: RunOptions, settings: Settings, rerun: Re
 
 
 def _check_wish(is_file: bool, wished: bool) -> None:
-    """Refuse keywords that only a file can have if the jobs are a list of tasks."""
+    """Raise UsageError for keywords that need a file if the jobs are a list of tasks."""
     if wished and not is_file:
         raise UsageError(
             "new and skip_done concern earlier runs of a file, but the jobs are a list of tasks: leave them out"
@@ -187,7 +187,7 @@ def runs(state: str | None = None) -> list[Finished]:
 
 
 def defaults_by_column(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the values by column, with the begin time as an absolute time."""
+    """Return the default values by column, with the begin time as an absolute time."""
     if not texts.get(BEGIN):
         return dict(texts)
     try:
@@ -206,7 +206,9 @@ def _listing(
 
 
 def task_list(jobs: object) -> list[Task]:
-    """Return the tasks as a list, also from a generator; raise UsageError for anything that is not a task."""
+    """Return the tasks as a list, even if they come from a generator; raise UsageError for an object that is not a
+    task.
+    """
     if isinstance(jobs, Task) or not isinstance(jobs, Iterable):
         raise UsageError(f"a {type(jobs).__name__} is neither the path of a file nor a list of Tasks")
     return list(jobs)

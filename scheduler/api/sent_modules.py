@@ -15,22 +15,26 @@ from scheduler.runtime.paths import PACKAGE, replace_file
 from scheduler.runtime.task_launcher import MANIFEST, digest
 
 MOST_FILES, MOST_BYTES = 2000, 32 << 20
-"""The limits of an archive; modules beyond them must already exist on the other machines."""
+"""The most files and bytes of an archive; modules beyond these limits must already exist on the other machines."""
 _ENVIRONMENT = lazy_pattern(r"/(?:site|dist)-packages(?:/|$)")
 OUR_NAMES = "gpu_batch_scheduler"
-"""The prefix of the names of this project's own modules, which are not sent: a checkout of the source has them too."""
+"""The prefix of the names of this project's own modules. They are not sent, although in a checkout of the source they
+look like modules of the program.
+"""
 
 
 class SentModules:
-    """The archives of one program, in the directory of its run; a new or edited module leads to a new archive."""
+    """The archives of one program, in the directory of its run; new or edited modules lead to another archive."""
 
     def __init__(self) -> None:
         self._known: list[tuple[str, str, int, int]] = []
-        """The files of the latest archive: name, path, time and size."""
+        """The files of the latest archive: name, path, modification time and size of each."""
         self._number = 0
 
     def archive(self, folder: Path) -> str:
-        """Return the name of the present archive; empty if the program has no modules of its own."""
+        """Return the name of the current archive, which is created if needed; empty if the program has no modules of
+        its own.
+        """
         found = sorted({*_files()})
         if found != self._known:
             self._known = found
@@ -62,7 +66,7 @@ def _packed(files: list[tuple[str, str, int, int]]) -> bytes:
 
 
 def _files() -> Iterator[tuple[str, str, int, int]]:
-    """Yield the files of the modules that are loaded and not installed, and of the other modules in their packages."""
+    """Yield the files of the loaded modules that are not installed, and of the other modules in their packages."""
     left = MOST_FILES, MOST_BYTES
     for name, path in _named():
         try:
@@ -76,7 +80,7 @@ def _files() -> Iterator[tuple[str, str, int, int]]:
 
 
 def _named() -> Iterator[tuple[str, str]]:
-    """Yield the names in the archive and the paths of files."""
+    """Yield the name in the archive and the path of each file."""
     packages: set[str] = set()
     installed = _installed()
     for name, module in [*sys.modules.items()]:
@@ -104,6 +108,6 @@ def _modules_in(package: str) -> Iterator[str]:
 
 @cache
 def _installed() -> tuple[str, ...]:
-    """Return the beginnings of paths of Python, of its environment and of this package, which every machine has."""
+    """Return the prefixes of the paths of Python, of its environment and of this package, which every machine has."""
     places = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     return tuple(f"{place}/" for place in {*places, *map(os.path.realpath, places), str(PACKAGE)})

@@ -31,7 +31,7 @@ from scheduler.ui.terminal.sink import hint
 from scheduler.units import ranges
 
 PAUSES = (0.02, 0.5)
-"""The shortest and longest pause, in seconds, between two reads of the journal."""
+"""The shortest and the longest pause, in seconds, between two reads of the journal."""
 
 
 class SubmittedTasks:
@@ -44,7 +44,9 @@ class SubmittedTasks:
         self.queue = queue
         self.state = state
         self._readers: dict[bool, tuple[int, RunReader]] = {}
-        """The readers of the journal (True: of states alone, False: of all), each with the thread that may use it."""
+        """The readers of the journal (True: of states alone, False: of everything), each with the id of the thread that
+        may use it.
+        """
 
     @classmethod
     def find(cls, ids: Iterable[int], state: str = "") -> SubmittedTasks:
@@ -142,7 +144,7 @@ class SubmittedTasks:
         return read_settings({"state": self.state or None})
 
     def _reader(self, *, only_states: bool = True) -> RunReader:
-        """Return a reader that has read all events recorded so far; each thread has its own reader."""
+        """Return a reader that has read all events recorded so far; each thread has a reader of its own."""
         here = threading.get_ident()
         known = self._readers.get(only_states)
         if known is not None and known[0] == here:

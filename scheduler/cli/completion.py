@@ -54,12 +54,12 @@ INSTALL = {
     "fish": "scheduler completion fish | source     # in ~/.config/fish/config.fish",
 }
 FEW = 50
-"""The number of latest tasks that are offered."""
+"""The number of latest tasks that are offered as completions."""
 _FLAG = lazy_pattern(r"(?<![\w-])(--[a-z][a-z_-]*|-[a-zA-Z])(?: (?:\{([^}]*)\}|((?:[a-z]+\|)+[a-z]+)|([A-Z][A-Z|]*)))?")
 
 
 def main(argv: list[str]) -> int:
-    """Print the script for a shell, or the words that may come next."""
+    """Print the completion script for a shell, or the words that may come next."""
     parser = Parser(
         "completion",
         "Print the script for Tab completion of verbs, flags, task ids and runs. To install it:\n  "
@@ -91,7 +91,7 @@ def main(argv: list[str]) -> int:
 
 
 def candidates(words: list[str]) -> Iterable[str]:
-    """Return the possible completions of the last word; nothing for files, which the shell completes."""
+    """Return the possible completions of the last word; none for a file name, which the shell completes itself."""
     *before, begun = words
     if not before:
         return [verb for verb in VERBS if verb.startswith(begun)] or [v for v in COMMON if not begun]
@@ -117,7 +117,7 @@ def flags(verb: str) -> set[str]:
 
 
 def _flags(usage: str) -> dict[str, tuple[str, str]]:
-    """Return the flags of a usage text with the choices or the metavar of their values."""
+    """Return the flags of a usage text, each with the choices or the metavar of its value."""
     lines = re.findall(r"^ +(-\S.*?)(?: {2}.*)?$", usage, re.MULTILINE)
     found = (match for line in lines for match in _FLAG.findall(line))
     return {flag: (choices or words.replace("|", ","), metavar) for flag, choices, words, metavar in found}
@@ -133,7 +133,7 @@ def _help(verb: str) -> str:
 
 
 def _positional(usage: str, begun: str) -> list[str]:
-    """Return the possible values of a positional argument, as the first line of the usage text names them."""
+    """Return the possible values of a positional argument, according to the first line of the usage text."""
     line = re.sub(r"\[-[^][]*\]", "", usage.partition("\n")[0])
     found = [word for group in re.findall(r"\{([^}]*)\}", line) for word in group.split(",")]
     for metavar in ("ID", "RUN"):
@@ -143,7 +143,7 @@ def _positional(usage: str, begun: str) -> list[str]:
 
 
 def _named(metavar: str, begun: str) -> list[str]:
-    """Return the runs or tasks for a metavar; nothing for other metavars."""
+    """Return the runs or tasks that a metavar stands for; none for other metavars."""
     from scheduler.app.control import completion_data
     from scheduler.runtime.settings import read_settings
 

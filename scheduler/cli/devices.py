@@ -85,7 +85,7 @@ def _list(args: Namespace, settings: Settings) -> int:
 
 
 def _for_mine(args: Namespace, settings: Settings) -> int:
-    """Disable or enable devices for the user's unfinished runs; later runs are not affected."""
+    """Disable or enable devices for this user's unfinished runs; later runs are not affected."""
     from scheduler.app.control.devices import users_of
 
     if not args.device:
@@ -129,7 +129,7 @@ def _reserve(args: Namespace, settings: Settings) -> int:
 
 
 def _show_drained(args: Namespace, settings: Settings, kind: str, nothing: str) -> int:
-    """Print the devices that are disabled or reserved now."""
+    """Print the devices that are disabled now, or the ones that are reserved; `kind` says which."""
     from scheduler.app.control import device_reservations
 
     found: Mapping[str, Any] = {"disabled": {}, "reserved": [], kind: device_reservations.named(settings)[kind]}
@@ -138,7 +138,7 @@ def _show_drained(args: Namespace, settings: Settings, kind: str, nothing: str) 
 
 
 def _give_up(args: Namespace, settings: Settings) -> int:
-    """Give up a node that is away: its running tasks count as lost."""
+    """Give up a node that cannot be reached: its running tasks count as lost."""
     from scheduler.app.control.devices import give_up
 
     if not args.device or args.all_users:

@@ -14,7 +14,7 @@ NARROWEST, WIDEST = 60, 100
 
 
 def main(argv: list[str]) -> int:
-    """Print the page; return 1 if something must be fixed."""
+    """Print the report; return 1 if a problem must be fixed, else 0."""
     parser = Parser(
         "doctor",
         "Check what works on this machine, and explain how to fix what does not. Nothing is changed without --clean.\n"

@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
 
 
 def _submit(command: Sequence[str], fields: Mapping[str, str], settings: Settings) -> int:
-    """Run the task in the queue, and return its exit code."""
+    """Run the task in the user's standing queue, and return its exit code."""
     from scheduler.app.queue import exec_client
     from scheduler.app.queue.submit import submit as accept
 
@@ -105,14 +105,14 @@ def _run_alone(command: Sequence[str], fields: Mapping[str, str], settings: Sett
 
 
 def _settings_of_a_run(args: argparse.Namespace) -> list[str]:
-    """Return the given flags that apply to a run and not to one task of the queue."""
+    """Return those of the given flags that apply to a whole run, and not to one task of the queue."""
     given = ["--devices"] if args.devices != "auto" else []
     names = [name for name in SETTINGS if name not in ("python", "launcher_args", "on")]
     return given + [f"--{name.replace('_', '-')}" for name in names if getattr(args, name) is not None]
 
 
 def _refuse_settings_of_a_run(given: Sequence[str]) -> None:
-    """Refuse flags that cannot apply to one task of the queue."""
+    """Raise UsageError for flags that cannot apply to one task of the queue."""
     if given:
         raise UsageError(
             f"{given[0]} does not go with -d: the task joins the queue, which has its own. Leave it out, name a device "
@@ -121,7 +121,7 @@ def _refuse_settings_of_a_run(given: Sequence[str]) -> None:
 
 
 def _command(quoted: str | None, words: Sequence[str] | None) -> Sequence[str]:
-    """Return the command: one quoted string, or the words after `--`."""
+    """Return the command as words: from one quoted string, or from the words after `--`."""
     if words is None:
         _refuse_shell_syntax(quoted or "")
         return [quoted] if quoted is not None else []

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 SETTINGS = ("buffer", "max_load", "max_gpu_load", "python", "profile_epochs", "margin", "my_columns")
 IDENTITY = ("devices", "on", "append", "simulate", "mps_speed", "assume", "seed", *SETTINGS)
-"""The flags whose values, together with the list, identify an experiment."""
+"""The flags whose values, together with the list of tasks, identify an experiment."""
 OF_ONE_KIND = {"mps": ("num", "order"), "priority": ("percentages", "copies", "mps_speed")}
-"""The flags that each kind of experiment refuses, because only the other kind has them."""
+"""For each kind of experiment, the flags that only the other kind accepts."""
 OF_SIMULATION = ("mps_speed", "assume", "seed")
 PERCENTAGES = "100,50,25"
 NUMS = "5,10,20,40"
 MOST_REPEATS = 1000
 MOST_AT_ONCE = 48
-"""The largest number of MPS clients on one GPU."""
+"""The most MPS clients that can share one GPU."""
 MOST_COPIES = 100_000
 
 
@@ -46,7 +46,7 @@ def parser() -> Parser:
         "         scheduler experiment priority jobs.csv --num 5,20 --devices host",
     ).common()
     made.add_argument("kind", choices=(*OF_ONE_KIND,), metavar="mps|priority", help="what is compared")
-    made.add_argument("file", nargs="?", metavar="FILE", help="a list as run takes it")
+    made.add_argument("file", nargs="?", metavar="FILE", help="a list in the format that run accepts")
     made.add_argument("--repeats", metavar="N", default="3", help="how often each way is measured (default 3)")
     made.add_argument(
         "-o", "--output", metavar="DIR", help="directory for the results (default ./experiment-KIND-FILE)"
@@ -93,7 +93,7 @@ def _add_simulation(group: argparse._ArgumentGroup) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Measure the arms that have not been measured yet, and print the result."""
+    """Measure the arms that have not been measured yet, and print the results of the experiment."""
     argv, command = flags.split_at_command(argv)
     args = parser().parse_args(argv)
     settings = settings_from(args, *SETTINGS, "on")
@@ -121,7 +121,7 @@ def main(argv: list[str]) -> int:
 
 
 def _check(args: argparse.Namespace, command: Sequence[str] | None) -> None:
-    """Refuse flags and arguments that contradict each other."""
+    """Raise UsageError for flags and arguments that contradict each other."""
     how = ", or --copies 1,2,4 -- CMD" if args.kind == "mps" else ""
     if args.file is None and command is None:
         raise UsageError(f"give a list: scheduler experiment {args.kind} jobs.csv{how}")
@@ -179,8 +179,8 @@ def _numbers_of_copies(args: argparse.Namespace) -> list[int]:
 
 
 def _copies(args: argparse.Namespace, command: Sequence[str], gpus: int) -> str:
-    """Return the list that the arms run: copies of the command. Their number can be divided by each number of
-    clients.
+    """Return the list of tasks that the arms run: copies of the command, as many as each tested number of copies per
+    GPU divides evenly.
     """
     from scheduler.experiment.arms import copies_needed
     from scheduler.experiment.report import csv_text
@@ -219,7 +219,9 @@ def _count_gpus(experiment: Experiment, settings: Settings, devices: Sequence[De
 
 
 def _terms(experiment: Experiment, args: argparse.Namespace, command: Sequence[str] | None) -> dict[str, object]:
-    """Return what identifies an experiment, so that a different one in its directory is not continued by mistake."""
+    """Return the values that identify an experiment, so that a different experiment in its directory is not continued
+    by mistake.
+    """
     import hashlib
 
     content = b""

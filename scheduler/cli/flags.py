@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SettingFlag(NamedTuple):
-    """The description of a setting's flag for `--help`; the flag is named like the setting."""
+    """The description of a setting's flag for `--help`; the flag has the name of the setting."""
 
     metavar: str
     help: str
@@ -124,7 +124,7 @@ def add_launcher_args(group: argparse._ActionsContainer) -> None:
 
 
 def add_early_stop(group: argparse._ActionsContainer) -> None:
-    """Add the flags that stop tasks early by their metrics."""
+    """Add the flags for rules that stop tasks early because of their metrics."""
     rule, share = SETTINGS["stop_when"], SETTINGS["keep_best"]
     group.add_argument("--stop-when", action="append", metavar=rule.metavar, help=rule.help)
     group.add_argument("--keep-best", metavar=share.metavar, help=share.help)
@@ -138,7 +138,9 @@ def add_early_stop(group: argparse._ActionsContainer) -> None:
 
 
 def join_early_stop(args: argparse.Namespace) -> None:
-    """Join several `--stop-when` rules into one string, and `--keep-best`, `--by` and `--at` into another."""
+    """Join several `--stop-when` rules into one string, and join `--keep-best`, `--by` and `--at` into another
+    string.
+    """
     if args.stop_when is not None:
         args.stop_when = ", ".join(args.stop_when)
     for flag, word in (("--by", args.by), ("--at", args.at)):
@@ -150,15 +152,15 @@ def join_early_stop(args: argparse.Namespace) -> None:
 
 
 def add_devices(group: argparse._ActionsContainer, *, slots: bool = False) -> None:
-    """Add `--devices`, which selects the devices of a run; `slots` allows slots too."""
+    """Add `--devices`, which selects the devices of a run; with `slots`, the flag accepts slots too."""
     group.add_argument("--devices", default="auto", metavar="DEVICES", help=DEVICES + (SLOTS if slots else ""))
 
 
 class _Joined(argparse.Action):
-    """An option that may be given several times; its values become one text, with a blank between them."""
+    """An option that may be given several times; its values are joined into one string, separated by blanks."""
 
     def __call__(self, parser: object, namespace: object, values: object, option_string: str | None = None) -> None:
-        """Add a value, or the constant of an option without one."""
+        """Append a value to the string, or the constant of an option that has no value."""
         before, added = getattr(namespace, self.dest), self.const or values
         setattr(namespace, self.dest, f"{before} {added}" if before else added)
 
@@ -225,7 +227,7 @@ FIELD_VALUES = {
     "Node": "NODE,…", "Features": "FEATURE,…", "Prefer": "DEVICE", "ThreadPercentage": "PERCENT|auto",
     "Exclusive": "yes|no",
 }  # fmt: skip
-"""The word for the value of each task field in `--help`, by column."""
+"""The metavar for the value of each task field in `--help`, by column."""
 
 
 def add_task_fields(group: argparse._ActionsContainer, leave_out: Container[str] = ()) -> None:
@@ -250,7 +252,7 @@ def add_task_fields(group: argparse._ActionsContainer, leave_out: Container[str]
 
 
 def task_fields(args: argparse.Namespace) -> dict[str, str]:
-    """Return the task fields on the command line, as texts by column."""
+    """Return the task fields that the command line gives, as strings by column."""
     from shlex import join
 
     from scheduler.core.tasks.fields import FIELDS
@@ -261,7 +263,9 @@ def task_fields(args: argparse.Namespace) -> dict[str, str]:
 
 
 def checked_fields(texts: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the task fields, with Begin as an absolute time. Raise UsageError with the flag for an invalid value."""
+    """Return the task fields, with Begin as an absolute time. Raise UsageError that names the flag of an
+    invalid value.
+    """
     from scheduler.core.tasks import begin
     from scheduler.core.tasks.fields import BEGIN, FIELDS
     from scheduler.runtime import clock
@@ -279,7 +283,7 @@ def checked_fields(texts: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def about_flag(exc: InputError) -> str:
-    """Return the message of an input error, with the flag instead of the column."""
+    """Return the message of an input error, with the name of the flag instead of the column's name."""
     if exc.column is None:
         return str(exc)
     from scheduler.core.tasks.fields import FIELDS
@@ -297,8 +301,8 @@ def split_at_command(argv: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def whole_number(flag: str, text: str, least: int = 1, most: int = LARGEST, given: str = "") -> int:
-    """Read a whole number within bounds; raise UsageError with the flag. `given` is the whole value of a flag that
-    takes several numbers.
+    """Read a whole number within bounds; raise UsageError that names the flag. `given` is the whole value of a flag
+    that accepts several numbers.
     """
     if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= most:
         bounds = f"from {least} to {most:,}" if most < LARGEST else f"of at least {least}"
@@ -312,7 +316,7 @@ def whole_numbers(flag: str, text: str, most: int) -> list[int]:
 
 
 def optional_count(flag: str, text: str | None, least: int = 1) -> int | None:
-    """Read a whole number; return None if the flag is not given."""
+    """Read a whole number; return None if the flag was not given."""
     return None if text is None else whole_number(flag, text, least)
 
 
@@ -325,7 +329,7 @@ def any_integer(flag: str, text: str) -> int:
 
 
 def positive_number(flag: str, text: str, most: float = 1e6) -> float:
-    """Read a number above 0."""
+    """Read a number above 0 and up to `most`."""
     try:
         number = float(text)
     except ValueError:
@@ -355,7 +359,7 @@ def listed(flag: str, text: str) -> list[str]:
 
 
 def listed_words(flag: str, text: str, known: Sequence[str]) -> list[str]:
-    """Read some of the known words, separated by commas."""
+    """Read one or more of the known words, separated by commas."""
     values = listed(flag, text)
     for value in values:
         if value not in known:
@@ -374,7 +378,7 @@ def duration(flag: str, text: str) -> float:
 
 
 def assumed_task(text: str | None) -> MeasuredTask:
-    """Read `--assume`: a time and a peak, such as `10min,4GiB`, or one of the two."""
+    """Read `--assume`: a duration and a peak, such as `10min,4GiB`, or only one of the two."""
     from scheduler.simulation.workload import MeasuredTask
     from scheduler.units import parse_duration, parse_size
     from scheduler.values import replace

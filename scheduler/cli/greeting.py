@@ -21,7 +21,7 @@ TRY = {
     'scheduler grid "python train.py --lr {lr}" -p lr 0.1 0.01 --run': "",
     "scheduler submit -- python train.py": "one task into your queue, from any terminal",
 }
-"""Five commands to begin with, each with a phrase about its effect."""
+"""The commands to try first, with a phrase about the effect of each; the phrase may be empty."""
 _WIDTH = 38
 
 
@@ -35,7 +35,9 @@ def main() -> int:
 
 
 def _machine() -> list[str]:
-    """Return the lines about the devices and the latest run; a damaged state prevents only these."""
+    """Return the lines about the devices and the latest run; if the stored state is damaged, only these lines are
+    missing.
+    """
     try:
         with closing(MachineMonitor(read_settings({}))) as monitor:
             facts = monitor.facts()

@@ -18,7 +18,9 @@ from scheduler.units import count
 
 MODES = ("shuffled_grid", "grid")
 _OWN = ("command", "run", "submit", "out", "json", "sampling_mode", "n_samples", "seed", "parameter", "help", "state")
-"""Arguments that always have an effect, whatever is done with the commands, as `argparse` names them."""
+"""Arguments that have an effect whether the commands are printed, written, run or submitted; named as `argparse` names
+them.
+"""
 _OF_SUBMIT = ("queue", "python", "on")
 """Arguments that have an effect with --submit, in addition to the task fields."""
 
@@ -46,7 +48,7 @@ def main(argv: list[str]) -> int:
 
 
 def _refuse_unknown_flags(values: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a value that looks like a flag, because it is probably a misspelled flag of `grid`."""
+    """Raise UsageError for a value that looks like a flag, because it is probably a misspelt flag of `grid`."""
     for name, given in values.items():
         for word in given:
             if word.startswith("--"):
@@ -80,7 +82,7 @@ def _parser() -> Parser:
 
 
 def add_sampling(made: argparse.ArgumentParser) -> None:
-    """Add the flags that choose combinations and their order."""
+    """Add the flags that choose the combinations and their order."""
     made.add_argument(
         "--sampling-mode", choices=MODES, default=MODES[0], help="random order, or the order of the values"
     )
@@ -96,7 +98,9 @@ def _checked_values(values: Mapping[str, Sequence[str]]) -> Mapping[str, Sequenc
 
 
 def commands(pattern: str, values: param_grid.Values, args: argparse.Namespace) -> Iterator[Chosen]:
-    """Yield each command with its parameter values; raise UsageError before the first one if the pattern is wrong."""
+    """Yield each command with its parameter values; if the pattern is wrong, raise UsageError before the first
+    command.
+    """
     if not values:
         raise UsageError("no parameters: give at least one, as in -p lr 0.1 0.01")
     most = None if args.n_samples is None else any_integer("--n-samples", args.n_samples)
@@ -124,14 +128,14 @@ def _filled(pattern: str, points: Iterable[dict[str, str]]) -> Iterator[Chosen]:
 
 
 def show(chosen: Iterable[Chosen], *, as_json: bool = False) -> None:
-    """Print one command per line as soon as it is made; as JSON with its parameters."""
+    """Print one command per line as soon as it is generated; with `as_json`, print it as JSON with its parameters."""
     for line, values in chosen:
         sys.stdout.write((json.dumps({"Command": line, **values}) if as_json else line) + "\n")
         sys.stdout.flush()
 
 
 def _refuse_two_modes(args: argparse.Namespace) -> None:
-    """Refuse two flags that each say what is done with the commands."""
+    """Raise UsageError for two flags that each say what is done with the commands."""
     if args.run and args.submit:
         raise UsageError("--run runs the commands here and --submit gives them to the queue: leave one of them out")
     if args.out is not None and (args.run or args.submit):
@@ -142,7 +146,7 @@ def _refuse_two_modes(args: argparse.Namespace) -> None:
 
 
 def _refuse_flags_without_effect(made: Parser, args: argparse.Namespace) -> None:
-    """Refuse the flags of a run unless the grid is run, and task fields unless it is run or submitted."""
+    """Raise UsageError for flags of a run unless the grid is run, and for task fields unless it is run or submitted."""
     for action in made._actions:
         if action.dest in _OWN or getattr(args, action.dest) == action.default:
             continue

@@ -24,7 +24,7 @@ from scheduler.units import count
 
 LATELY = "24h"
 LIMIT = 50
-"""The number of tasks of each run that are listed where no run is named."""
+"""The number of tasks of each run that are listed if the command line names no run."""
 
 
 def main(argv: list[str]) -> int:
@@ -67,7 +67,7 @@ def main(argv: list[str]) -> int:
 
 
 def _warn_of_lost(infos: Iterable[RunInfo]) -> None:
-    """Report runs whose journal lost its end on standard error."""
+    """Warn on standard error of each run whose journal lost its end."""
     for sentence in [info.lost for info in infos if info.lost]:
         from scheduler.ui.terminal.sink import hint  # rarely needed
 
@@ -103,7 +103,9 @@ def _parser() -> Parser:
 
 
 def _write(run: ListedRun, columns: Sequence[str], *, grouped: bool) -> None:
-    """Print one run: what it is, how to continue it if its scheduler died, and its tasks; with `grouped`, by nodes."""
+    """Print one run: its description, how to continue it if its scheduler died, and its tasks; with `grouped`, grouped
+    by nodes.
+    """
     left = eta.of_run(run.forecast, time.time())
     if run.pause:  # a pause is also a reason for an unknown end
         left = f"{run.pause}, {left}" if run.forecast is not None and run.forecast.end is not None else run.pause
@@ -139,14 +141,14 @@ def _with_nodes(lines: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Iter
 
 
 def _with_time(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a row with the time that its task has run so far, if the task is running."""
+    """Return the row of a task; if the task is running, add the time that it has run so far."""
     if row["state"] not in LIVING or row["started"] is None:
         return row
     return {**row, "ran_s": max(0.0, time.time() - row["started"])}
 
 
 def _write_json(runs: Sequence[ListedRun], columns: Sequence[str], *, everything: bool) -> None:
-    """Print one run as `{"run", "tasks"}`, several as `{"runs": [{"run", "tasks"}, …]}`."""
+    """Print one run as `{"run", "tasks"}`; with `everything`, print all runs as `{"runs": [{"run", "tasks"}, …]}`."""
     parts = [
         (
             {**run.facts, "expected": run.forecast and run.forecast.run_to_dict()},
@@ -161,7 +163,7 @@ def _write_json(runs: Sequence[ListedRun], columns: Sequence[str], *, everything
 
 
 def _known(runs: Iterable[ListedRun], word: str) -> str:
-    """Return the column that a word means; raise UsageError if no listed task has it."""
+    """Return the column that a word names; raise UsageError if no listed task has such a column."""
     return known_column(word, (row for run in runs for row in run.rows))
 
 

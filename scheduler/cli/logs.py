@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scheduler.app.observe.wait import TaskLogReader
 
 FEW = 10
-"""The number of last lines of each task that are printed where several tasks are named."""
+"""The number of last lines that are printed for each task if the command line names several tasks."""
 
 
 def main(argv: list[str]) -> int:
@@ -106,7 +106,7 @@ def _facts(log: TaskLogReader, most: int | None) -> dict[str, Any]:
 
 
 def _show(chunks: Iterable[bytes]) -> None:
-    """Print chunks of a log: unchanged into a file or a pipe, without control sequences on a terminal."""
+    """Print chunks of a log: unchanged to a file or a pipe, without control sequences to a terminal."""
     if not sys.stdout.isatty():
         for chunk in chunks:
             sys.stdout.buffer.write(chunk)
@@ -127,7 +127,7 @@ def _follow(log: TaskLogReader) -> int:
 
 
 def _has_not_started(log: TaskLogReader) -> bool:
-    """Tell whether a task without a log has not started yet; print a hint if it has ended."""
+    """Tell whether a task without a log has not started yet; if it has ended, print a hint instead."""
     from scheduler.app.observe.wait import state_of
     from scheduler.core.model import UNFINISHED
 

@@ -55,11 +55,13 @@ GROUPS = {
         "completion": "Print the script for Tab completion in bash, zsh or fish",
     },
 }
-"""The verbs by group, in the order of `--help`; each is a module of this package, loaded when it is called."""
+"""The verbs by group, in the order of `--help`; each verb is a module of this package, which is loaded when the verb is
+called.
+"""
 VERBS = {verb: summary for group in GROUPS.values() for verb, summary in group.items()}
 
 HIDDEN = {"simple-gpu-scheduler": "simple_gpu_scheduler", "simple-hypersearch": "simple_hypersearch"}
-"""Commands of older tools that keep their names, with the modules that implement them."""
+"""Commands of older tools that keep their names; each has the module that implements it."""
 
 COMMON = ("run", "list", "status", "logs", "results", "cancel", "stop", "resume")
 """The verbs that Tab offers first."""
@@ -67,8 +69,9 @@ COMMON = ("run", "list", "status", "logs", "results", "cancel", "stop", "resume"
 NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread")
 """Parts of error messages that mean a lack of memory, from the dynamic linker, the kernel and threads."""
 NEAR = 4 << 20
-"""The bytes that the allocator requests at once. A process with less than this below its memory limit counts as being
-at it."""
+"""The bytes that the allocator requests at once. A process that is closer than this to its memory limit counts as
+having reached it.
+"""
 TOO_LITTLE = (
     "not enough memory for this command: raise ulimit -v and ulimit -d, or end another program; "
     "scheduler resume continues a run that was accepted"
@@ -99,7 +102,7 @@ ELSEWHERE = {
     **dict.fromkeys(("check", "diagnose", "config"), "doctor"),
     **dict.fromkeys(("shutdown", "quit", "exit"), "stop"),
 }
-"""Verbs of other tools, with what to use here instead."""
+"""Verbs of other tools, each with the command to use instead."""
 
 
 def main(argv: list[str]) -> int:
@@ -108,7 +111,7 @@ def main(argv: list[str]) -> int:
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """Run a command and return its exit code; print an error of this project as one sentence."""
+    """Run a command and return its exit code; print an error of this project as one sentence, without a traceback."""
     try:
         _settle_streams()
         code = command()
@@ -133,7 +136,9 @@ def guarded(command: Callable[[], int]) -> int:
 
 
 def _lacks_memory(exc: BaseException | None) -> bool:
-    """Tell whether an error, or one of its causes, means that no memory was left; Python raises several types."""
+    """Tell whether an error, or one of its causes, means that no memory was left; Python raises several types of error
+    for this.
+    """
     while exc is not None:
         if isinstance(exc, MemoryError | SystemError) or any(words in str(exc) for words in NO_MEMORY):
             return True
@@ -158,7 +163,9 @@ def _is_at_a_limit() -> bool:
 
 
 def _refused(exc: OSError) -> str:
-    """Return a sentence for an error of the kernel, and a specific one for a removed working directory."""
+    """Return a sentence for an error that the kernel reported; a removed working directory has a sentence of
+    its own.
+    """
     if exc.errno == errno.ENOMEM:
         return TOO_LITTLE
     if exc.errno == errno.EMFILE:
@@ -174,9 +181,10 @@ def _refused(exc: OSError) -> str:
 
 
 def _settle_streams() -> None:
-    """Open /dev/null for each closed standard stream, and print `?` for characters that cannot be encoded.
+    """Open /dev/null for each closed standard stream, and make the others print `?` for characters that cannot be
+    encoded.
 
-    Otherwise a file of this process would get the number of a standard stream.
+    Without /dev/null, the next file that this process opens would get the number of the closed stream.
     """
     for fd in range(3):
         try:
@@ -214,7 +222,9 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def _module(verb: str, words: Sequence[str]) -> str:
-    """Return the module of a verb. For the help of `run` it is one that does not load the code of a run (30 ms)."""
+    """Return the module that implements a verb. For the help of `run`, return a module that does not load the code of a
+    run, which saves 30 ms.
+    """
     if verb in HIDDEN:
         return f"scheduler.compat.{HIDDEN[verb]}"
     flags = words[: words.index("--")] if "--" in words else words
@@ -257,7 +267,8 @@ def _complain(text: str) -> None:
 def console() -> None:
     """Run the installed command and end the process.
 
-    The garbage collector is off while modules load (3 ms), and the interpreter is not cleaned up at the end (5 ms).
+    To save time, the garbage collector is off while modules load (3 ms), and the interpreter is not cleaned up at the
+    end (5 ms).
     """
     gc.disable()
     code = main(sys.argv[1:])

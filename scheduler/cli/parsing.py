@@ -1,4 +1,4 @@
-"""The argument parser that all verbs use, and the settings with a command line's flags on top."""
+"""The argument parser that all verbs use, and the settings as a command line overrides them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 MPS_WORDS = ("on", "off", "true", "false", "yes", "no", "1", "0", "", "auto", "join")
-"""Words that `--mps` takes as its value; any other word after it is a file."""
+"""Words that `--mps` accepts as its value; any other word after `--mps` is a file."""
 
 
 class _HelpAll(argparse.Action):
@@ -29,10 +29,10 @@ class _HelpAll(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that refuses abbreviated flags, with an example in its help and errors of one sentence."""
+    """A parser that refuses abbreviated flags, shows an example in its help, and reports each error in one sentence."""
 
     def __init__(self, verb: str, description: str, example: str, *, more_words: str = "") -> None:
-        """Make the parser of a verb; `more_words` says what to do with words that it does not take."""
+        """Create the parser of a verb; `more_words` says how to pass words that the verb does not accept."""
         self.more_words = more_words
         self._words, self._shown = "", tuple[str, ...]()
         super().__init__(
@@ -44,12 +44,12 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Raise UsageError, because the command line cannot be parsed."""
+        """Raise UsageError with this message, because the command line cannot be parsed."""
         verb = self.prog.removeprefix("scheduler ")
         raise UsageError(f"{verb}: {message}{self._suggestion(message)} (scheduler {verb} --help)")
 
     def _suggestion(self, message: str) -> str:
-        """Return a question that suggests the flag nearest to an unknown one, or nothing."""
+        """Return a question that suggests the known flag nearest to an unknown one, or an empty string."""
         _, found, words = message.partition("unrecognized arguments: ")
         if not found or not words.startswith("--"):
             return f": {self.more_words}" if found and self.more_words else ""
@@ -59,15 +59,15 @@ class Parser(argparse.ArgumentParser):
         return f": did you mean {near[0]}?" if near else ""
 
     def abridge(self, words: str, *shown: str) -> None:
-        """Let `--help` show only these flags, in this order, and `--help-all` all of them.
+        """Make `--help` show only the flags in `shown`, in this order, and `--help-all` all flags.
 
-        `words` are the other words of the command line.
+        `words` are the remaining words of the usage line, after the flags.
         """
         self._words, self._shown = words, ("--help", *shown, "--help-all")
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all flags and exit")
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
-        """Print the help; for a verb with very many flags, show only the most important ones."""
+        """Print the help; for a verb with many flags, show only the most important ones."""
         self._print_message(self._short_help() if self._shown else self.format_help(), file or sys.stdout)
 
     def _short_help(self) -> str:
@@ -88,7 +88,7 @@ class Parser(argparse.ArgumentParser):
         return self
 
     def json(self) -> Parser:
-        """Add `--json`, for verbs that can print JSON instead of lines."""
+        """Add `--json`, for verbs that can print JSON instead of text."""
         self.add_argument("--json", action="store_true", help="print JSON")
         return self
 
@@ -103,12 +103,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def _format(prog: str) -> argparse.HelpFormatter:
-    """Return a formatter as wide as the terminal. The default one would load shutil (1.5 ms) to find the width."""
+    """Return a help formatter as wide as the terminal. To find the width, the default formatter would load shutil,
+    which takes 1.5 ms.
+    """
     return argparse.RawDescriptionHelpFormatter(prog, width=terminal_width() - 2)
 
 
 def terminal_width() -> int:
-    """Return the number of columns of the terminal, or 80."""
+    """Return the number of columns of the terminal, or 80 if it is unknown."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns) > 0:
         return int(columns)
@@ -119,7 +121,9 @@ def terminal_width() -> int:
 
 
 def joined_mps(argv: list[str]) -> list[str]:
-    """Join `--mps` with its value: `--mps auto` becomes one flag, while `--mps jobs.csv` stays a flag and a file."""
+    """Join `--mps` with its value into one word: `--mps auto` is joined, while `--mps jobs.csv` remains a flag and a
+    file.
+    """
     words: list[str] = []
     for word in argv:
         bare = bool(words) and words[-1] in ("-m", "--mps")
@@ -131,7 +135,7 @@ def joined_mps(argv: list[str]) -> list[str]:
 
 
 def joined_sort(argv: Sequence[str]) -> list[str]:
-    """Join `--sort` with its value, which may begin with a dash."""
+    """Join `--sort` with its value into one word, because the value may begin with a dash."""
     words: list[str] = []
     for word in argv:
         if words and words[-1] == "--sort" and word.startswith("-") and not word.startswith("--"):
@@ -142,13 +146,13 @@ def joined_sort(argv: Sequence[str]) -> list[str]:
 
 
 def settings_from(args: argparse.Namespace, *names: str) -> Settings:
-    """Return the settings, overridden by the named flags of this command line."""
+    """Return the settings; the flags of this command line in `names` override them."""
     flags: Mapping[str, str | None] = {name: getattr(args, name, None) for name in ("state", *names)}
     return read_settings(flags)
 
 
 def show(lines: Iterable[str], facts: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print lines for people, or the facts as JSON in the current format."""
+    """Print the lines of text, or with `as_json` the facts as JSON in the current format."""
     if as_json:
         sys.stdout.write(json.dumps({"format": 1, **facts}, indent=1) + "\n")
     else:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def parser(verb: str, description: str, example: str) -> Parser:
-    """Build the parser of a verb that changes whole runs."""
+    """Build the parser of a verb that applies to whole runs."""
     made = Parser(verb, description, example).common()
     made.run()
     made.add_argument("--all", action="store_true", help="all my runs and queues on this machine that have not ended")
@@ -24,7 +24,7 @@ def parser(verb: str, description: str, example: str) -> Parser:
 
 
 def ask(args: argparse.Namespace, said: Mapping[str, str]) -> int:
-    """Send the request to each run, and print the answers."""
+    """Send the request with the values in `said` to each run, and print the answers."""
     return request_flags.ask(args, _targets(args), RunRequest.LIMIT, said)
 
 

@@ -19,7 +19,7 @@ from scheduler.units import count, size
 
 
 def main(argv: list[str]) -> int:
-    """List, show, forget, export or import profiles; `learn FILE` measures unknown ones with probes."""
+    """List, show, forget, export or import profiles; `learn FILE` measures unknown profiles with probes."""
     if argv[:1] == ["learn"]:
         return _learn(argv[1:])
     parser = Parser(
@@ -99,7 +99,7 @@ def _export(store: ProfileStore, which: list[str], output: str | None) -> int:
 
 
 def _read(path: str) -> list[StoredProfile]:
-    """Return the profiles of a file, or of standard input. Raise InputError."""
+    """Return the profiles in a file, or from standard input. Raise InputError if it is not a file of profiles."""
     try:
         with contextlib.ExitStack() as stack:
             file = sys.stdin.buffer if path == "-" else stack.enter_context(open(path, "rb"))
@@ -112,7 +112,7 @@ def _read(path: str) -> list[StoredProfile]:
 
 
 def _import(store: ProfileStore, new: list[StoredProfile], *, as_json: bool) -> int:
-    """Add profiles to the known ones."""
+    """Add imported profiles to the stored ones."""
     if store.trouble:
         raise StateError(store.trouble)
     added = store.add(new)
@@ -124,7 +124,9 @@ def _import(store: ProfileStore, new: list[StoredProfile], *, as_json: bool) -> 
 
 
 def _all_lines(store: ProfileStore, kept: list[StoredProfile], old: Collection[str]) -> list[str]:
-    """Return all lines about some profiles. Only with all profiles of a script can its relevant arguments be shown."""
+    """Return all lines about the profiles in `kept`. The relevant arguments of a script can only be shown if all
+    profiles of the script are among them.
+    """
     families = {one.profile.family for one in kept}
     related = [one for one in store.all() if one.profile.family in families]
     return [line for one in kept for line in view.full_lines(one, old)] + view.family_lines(related)

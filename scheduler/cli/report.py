@@ -9,7 +9,7 @@ from scheduler.units import size
 
 
 def main(argv: list[str]) -> int:
-    """Write the report to each output file."""
+    """Write a report to each output file."""
     parser = Parser(
         "report",
         "Write a report of runs: timeline, memory, waiting times and tasks on one HTML page that opens offline.\n"

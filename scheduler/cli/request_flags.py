@@ -1,4 +1,4 @@
-"""The shared parts of verbs that change tasks or runs: the flags that name tasks, and the printing of the answers."""
+"""The shared parts of verbs that change tasks or runs: the flags that select tasks, and the printing of answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IDS = "tasks: 17, 17-40,52, last, r3.12 (12th task of run 3), or a unique name"
 
 
 def parser(verb: str, description: str, example: str, of_run: str = "all its tasks to which this applies") -> Parser:
-    """Build the parser of a verb that takes tasks by id, or a run."""
+    """Build the parser of a verb that accepts tasks by id, or a run."""
     made = Parser(verb, description, example).common()
     made.add_argument(
         "who", nargs="*", metavar="ID|RUN", help=f"{IDS}; or a run: r3 or a name (default: the latest run)"
@@ -33,7 +33,9 @@ def targets_of(args: argparse.Namespace) -> list[Target]:
 
 
 def ask(args: argparse.Namespace, targets: Sequence[Target], what: str, values: Mapping[str, str] | None = None) -> int:
-    """Send a request to each run and print the answers; return 0 if all of it was or will be done, else 1."""
+    """Send a request to each run and print the answers; return 0 if all parts of the request were carried out or
+    recorded, else 1.
+    """
     from scheduler.app.control import run_requests
 
     results = [run_requests.ask(target, what, values) for target in targets]

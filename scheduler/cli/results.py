@@ -25,11 +25,11 @@ from scheduler.ui.verbs import ranking as ranking_view
 from scheduler.units import count
 
 MOST_BEST = 10
-"""The number of tasks that `--best` shows unless `--limit` says otherwise."""
+"""The number of tasks that `--best` shows if `--limit` does not set another number."""
 
 
 def main(argv: list[str]) -> int:
-    """Print the results of a run as a table, CSV, JSON or Markdown."""
+    """Print the results of runs as a table, CSV, JSON or Markdown."""
     args = _parser().parse_args(joined_sort(argv))
     since = time.time() - flags.duration("--since", args.since) if args.since is not None else 0.0
     infos = run_facts.runs_since(settings_from(args), args.run, since)
@@ -92,7 +92,9 @@ def _write_rows(reader: run_reader.RunReader, args: argparse.Namespace) -> None:
 
 
 def _rows(reader: run_reader.RunReader, args: argparse.Namespace, since: float = 0.0) -> Iterable[Mapping[str, Any]]:
-    """Return the rows of a run, with `since` only those that ended after it, sorted as the flags say."""
+    """Return the rows of a run, sorted as the flags say; with `since`, only rows whose tasks have ended at that time or
+    later.
+    """
     rows: Iterable[Mapping[str, Any]] = reader.rows(secrets=args.show_secrets)
     if since:
         rows = [row for row in rows if (row["ended"] or 0.0) >= since]
@@ -103,7 +105,7 @@ def _rows(reader: run_reader.RunReader, args: argparse.Namespace, since: float =
 
 
 def _first(rows: Iterable[Mapping[str, Any]], args: argparse.Namespace) -> tuple[Iterable[Mapping[str, Any]], int]:
-    """Return as many rows as the flags say, and the number of the others."""
+    """Return the first rows, as many as the flags allow, and the number of rows that are left out."""
     limit = flags.optional_count("--limit", args.limit)
     if limit is None:
         return rows, 0
@@ -120,7 +122,9 @@ def _write_table(reader: run_reader.RunReader, known: Sequence[Mapping[str, Any]
 
 
 def _write_several(infos: Iterable[RunInfo], since: float, args: argparse.Namespace) -> None:
-    """Write the tasks of several runs: one table below the other, or one file with the number of each task's run."""
+    """Write the tasks of several runs: as one table below the other, or as one file in which each task has the number
+    of its run.
+    """
     if args.json:
         tables.write_json_of_runs(((r.run_facts(), rows) for r, rows, _ in _read(infos, since, args)), sys.stdout)
     elif args.csv or args.md:
@@ -141,7 +145,9 @@ def _write_several(infos: Iterable[RunInfo], since: float, args: argparse.Namesp
 def _read(
     infos: Iterable[RunInfo], since: float, args: argparse.Namespace
 ) -> Iterator[tuple[run_reader.RunReader, Sequence[Mapping[str, Any]], int]]:
-    """Yield each run's reader, its first rows and the number of its others; with `since`, skip runs without rows."""
+    """Yield, for each run, its reader, its first rows, and the number of rows that are left out; with `since`, skip
+    runs without rows.
+    """
     for info in infos:
         with closed(run_reader.RunReader(info)) as reader:
             some, left_out = _first(_rows(reader, args, since), args)
@@ -151,12 +157,12 @@ def _read(
 
 
 def _numbered(run: int, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with the number of its run first; a column of the file with that name gets a prefix."""
+    """Return a row with the number of its run in the first column; a column `run` of the file becomes `file.run`."""
     return {"run": run, **{"file.run" if name == "run" else name: value for name, value in row.items()}}
 
 
 def _write_data(reader: run_reader.RunReader, rows: Iterable[Mapping[str, Any]], args: argparse.Namespace) -> bool:
-    """Write rows as JSON, CSV or Markdown, if that is asked for; return whether it was."""
+    """Write rows as JSON, CSV or Markdown if a flag requests one of them; return whether it did."""
     if args.json:
         tables.write_json(reader.run_facts(), rows, sys.stdout)
     elif args.csv:
@@ -182,7 +188,7 @@ def _write_ranking(reader: run_reader.RunReader, args: argparse.Namespace) -> No
 
 
 def _ranking(reader: run_reader.RunReader, args: argparse.Namespace) -> Ranking:
-    """Return the tasks by the metric that is named, or by the most important one."""
+    """Return the tasks ranked by the metric that `--best` names, or by the most important metric."""
     found = [*reader.rows_and_metrics(secrets=args.show_secrets)]
     metric = args.best
     if metric is None:

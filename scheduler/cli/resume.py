@@ -21,7 +21,7 @@ from scheduler.ui.terminal.sink import hint
 
 
 def main(argv: list[str]) -> int:
-    """Resume a run: adopt its running tasks, read the results of ended ones, start waiting ones."""
+    """Resume a run: adopt its running tasks, read the results of ended tasks, and start waiting ones."""
     args = _parser().parse_args(joined_mps(argv))
     settings = settings_from(args, "notify")
     notify.check(settings.notify)
@@ -75,7 +75,7 @@ def _parser() -> Parser:
 
 
 def _all(args: argparse.Namespace, settings: Settings, how: ResumeOptions) -> int:
-    """Resume every unfinished run and print the result for each; without --detach, wait until they end."""
+    """Resume every unfinished run and print the result for each; without --detach, wait until these runs end."""
     if args.run is not None or args.takeover:
         raise UsageError("resume --all takes neither a run nor --takeover: resume that run on its own")
     starts = []

@@ -42,7 +42,7 @@ def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int
 
 
 def _force_probes(args: argparse.Namespace) -> None:
-    """Set `--profile probe`, the only mode in which `profiles learn` can learn."""
+    """Set the profile mode to `probe`, the only mode in which `profiles learn` can measure tasks."""
     if args.profile not in (None, "probe"):
         raise UsageError(f"profiles learn always uses probes: leave --profile {args.profile} out")
     args.profile = "probe"
@@ -51,7 +51,7 @@ def _force_probes(args: argparse.Namespace) -> None:
 def run_listing(
     listing: TaskList, args: argparse.Namespace, settings: Settings, rerun: RerunOptions, *, learn_only: bool = False
 ) -> int:
-    """Run a list, plan it, or run it in the background, depending on the flags."""
+    """Run a list, plan it (`--dry-run`), or run it in the background, depending on the flags."""
     options = _options(args, keep_going=args.keep_going or listing.door != "list", learn_only=learn_only)
     if args.dry_run and args.detach:
         raise UsageError("--dry-run starts nothing that could run in the background: leave --detach out")
@@ -86,7 +86,7 @@ def _options(args: argparse.Namespace, *, keep_going: bool, learn_only: bool) ->
 
 
 def _listing(args: argparse.Namespace, template: list[str] | None, settings: Settings, python: str) -> TaskList:
-    """Open the list that the command line names."""
+    """Open the list of tasks that the command line names."""
     defaults = flags.checked_fields(flags.task_fields(args))
     if args.file == STDIN:
         _refuse_beside_lines("-", args, template)
@@ -116,7 +116,7 @@ def _listing(args: argparse.Namespace, template: list[str] | None, settings: Set
 
 
 def _refuse_beside_lines(source: str, args: argparse.Namespace, template: list[str] | None) -> None:
-    """Refuse flags that have no meaning if every line is a whole command."""
+    """Raise UsageError for flags that have no meaning if every line of the input is a whole command."""
     for flag, given in {
         "-- COMMAND": template is not None,
         "--header": args.header != "0",
@@ -152,7 +152,7 @@ def _is_on(flag: str, text: str) -> bool:
 
 
 def _check_table(template: list[str], args: argparse.Namespace) -> None:
-    """Refuse flags that have no meaning with a command after `--`."""
+    """Raise UsageError for flags that have no meaning together with a command after `--`."""
     from scheduler.inputs.table import check_template
 
     check_template(template)
@@ -179,7 +179,7 @@ def start(
 def start_detached(
     listing: TaskList, options: RunOptions, settings: Settings, rerun: RerunOptions, *, as_json: bool
 ) -> int:
-    """Accept a list and run it in a process without a terminal; return once it is accepted."""
+    """Accept a list and run it in a process without a terminal; return as soon as the list is accepted."""
     from scheduler.app.run import detach
 
     def begin() -> tuple[RunSession | None, Sequence[str]]:
@@ -203,7 +203,7 @@ def _report_empty(listing: TaskList) -> int:
 
 
 def header(text: str) -> int | None:
-    """Read `--header N|None`."""
+    """Read `--header N|None`; None means that the file has no header."""
     if text.lower() == "none":
         return None
     if not text.isdecimal():
@@ -212,7 +212,7 @@ def header(text: str) -> int | None:
 
 
 def _file(given: str | None) -> str:
-    """Return the list's path: the one given, or the first default file that exists."""
+    """Return the path of the list: the given path, or the first default file that exists."""
     if given is not None:
         return given
     for path in DEFAULT_FILES:

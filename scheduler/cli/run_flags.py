@@ -1,6 +1,6 @@
-"""The flags of `run`, which `grid` and `profiles learn` take as well.
+"""The flags of `run`, which `grid` and `profiles learn` accept as well.
 
-Showing their help does not load the code of a run.
+This module can show the help of `run` without loading the code of a run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ SHOWN = (
     "--sample", "--dry-run", "--detach", "--jobs", "--name", "--devices", "--gpus", "--memory", "--stop-when",
     "--skip-done",
 )  # fmt: skip
-"""The flags that `--help` shows; `--help-all` shows all."""
+"""The flags that `--help` shows; `--help-all` shows all flags."""
 
 
 def main(argv: list[str]) -> int:
@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
 
 
 def parser(verb: str = "run") -> Parser:
-    """Build the parser of `run`, and of `profiles learn`, which takes its flags."""
+    """Build the parser of `run`, or of `profiles learn`, which accepts the flags of `run`."""
     what = (
         "Run a list of tasks, several per GPU, packed by measured memory."
         if verb == "run"
@@ -42,7 +42,7 @@ def parser(verb: str = "run") -> Parser:
 
 
 def _add_list(made: Parser) -> None:
-    """Add the flags that select the list and how it is read."""
+    """Add the flags that select the list and say how to read it."""
     made.add_argument(
         "file",
         nargs="?",

@@ -13,12 +13,13 @@ _HOMES = (_PACKAGE / "_samples", _PACKAGE.parent / "scheduler_files")
 
 
 LISTS = ("sweep.csv", "commands.csv")
-"""The files of the samples: a sweep over two parameters, which takes less than a minute, and the list of the older
-tools."""
+"""The files of the samples: a sweep over two parameters, which takes less than a minute, and a list in the format of
+the older tools.
+"""
 
 
 def unpack() -> str:
-    """Copy missing samples to ./scheduler_samples, and return the path of the sweep."""
+    """Copy missing sample files to ./scheduler_samples, and return the path of the sweep."""
     home = next((path for path in _HOMES if (path / LISTS[0]).is_file()), None)
     if home is None:
         raise UsageError("the sample tasks are missing from this installation: install gpu-batch-scheduler again")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """Check the values, then send the request to the run's scheduler, or record it for the next one."""
+    """Check the new values, then send the request to the run's scheduler, or record it for the next one."""
     args = _parser().parse_args(argv)
     fields = _fields(args)
     limits = _limits(args)
@@ -58,7 +58,7 @@ def _parser() -> Parser:
 
 
 def _fields(args: argparse.Namespace) -> dict[str, str]:
-    """Return the new task fields by column; raise UsageError for a value that no cell may have."""
+    """Return the new values of task fields by column; raise UsageError for a value that a list could not have."""
     texts = {}
     for field in SETTABLE:
         text = getattr(args, f"field_{field.attribute}")
@@ -91,7 +91,9 @@ def _limits(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _runs(args: argparse.Namespace) -> list[Target]:
-    """Return the run whose limits change; raise UsageError if tasks are named, because tasks have no limits."""
+    """Return the run whose limits are to change; raise UsageError if the command line names tasks, because tasks have
+    no limits.
+    """
     from scheduler.app.control.targets import Target
     from scheduler.app.observe.run_facts import find_run
     from scheduler.cli.parsing import settings_from

@@ -28,7 +28,7 @@ SETTINGS = (
 KNOWN = ("times", "peaks", "oracle")
 MOST_TASKS = 10_000_000
 USUAL = "packed"
-"""The policy that is simulated by default."""
+"""The policy that is simulated if the command line names none."""
 
 
 def parser() -> Parser:
@@ -42,8 +42,8 @@ def parser() -> Parser:
         "file",
         nargs="?",
         metavar="FILE",
-        help="a list as run takes it, with times and peaks from earlier runs or from columns of the file (duration_s, "
-        "peak_mem_mib, util, cores, arrival_s); or a trace, which has only such columns",
+        help="a list in the format that run accepts, with times and peaks from earlier runs or from columns of the "
+        "file (duration_s, peak_mem_mib, util, cores, arrival_s); or a trace, which has only such columns",
     )
     made.add_argument(
         "--devices", metavar="DEVICES", help="the machine: 8x24GiB; 4x24GiB,2x80GiB; host:64GiB; 3x(4x24GiB) for nodes"
@@ -63,7 +63,7 @@ def parser() -> Parser:
 
 
 def _add_arrivals(made: Parser) -> None:
-    """Add the flags that control when rows arrive, and those that generate a trace."""
+    """Add the flags that set when rows arrive, and the flags that generate a trace."""
     from scheduler.simulation.generators import WORKLOADS
 
     when = made.add_mutually_exclusive_group()
@@ -95,7 +95,7 @@ def _add_policies(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_behaviour(group: argparse._ArgumentGroup) -> None:
-    """Add the flags that describe the tasks, and how much of that is known in advance."""
+    """Add the flags that describe the tasks, and the flags that set how much of this is known in advance."""
     from scheduler.simulation.interference import MODELS
 
     group.add_argument(
@@ -164,7 +164,7 @@ def main(argv: list[str]) -> int:
 
 
 def _scenes(args: argparse.Namespace, settings: Settings) -> tuple[Scene, Scene | None]:
-    """Return what is simulated; with `--learning` also a scene in which all peaks are known.
+    """Return the scene to simulate; with `--learning`, also a second scene in which all peaks are known.
 
     Raise UsageError if the list or the machine is missing.
     """
@@ -208,8 +208,8 @@ def _scenes(args: argparse.Namespace, settings: Settings) -> tuple[Scene, Scene 
 def _tasks(
     args: argparse.Namespace, settings: Settings, devices: Sequence[Device], seed: int
 ) -> tuple[Sequence[TraceRow], Container[str]]:
-    """Return the rows of the list or trace, and its columns. Rows that never start are left out: held ones, and those
-    that depend on them.
+    """Return the rows of the list or trace, and its columns. Rows that would never start are left out: held rows, and
+    rows that depend on held rows.
     """
     from scheduler.app.simulate.scenario import ScenarioSource, rows, without_held
     from scheduler.core.tasks.fields import BEGIN
@@ -230,7 +230,9 @@ def _tasks(
 
 
 def _num(args: argparse.Namespace, settings: Settings) -> int | None:
-    """Return the rows per batch. None, for a trace without `--num`, makes all rows one batch."""
+    """Return the number of rows per batch. For a trace without `--num`, return None, which puts rows that arrive
+    together into one batch.
+    """
     from scheduler.simulation.traces import looks_like_trace
 
     given = settings.source.get("num", "default") != "default"
@@ -238,7 +240,7 @@ def _num(args: argparse.Namespace, settings: Settings) -> int | None:
 
 
 def _refuse_beside_generate(made: Parser, args: argparse.Namespace) -> None:
-    """Refuse the flags of a simulation together with `--generate`."""
+    """Raise UsageError for flags of a simulation together with `--generate`."""
     for action in made._actions:
         unused = action.dest not in ("help", "state", "file", "generate", "tasks", "seed")
         if unused and getattr(args, action.dest) != action.default:
@@ -262,7 +264,7 @@ def _generate(args: argparse.Namespace) -> int:
 
 
 def _policies(args: argparse.Namespace, settings: Settings) -> list[str]:
-    """Return the policies to simulate; `--profile sequential` is another name of one of them."""
+    """Return the policies to simulate; `--profile sequential` is another name for one of them."""
     from scheduler.app.run.admission import check_sequential
     from scheduler.app.run.options import RunOptions
     from scheduler.core.config import BATCHES

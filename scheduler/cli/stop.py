@@ -23,7 +23,7 @@ DONE = {
 
 
 def main(argv: list[str]) -> int:
-    """Send the request to the run's scheduler, and print what it will do."""
+    """Send the request to the run's scheduler, and print what the scheduler will do."""
     parser = Parser(
         "stop",
         "Stop a run as Ctrl-C in its terminal does: start no more tasks, let running ones finish.",
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
 
 
 def _abandon(info: RunInfo, settings: Settings, *, as_json: bool) -> int:
-    """Cancel all tasks of a run, and end its scheduler once the running ones have been stopped."""
+    """Cancel all tasks of a run, and end its scheduler once the running tasks have been stopped."""
     from scheduler.app.control.abandon import abandon
 
     stopped, cancelled = abandon(info, settings)

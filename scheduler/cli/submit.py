@@ -25,11 +25,13 @@ SETTINGS = ("python", "my_columns", "launcher_args", "on")
 LISTS = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson")
 """The suffixes of files that are lists of tasks."""
 NAMES = {"stdin": "standard input", "": "the grid"}
-"""The names, in messages, of sources that are not files. The source `""` is a grid if it has no task: one command
-always has one."""
+"""The names, in messages, of sources that are not files. The source `""` means a grid in a message about an empty
+source, because the other source without a file, a single command, is never empty.
+"""
 Rows = tuple[RowForm, Iterable["InputRow"], Sequence[str]]
-"""The form of some rows, the rows, and warnings about them. The list of warnings is complete once all rows were
-read."""
+"""The form of some rows, the rows, and warnings about them. The list of warnings is complete once all rows have been
+read.
+"""
 
 
 def parser() -> Parser:
@@ -59,7 +61,7 @@ def parser() -> Parser:
 
 
 def main(argv: list[str]) -> int:
-    """Submit what the command line names, and print the ids."""
+    """Submit the tasks that the command line names, and print their ids."""
     argv, words = flags.split_at_command(argv)
     args = parser().parse_args(argv)
     settings = settings_from(args, *SETTINGS)
@@ -77,7 +79,9 @@ def main(argv: list[str]) -> int:
 
 
 def send(source: str, rows: Rows, python: Python, settings: Settings, queue: str, *, as_json: bool) -> int:
-    """Submit rows to a queue and print their ids; `source` names a list in errors, empty for one command."""
+    """Submit rows to a queue and print their ids; in errors, `source` names the list, or is empty for a single
+    command.
+    """
     form, cells, warnings = rows
     try:
         accepted = submit(form, cells, python, settings, queue)
@@ -101,14 +105,16 @@ def print_hints(hints: Iterable[str]) -> None:
 
 
 def chosen_python(settings: Settings) -> Python:
-    """Return the interpreter of this shell that `-1` stands for."""
+    """Return the interpreter that `-1` means in tasks of this shell."""
     from scheduler.app.run.options import chosen_python as chosen
 
     return chosen(settings)
 
 
 def one_command(words: Sequence[str], fields: Mapping[str, str], python: Python, append: str = "none") -> Rows:
-    """Return the row of one command; its fields become cells, so that different commands share few forms."""
+    """Return the row of one command. Its fields become cells and not part of the form, so that different commands share
+    few forms.
+    """
     from scheduler.inputs import one_command as command
 
     form, rows = command.cells(words, fields, python.path, append)
@@ -149,7 +155,7 @@ def _is_list(text: str) -> bool:
 def _list(
     path: str, template: Sequence[str] | None, fields: Mapping[str, str], settings: Settings, python: Python
 ) -> Rows:
-    """Return the rows of a file."""
+    """Return the rows of a list file."""
     from scheduler.app.run.task_list import csv_listing
 
     listing = csv_listing(
@@ -166,5 +172,5 @@ def _list(
 
 
 def _named(exc: InputError, source: str) -> UsageError:
-    """Return the error of a refused row with its list, or with the flag of one command."""
+    """Return an error about a refused row that names its list, or the flag if the row is a single command."""
     return InputError(source, exc.message, exc.row, exc.column) if source else UsageError(flags.about_flag(exc))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """Show the live view until the run ends or q is pressed; without a terminal, print it once."""
+    """Show the live view until the run ends or q is pressed; without a terminal, print the view once."""
     parser = Parser(
         "top",
         "Watch a run live: devices, running tasks, waiting tasks. q leaves the view, and the run continues.\n"
@@ -73,7 +73,7 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _live_run(run: RunMonitor) -> bool:
-    """Show a run until it ends or the user leaves; return False where that cannot be drawn."""
+    """Show a run until it ends or the user leaves the view; return False if the view cannot be drawn."""
     if not sys.stdout.isatty():
         return False
     from scheduler.app.live.tasks import screen_of
@@ -96,7 +96,7 @@ def _machine(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _live_machine(settings: Settings) -> bool:
-    """Show the machine until the user leaves; return False where that cannot be drawn."""
+    """Show the machine until the user leaves the view; return False if the view cannot be drawn."""
     if not sys.stdout.isatty():
         return False
     from scheduler.app.live.machine import MachineView

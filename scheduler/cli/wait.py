@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """Wait and print the final states. Return the exit code of a single task; for several tasks 0 or 1."""
+    """Wait, and print the final states. Return the exit code of a single task; for several tasks, return 0 if all
+    succeeded, else 1.
+    """
     parser = request_flags.parser(
         "wait",
         "Wait until a run or tasks have ended. The exit code is that of the task where one is named; otherwise 0: all\n"

@@ -7,7 +7,7 @@ from scheduler.cli.parsing import show
 
 
 def main(argv: list[str]) -> int:
-    """Print a paragraph for each task; for a run, the number of waiting tasks by reason."""
+    """Print a paragraph for each task; for a run, print the number of waiting tasks for each reason."""
     parser = request_flags.parser(
         "why",
         "Explain why a task waits, with the numbers, or why it ended as it did; for a run, how many wait for what.",

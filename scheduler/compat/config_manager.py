@@ -1,4 +1,4 @@
-"""The configuration dictionary of Python tasks: defaults, combinations of parameters, result folders."""
+"""The configuration dictionary of Python tasks: its defaults, its combinations of parameters, and result folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scheduler.errors import ConfigError
 from scheduler.values import dataclass
 
 AUTO = "auto"
-"""The value that means all GPUs, packed by memory, in place of a list."""
+"""The value that stands for all GPUs, packed by memory, instead of a list of GPUs."""
 _DEFAULTS: dict[str, Any] = {
     "force_rerun": False,
     "result_root_folder": "results/",
@@ -29,23 +29,25 @@ _DEFAULTS: dict[str, Any] = {
     "ignored_characters_for_folder_name": [" ", "[", "]"],
 }
 _FOLDERS = ("result_root_folder", "temp_folder")
-"""Defaults that become absolute paths; temp_folder is never created, since nothing needs it."""
+"""The defaults that become absolute paths; temp_folder is never created, because nothing uses it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """One combination of the varied parameters, with the strings made from it; `folder` is the name of its folder."""
+    """One combination of the varied parameters, with the strings that are made from it; `folder` is the name of its
+    folder.
+    """
 
     test: Mapping[str, Any]
     string: str
     folder: str
     texts: Mapping[str, str]
-    """The string of each value, in the order of `test`."""
+    """The string of each value, by parameter, in the order of `test`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A value of a parameter, and its part of each string of a combination."""
+    """A value of a parameter, and the parts that it contributes to the strings of a combination."""
 
     value: Any
     text: str
@@ -55,7 +57,9 @@ class Piece:
 
 
 class ConfigManager:
-    """A configuration and its combinations of parameters. Missing defaults are added to the dictionary passed in."""
+    """A configuration and its combinations of parameters. Missing defaults are added to the dictionary that the caller
+    passes.
+    """
 
     def __init__(self, config: dict[str, Any]) -> None:
         if "scheduler_config" not in config:
@@ -70,7 +74,7 @@ class ConfigManager:
         self.number = sum(number_of(axes) for axes in self._axes)
         """The number of all combinations."""
         self.parameters = list(dict.fromkeys(name for axes in self._axes for name in axes))
-        """The names of the varied parameters of any dictionary."""
+        """The names of the parameters that any dictionary of `test_config` varies."""
         self._tests: list[dict[str, Any]] | None = None
         self._left = self._combinations()
         self._taken = 0
@@ -136,8 +140,8 @@ class ConfigManager:
         return found
 
     def work_dir(self, combination: Combination) -> str:
-        """Return the combination's folder under the result root; raise ConfigError if `..` in a value leaves that
-        root.
+        """Return the path of the combination's folder below the result root; raise ConfigError if `..` in a value leads
+        out of that root.
         """
         root = self._said("result_root_folder")
         place = os.path.join(root, combination.folder)
@@ -158,7 +162,9 @@ class ConfigManager:
                 yield dict(zip(axes, values, strict=True))
 
     def _combinations(self) -> Iterator[Combination]:
-        """Yield every combination with its strings; folders whose names are equal after cutting get a suffix."""
+        """Yield every combination with its strings; if the names of two folders become equal by truncation, the later
+        one gets a suffix.
+        """
         owners: dict[int, int] = {}  # numbers instead of strings: there may be a million of them
         for axes in self._axes:
             pieces = [[self._piece(key, value) for value in values] for key, values in axes.items()]
@@ -208,7 +214,9 @@ _NO_GPUS = "gpu can only be a string or a list of strings"
 
 
 def _gpus(scheduler_config: Mapping[str, Any]) -> Sequence[str]:
-    """Return a string for each slot; `auto` and a string of one-digit GPUs stay as they are. Raise ConfigError."""
+    """Return a string for each slot; `auto` and a string of one-digit GPUs stay as they are. Raise ConfigError if there
+    is no GPU.
+    """
     if "gpu" not in scheduler_config:
         raise ConfigError("could not find gpu in scheduler_config")
     said = scheduler_config["gpu"]

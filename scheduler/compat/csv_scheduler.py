@@ -17,13 +17,15 @@ ONE_SHOT = (
     "-gc", "--gpu_count", "-i", "--init", "-v", "--verbose", "-o", "--out", "-e", "--err", "-pg", "--prefered_gpu",
     "-fg", "--forced_gpu", "-s", "--status", "-rg", "--release_gpu", "--export",
 )  # fmt: skip
-"""Flags that only the one-shot tool has."""
+"""The flags that only the one-shot tool has."""
 LISTS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson")
-"""File suffixes of lists, which count as lists even if the file is executable."""
+"""The suffixes of lists; a file with such a suffix is a list even if it is executable."""
 LEAST, MOST = 1, 100
-"""The thread percentages that MPS can enforce; it cannot enforce 0, which the original accepted."""
+"""The lowest and the highest thread percentage that MPS can enforce; it cannot enforce 0, which the original
+accepted.
+"""
 AUTO = "auto"
-"""The default of `--mps`: the original always used MPS; here it is used where it works."""
+"""The default of `--mps`: the original always used MPS; this project uses it if it works on the machine."""
 
 
 def main(argv: list[str]) -> int:
@@ -69,7 +71,9 @@ def main(argv: list[str]) -> int:
 
 
 def _clamped(said: str) -> str:
-    """Return the nearest percentage that MPS can enforce, as the original did; print a note if it differs."""
+    """Return the nearest percentage that MPS can enforce, as the original did; print a note if it differs from the
+    given one.
+    """
     try:
         number = int(said)
     except ValueError:
@@ -81,7 +85,7 @@ def _clamped(said: str) -> str:
 
 
 def is_one_shot(argv: list[str]) -> bool:
-    """Tell whether a command line is for the one-shot tool: it has one of its flags, or a task."""
+    """Tell whether a command line is for the one-shot tool: it has a flag that only this tool has, or a quoted task."""
     said = argv[: argv.index("--")] if "--" in argv else argv
     if any(word.partition("=")[0] in ONE_SHOT for word in said):
         return True
@@ -90,7 +94,7 @@ def is_one_shot(argv: list[str]) -> bool:
 
 
 def is_program(word: str) -> bool:
-    """Tell whether a word is a program, by its path or on PATH, and not a list."""
+    """Tell whether a word names a program, by its path or on PATH, and not a list."""
     if word.lower().endswith(LISTS):
         return False
     if not os.path.isfile(word):

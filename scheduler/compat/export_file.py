@@ -1,4 +1,4 @@
-"""A file for other programs, written completely or not at all."""
+"""A file for other programs, written atomically."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from scheduler.runtime.paths import replace_file
 
 
 def write_whole(path: str, facts: Mapping[str, Any]) -> None:
-    """Write JSON with sorted keys. Write it under another name first, so that readers see only complete files. Raise
-    StateError.
+    """Write JSON with sorted keys. It is first written under another name, so that readers see only complete files.
+    Raise StateError if that fails.
     """
     text = json.dumps(facts, indent=4, sort_keys=True) + "\n"
     try:

@@ -15,7 +15,9 @@ class GPUTask:
         """The folder for the task's results."""
 
     def required_env(self) -> dict[str, str]:
-        """Return additional environment variables for `main`; called before it, after the folder was created."""
+        """Return additional environment variables for `main`; it is called after the folder was created and before
+        `main`.
+        """
         return {}
 
     def main(self) -> None:

@@ -1,4 +1,4 @@
-"""The log of Python tasks (received, finished, skipped, failed), on standard error and in a file."""
+"""The log of Python tasks (received, finished, skipped, failed), written to standard error and to a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ON_CONSOLE = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
 
 
 def task_logger(path: str | None) -> logging.Logger:
-    """Return a new logger, so that two in one process do not print lines twice; the caller closes it."""
+    """Return a new logger, so that two schedulers in one process do not print lines twice; the caller must close it."""
     logger = logging.Logger("gpu_task_scheduler", logging.INFO)  # noqa: LOG001  # of this scheduler alone
     console = logging.StreamHandler(sys.stderr)
     console.setFormatter(_ON_CONSOLE)
@@ -33,7 +33,7 @@ def task_logger(path: str | None) -> logging.Logger:
 
 
 class TaskLog(View):
-    """A view that writes the older tool's log in addition to the view it wraps."""
+    """A view that writes the older tool's log in addition to calling the view that it wraps."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class TaskLog(View):
         self._workers: dict[int, str] = {}
 
     def show(self, event: Event, at: float) -> None:
-        """Write a line for each start and each end."""
+        """Write a line for the start and for the end of each task."""
         super().show(event, at)
         if isinstance(event, Placement):
             self._workers[event.task] = self._worker(event)
@@ -73,7 +73,7 @@ class TaskLog(View):
             self._logger.info("%s finishes task %s", worker, name)
 
     def _worker(self, event: Placement) -> str:
-        """Return the word `gpu` with the entry of the list on which the task runs."""
+        """Return the word `gpu` followed by the entry of the list of GPUs on which the task runs."""
         shown = shown_in(event.reservation)
         if shown[0].startswith(NAMED):
             return "gpu" + shown[0].split(":", 2)[2]
@@ -81,12 +81,12 @@ class TaskLog(View):
         return ",".join(numbers).replace("GPU ", "gpu", 1).replace("GPU ", "")
 
     def say(self, sentence: str) -> None:
-        """Write a sentence of the run."""
+        """Write a message of the run to the log."""
         super().say(sentence)
         self._logger.info("%s", sentence)
 
     def hang_up(self) -> None:
-        """Stop writing to the closed console; continue with the files."""
+        """Stop writing to a console that was closed; continue with the files."""
         super().hang_up()
         for handler in list(self._logger.handlers):
             if not isinstance(handler, logging.FileHandler):

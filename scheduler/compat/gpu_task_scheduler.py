@@ -31,13 +31,13 @@ from scheduler.runtime.settings import read_settings
 from scheduler.units import count
 
 AT_ONCE = 10_000
-"""The largest number of combinations that are in memory with their strings at once, while a list is accepted."""
+"""The most combinations whose strings are in memory at once while a list is accepted."""
 MANY = 100_000
-"""The number of accepted combinations between two lines about the progress."""
+"""The number of accepted combinations after which another line about the progress is written."""
 
 
 class GPUTaskScheduler:
-    """The runner of all combinations that are not done yet, with one task at a time for each entry of `gpu`."""
+    """The runner of all combinations that are not done yet; each entry of `gpu` has one task at a time."""
 
     def __init__(self, config: dict[str, Any], gpu_task_class: type[GPUTask]) -> None:
         """Check the configuration; raise ConfigError, a ValueError, if it is invalid.
@@ -55,7 +55,7 @@ class GPUTaskScheduler:
         self._said = self._manager.get_all_scheduler_config()
         self._class = gpu_task_class
         self._accepted = False
-        """True once a run has accepted the combinations; from then on the run answers Ctrl-C."""
+        """True once a run has accepted the combinations; from then on, the run handles Ctrl-C."""
 
     def start(self) -> None:
         """Run all remaining combinations and return when they have ended. If one fails, this process ends with 1.
@@ -90,7 +90,7 @@ class GPUTaskScheduler:
             ExitCodeView.fail()
 
     def _todo(self, target: CallTarget, logger: Any) -> Iterator[PythonCall]:
-        """Return the combinations that are neither done nor repeated."""
+        """Yield the calls of the combinations that are neither done nor repeated."""
         worker, seen = self._manager.get_gpu_envs()[0]["name"], set[int]()
         python_calls.pickled(self._shared, "global_config")
         shared = {key: python_calls.fingerprint(value) for key, value in self._shared.items()}
@@ -107,7 +107,9 @@ class GPUTaskScheduler:
             yield self._call(target, found, work_dir, shared)
 
     def _call(self, target: CallTarget, found: Combination, work_dir: str, shared: Mapping[str, str]) -> PythonCall:
-        """Return a combination as a task. Its values become strings and bytes; they are never compared."""
+        """Return a combination as a call. Its values become strings and bytes; values are never compared with each
+        other.
+        """
         name = found.folder or work_dir
         values = python_calls.pickled(found.test, f"the configuration {name}")
         varied = {str(key): text for key, text in found.texts.items()}
@@ -141,7 +143,7 @@ class GPUTaskScheduler:
 
 
 def _work_dir_of(spec: Spec) -> str:
-    """Return the result folder of a task, from the run's file of calls."""
+    """Return the result folder of a task, which is in the run's file of calls."""
     try:
         with closing(task_launcher.Call(words(spec.command)[2])) as call:
             return str(call.said["work_dir"])
@@ -150,7 +152,9 @@ def _work_dir_of(spec: Spec) -> str:
 
 
 def _besides(shared: Mapping[str, str], test: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the shared parameters that a combination does not set itself; usually this is one object for all."""
+    """Return the shared parameters that a combination does not set itself; for most combinations this is one shared
+    object.
+    """
     if shared.keys().isdisjoint(test):
         return shared
     return {key: text for key, text in shared.items() if key not in test}
@@ -164,7 +168,7 @@ def _summary(ended: RunResult) -> str:
 class ExitCodeView:
     """The exit code 1 of a program that continues after a failed task.
 
-    It takes effect when Python cleans up the program's modules, after its atexit functions and the flush of its
+    The code takes effect when Python cleans up the program's modules, after its atexit functions and the flush of its
     streams, and only in the process that saw the failure.
     """
 
@@ -179,5 +183,5 @@ class ExitCodeView:
 
     @classmethod
     def fail(cls) -> None:
-        """Make the program end with 1 from now on."""
+        """Make the program end with exit code 1 from now on."""
         cls.failed = cls.failed or cls()

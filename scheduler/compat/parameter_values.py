@@ -1,4 +1,4 @@
-"""The varied parameters of a configuration. An iterator among their values is read once and kept as a list."""
+"""The varied parameters of a configuration; an iterator among their values is read once and replaced by a list."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduler.errors import ConfigError
 Axes = dict[str, list[Any]]
 """The values of each parameter, in the order in which they were written."""
 MOST = 1_000_000
-"""An iterator with more values than this counts as endless."""
+"""The number of values above which an iterator counts as endless."""
 _SHAPE = "test_config is a list of dictionaries, each of names and lists of values"
 
 
@@ -20,7 +20,8 @@ def read_axes(config: MutableMapping[str, Any]) -> list[Axes]:
     """Return the values of each dictionary of `test_config`.
 
     An iterator can be read only once, so it is replaced in the configuration by a list of its values: a second
-    scheduler with that configuration finds equal values. Nothing else changes. Raise ConfigError.
+    scheduler with that configuration then finds equal values. Nothing else in the configuration changes. Raise
+    ConfigError if it is invalid.
     """
     said = config.get("test_config", [{}])
     if isinstance(said, (str, bytes, Mapping)) or not isinstance(said, Iterable):
@@ -34,7 +35,7 @@ def read_axes(config: MutableMapping[str, Any]) -> list[Axes]:
 
 
 def number_of(axes: Axes) -> int:
-    """Return the number of combinations that a dictionary makes."""
+    """Return the number of combinations of the values in a dictionary."""
     return prod(len(values) for values in axes.values())
 
 
@@ -50,7 +51,7 @@ def _axes(one: Mapping[str, Any]) -> Axes:
 
 
 def _values(key: str, values: Any) -> list[Any]:
-    """Return the values of a parameter; a string counts as a list of its letters, as in the older tool."""
+    """Return the values of a parameter as a list; a string counts as a list of its letters, as in the older tool."""
     try:
         each = iter(values)
     except TypeError:
@@ -60,7 +61,9 @@ def _values(key: str, values: Any) -> list[Any]:
 
 
 def _read(values: Iterator[Any], what: str, *, endless: bool = True) -> list[Any]:
-    """Return all values; `endless`: the values may never end."""
+    """Return all values of an iterator; with `endless`, the iterator may never end, so raise ConfigError after MOST
+    values.
+    """
     found: list[Any] = []
     try:
         found.extend(islice(values, MOST + 1) if endless else values)

@@ -1,4 +1,4 @@
-"""The command line of the older one-shot tool (`schedule`, and `python scheduler.py` with a quoted task)."""
+"""The command line of the older one-shot tool (`schedule`, or `python scheduler.py` with a quoted task)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Initialize, release, show, export and run, in this order, as far as requested; return the task's exit code."""
+    """Initialise, release, show, export and run, in this order, as far as the flags request it; return the task's exit
+    code.
+    """
     args = parser().parse_args(list(argv))
     try:
         return _obey(args)
@@ -145,7 +147,7 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def export(path: str, gpus: schedule_gpus.ScheduleGpus, settings: Settings) -> None:
-    """Write the older tool's file for other programs: the state at this moment, without locking anything."""
+    """Write the older tool's file for other programs: the current state, without locking anything."""
     from scheduler.compat.export_file import write_whole
 
     write_whole(path, schedule_messages.info(schedule_gpus.cards(gpus, settings)))
@@ -180,7 +182,7 @@ def _file(said: str | None) -> str:
 
 
 def _check(args: argparse.Namespace, gpus: schedule_gpus.ScheduleGpus, may: Sequence[int]) -> None:
-    """Refuse at once a request that could never start."""
+    """Raise UsageError at once for a request that could never start."""
     here = f"this machine has {_listed(gpus.numbers)} that this shell may use" if gpus.numbers else "it has no GPU here"
     asked = [*(args.forced_gpu or ()), *([] if args.prefered_gpu is None else [args.prefered_gpu])]
     for number in asked:

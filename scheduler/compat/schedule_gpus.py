@@ -22,7 +22,7 @@ from scheduler.runtime.settings import Settings
 from scheduler.values import dataclass
 
 LEAST = 256 << 20
-"""Unmanaged bytes below which a GPU counts as used by a display only."""
+"""The bytes of unmanaged memory below which a GPU counts as free, because only a display uses it."""
 NOT_SHOWN = ("(not", "shown)")
 BY_HAND = ("(started", "by", "hand)")
 
@@ -37,7 +37,7 @@ class ScheduleGpus:
 
     @property
     def numbers(self) -> list[int]:
-        """Return the numbers of GPUs as nvidia-smi counts."""
+        """Return the numbers of the GPUs as nvidia-smi counts them."""
         return [budget.device.index for budget in self.budgets]
 
     def of(self, number: int) -> list[LeaseHolder]:
@@ -47,7 +47,7 @@ class ScheduleGpus:
 
 
 def look(settings: Settings) -> ScheduleGpus:
-    """Read the GPUs and all leases once."""
+    """Read the state of the GPUs and all leases once."""
     pool = find_devices("auto", settings)
     try:
         budgets = [budget for budget in pool.snapshot() if budget.device.is_gpu]
@@ -59,7 +59,9 @@ def look(settings: Settings) -> ScheduleGpus:
 
 
 def cards(gpus: ScheduleGpus, settings: Settings) -> list[ScheduleGpu]:
-    """Return each GPU as the older tool listed it; commands and arguments of other users' tasks are left out."""
+    """Return each GPU in the form in which the older tool listed it; commands and arguments of other users' tasks are
+    left out.
+    """
     return [_card(budget, gpus, settings) for budget in gpus.budgets]
 
 
@@ -94,7 +96,9 @@ def own_out(settings: Settings) -> frozenset[int]:
 
 
 def put_out(settings: Settings, numbers: Sequence[int], gpus: ScheduleGpus) -> str:
-    """Disable these GPUs and enable all others: as root for all users, else for this user's one-shot tasks."""
+    """Disable these GPUs and enable all others: for all users if this user is root, otherwise for this user's one-shot
+    tasks.
+    """
     if os.getuid() == 0:
         device_reservations.set_disabled(settings, [b.device.key for b in gpus.budgets if b.device.index in numbers])
         return "for all users of this machine, since you are root"
@@ -110,7 +114,9 @@ def put_out(settings: Settings, numbers: Sequence[int], gpus: ScheduleGpus) -> s
 
 
 def release(gpus: ScheduleGpus, numbers: Sequence[int]) -> Iterator[str]:
-    """End the processes that hold these GPUs, only this user's unless root forces it; yield a sentence about each."""
+    """Send SIGTERM to the shims of the tasks on these GPUs; only root may end tasks of other users. Yield a sentence
+    about each task.
+    """
     for number in numbers:
         for holder in gpus.of(number):
             yield _release(number, holder)

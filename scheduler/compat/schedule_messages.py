@@ -1,4 +1,4 @@
-"""The messages of the older one-shot tool: at the start, at each Ctrl-C, at the end, and about GPUs."""
+"""The messages of the older one-shot tool: at its start, at each Ctrl-C, at its end, and about GPUs."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _ASKED: dict[str, str] = {
 
 
 class ClassicView(ExecView):
-    """The view of one task with the messages of the older tool; `asked` is the latest request by a signal."""
+    """The view of one task with the messages of the older tool; `asked` is the latest request that a signal made."""
 
     forced = ""
-    """The GPU that the task waits for, even if others are free."""
+    """The GPU that the user forced, for which the task waits even if others are free; empty if none was forced."""
     asked: Callable[[], str] = staticmethod(lambda: "")
     indices: Mapping[str, int]
     _group = 0
@@ -39,7 +39,7 @@ class ClassicView(ExecView):
     _waiting = False
 
     def show(self, event: Event, at: float) -> None:
-        """Print the GPUs and processes before any output of the task."""
+        """Print the GPUs and processes of the task before any output of the task."""
         if isinstance(event, Placement):
             self._gpus = ",".join(f"cuda{self.indices.get(key, key)}" for key in event.reservation if key != HOST)
         elif isinstance(event, Started):
@@ -52,7 +52,7 @@ class ClassicView(ExecView):
         out([*gpu, f"SCH PID: {os.getpid()}", f"TASK PID: {pid}", f"SCH PGID: {os.getpgrp()}", f"TASK PGID: {pid}"])
 
     def say(self, sentence: str) -> None:
-        """Show a sentence; for a Ctrl-C show the older tool's message."""
+        """Show a message; for a Ctrl-C, show the older tool's message instead."""
         asked = self.asked()
         if self._group and asked in _ASKED and asked != self._told:
             self._told = asked
@@ -62,7 +62,7 @@ class ClassicView(ExecView):
         super().say(sentence)
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
-        """If a GPU was forced, show once that the task waits for it, and whose tasks use it."""
+        """If the user forced a GPU, show once that the task waits for this GPU, and whose tasks use it."""
         if refusals and self.forced and not self._waiting:
             self._waiting = True
             out([f"Scheduler (PID: {os.getpid()}) is waiting for GPU {self.forced}."])
@@ -78,7 +78,7 @@ def out(lines: Sequence[str]) -> None:
 
 
 def verbose_end(task: Sequence[str], files: tuple[str, str], began: float | None, ended: float | None) -> list[str]:
-    """Return the lines of `--verbose` about a task that has ended; its hours may exceed 24."""
+    """Return the lines that `--verbose` prints about a task that has ended; the hours of its duration may exceed 24."""
     start = began if began is not None else ended
     seconds = int((ended or 0.0) - (start or 0.0))
     total = f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
@@ -94,7 +94,7 @@ def verbose_end(task: Sequence[str], files: tuple[str, str], began: float | None
 
 
 def stamp(at: float | None) -> str:
-    """Return a time as the older tool wrote it."""
+    """Return a time in the format of the older tool."""
     return "" if not at else time.strftime(STAMP, time.localtime(at))
 
 

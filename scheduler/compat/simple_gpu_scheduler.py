@@ -50,8 +50,8 @@ def _main(argv: list[str]) -> int:
 
 
 def slots(said: Sequence[str]) -> str:
-    """Return the slots of the run. A single value is split at commas; of several values, each is a slot. The last slot
-    is used first.
+    """Return the slots of the run. A single value is split at commas; if there are several values, each is a slot. The
+    last slot is used first.
     """
     names = said[0].split(",") if len(said) == 1 else said
     stripped = [",".join(part.strip() for part in name.split(",")) for name in names]

@@ -1,4 +1,4 @@
-"""Devices: which memory exists, what is free, and how much each attempt uses.
+"""Devices: the memory that exists, the memory that is free, and the memory that each attempt uses.
 
-Nothing is decided here. Start at `pool`.
+This package decides nothing. Start at `pool`.
 """

@@ -1,7 +1,8 @@
 """The limit that the kernel sets on the GPU memory of a control group, by the controller `dmem` (since Linux 6.14).
 
-Each GPU is a region in the root's `dmem.capacity`, named by its place on the bus (`drm/0000:03:00.0/vram0`). The shim
-writes the limits into `dmem.max` of the attempt's group. Drivers have to register their memory with the kernel.
+Each GPU is a region in the `dmem.capacity` of the root group, named by its PCI address (`drm/0000:03:00.0/vram0`). The
+shim writes the limits into `dmem.max` of the attempt's group. Only a driver that registers its memory with the kernel
+can be limited.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ _KERNEL = "dmem needs Linux 6.14 or newer with CONFIG_CGROUP_DMEM"
 
 @dataclass(frozen=True, slots=True)
 class DmemFence:
-    """The MemoryFence of a run with `--fence dmem`; `regions` has the region of each GPU by the GPU's key."""
+    """The MemoryFence of a run with `--fence dmem`; `regions` maps the key of each GPU to its region."""
 
     regions: Mapping[str, str]
 
     def limit(self, placement: Placement, argv: Sequence[str], environ: Mapping[str, str | None]) -> FenceLaunch:
-        """Return the lines for the group's `dmem.max`; GPUs that the task was not given are closed to it."""
+        """Return the lines for the `dmem.max` of the attempt's group; GPUs that the task was not given get the
+        limit 0.
+        """
         if not placement.sees:
             return FenceLaunch()
         given = {key: placement.reservation.get(key, 0) if key in placement.sees else 0 for key in self.regions}
@@ -37,7 +40,7 @@ class DmemFence:
 
 
 def regions(buses: Mapping[str, str], mounts: Sequence[Path] = MOUNTS) -> dict[str, str]:
-    """Return the region of each GPU by its key; `buses` has the place of each GPU on the bus by the same key."""
+    """Return the region of each GPU by its key; `buses` has the PCI address of each GPU by the same key."""
     lines = [
         line.split()[0] for mount in mounts for line in _text(mount / "dmem.capacity").splitlines() if line.split()
     ]
@@ -52,10 +55,10 @@ def regions(buses: Mapping[str, str], mounts: Sequence[Path] = MOUNTS) -> dict[s
 def why_not(
     buses: Mapping[str, str], mounts: Sequence[Path] = MOUNTS, folder: str | None = None, *, change: bool = True
 ) -> str:
-    """Return why the kernel cannot limit these GPUs for tasks of this process; empty if it can.
+    """Return why the kernel cannot limit these GPUs for tasks of this process; an empty string if it can.
 
-    With `change`, switch the controller on for the groups below this process's own group unless it is on already.
-    Without `change`, the answer may be empty although switching it on would fail.
+    With `change`, enable the controller for the groups below this process's own group, unless it is already enabled.
+    Without `change`, the string may be empty although enabling the controller would fail.
     """
     if not any(CONTROLLER in _text(mount / "cgroup.controllers").split() for mount in mounts):
         return f"this kernel ({os.uname().release}) has no such controller: {_KERNEL}"
@@ -84,7 +87,7 @@ def _switched_on(control: Path) -> str:
 
 
 def _place(bus: str) -> tuple[int, ...]:
-    """Return a place on the bus as numbers, because its parts vary in width: `00000000:03:00.0`, `0000:03:00.0`."""
+    """Return a PCI address as numbers, because the width of its parts varies: `00000000:03:00.0`, `0000:03:00.0`."""
     match = re.fullmatch(r"([0-9a-fA-F]+):([0-9a-fA-F]+):([0-9a-fA-F]+)\.([0-9a-fA-F]+)", bus)
     return tuple(int(part, 16) for part in match.groups()) if match else ()
 

@@ -1,4 +1,4 @@
-"""The recorder of the load of a run's devices: every few seconds in memory, and now and then into a file of the run."""
+"""The recorder of the load of a run's devices: it measures every few seconds, and writes a file less often."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from scheduler.runtime.paths import replace_file
 WRITES = 15.0
 """Seconds between two writes of the file."""
 OLD = 10.0
-"""Seconds after which a measurement of a device is too old to be kept."""
+"""Seconds after which a measurement of a device is too old to be recorded."""
 
 
 class LoadRecorder:
-    """An observer of a run that keeps the load of its GPUs for the page and the report."""
+    """An observer of a run that records the load of the run's GPUs for the page and the report."""
 
     def __init__(self, look: Callable[[], Sequence[DeviceBudget]], is_active: Callable[[], bool], path: Path) -> None:
-        """Record what `look` returns while `is_active`, in addition to what the file at `path` already has."""
+        """Record what `look` returns while `is_active` returns true, in addition to the records that the file at `path`
+        already has.
+        """
         self._look, self._is_active, self._path = look, is_active, path
         self._there = any(budget.busy is not None or budget.device.is_gpu for budget in look())
         self.history = read_history(path)
@@ -34,7 +36,7 @@ class LoadRecorder:
         """Do nothing: this observer records devices, not attempts."""
 
     def draw(self) -> float:
-        """Look at the devices if that is due; return the seconds until it is due again."""
+        """Record the load of the devices if that is due; return the seconds until it is due again."""
         if not self._there:
             return WRITES
         now = time.monotonic()

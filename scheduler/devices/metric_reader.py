@@ -1,6 +1,7 @@
-"""The reader of one attempt's metrics: its output and its result file, a bounded part at each look.
+"""The reader of one attempt's metrics, from its output and its result file; each call reads a bounded part.
 
-It uses the standard library only, because the host's sampler child runs a copy of it in the run's directory.
+This module uses the standard library only, because the host's sampler child runs a copy of this module in the run's
+directory.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from scheduler.core.metrics.readings import LineReader, count, reported
 from scheduler.core.metrics.record import LARGEST, MetricRecord
 
 PART = 32 << 10
-"""Bytes of a file that are read at one look; reading them takes about 10 ms."""
+"""The bytes of a file that are read at one look, in about 10 ms."""
 FAR = 1 << 20
-"""If more bytes than this were not read yet, only the end of the file is read."""
+"""If more bytes than this have not been read yet, only the end of the file is read."""
 LARGEST_RESULT = 64 << 10
 """Bytes of the largest result file that is read as one object."""
 PROGRESS_TAIL = 256
@@ -24,7 +25,7 @@ MOST_PARTS = FAR // PART
 
 
 class MetricReader:
-    """The metrics and the epochs of one attempt, as far as its files were read."""
+    """The metrics and the epochs of one attempt, from the parts of its files that were read so far."""
 
     def __init__(
         self,
@@ -37,9 +38,10 @@ class MetricReader:
         *,
         writes: bool = True,
     ) -> None:
-        """Prepare to read; what the file `kept` already contains is not read again. A view writes nothing to it.
+        """Prepare to read; parts of the files that the record in the file `kept` already covers are not read again. A
+        view passes `writes=False`, and writes nothing to that file.
 
-        `watched` are the metrics whose values are reported one by one.
+        `watched` has the names of the metrics whose values are reported one by one.
         """
         self._log, self._progress, self._result, self._kept = log, progress, result, kept
         self._names, self._watched = names, watched
@@ -48,7 +50,7 @@ class MetricReader:
         self._writes = writes
         self._written = b""
         self.changed = False
-        """True if the last look found metrics or epochs."""
+        """True if the last look found new metrics or epochs."""
         self.record = self._load()
         if watched:
             self.record.watch(watched.split(","))
@@ -66,7 +68,7 @@ class MetricReader:
         return MetricRecord()
 
     def look(self) -> bool:
-        """Read a part of what was written since the last look; return whether there is more to read."""
+        """Read a part of the data that was written since the last look; return whether there is more to read."""
         self.changed = False
         if self.record.final:
             return False
@@ -94,7 +96,7 @@ class MetricReader:
         return more
 
     def _look_at_result(self) -> bool:
-        """Read the result file: one object that is rewritten, or JSON lines that are appended."""
+        """Read the result file: one JSON object that tasks rewrite, or JSON lines that they append."""
         try:
             found = os.stat(self._result, follow_symlinks=False) if self._result else None
         except OSError:
@@ -131,7 +133,9 @@ class MetricReader:
 
     @staticmethod
     def _part(path: str, begin: int) -> tuple[int, bytes, bool] | None:
-        """Return the next part of a file: its position, its bytes, and whether more follows; None if there is none."""
+        """Return the next part of a file: its position, its bytes, and whether more follows; None if there is no new
+        part.
+        """
         try:
             with open(path, "rb", buffering=0, opener=without_waiting) as file:
                 status = os.fstat(file.fileno())
@@ -159,18 +163,18 @@ class MetricReader:
         return news
 
     def finish(self) -> None:
-        """Save the record as final: the attempt has ended, and all its files were read."""
+        """Save the record as final; call this when the attempt has ended and all its files were read."""
         self.record.final = True
         self.save()
 
     def read_rest(self) -> None:
-        """Read what is left, for a view; nothing is written."""
+        """Read the remaining data for a view; nothing is written."""
         for _ in range(MOST_PARTS):
             if not self.look():
                 break
 
     def save(self) -> None:
-        """Write the record if it has metrics and has changed, completely or not at all; a full disk is no error."""
+        """Write the record atomically, if it has metrics and has changed; a full disk is not an error."""
         if not self._writes or not self._kept or not self.record.curves:
             return
         text = self.record.dump()

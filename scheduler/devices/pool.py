@@ -1,4 +1,4 @@
-"""The devices of one run: its GPUs and the host's RAM, used as one."""
+"""The devices of one run: its GPUs and the host's RAM behind a single port."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from scheduler.devices.power_cap import PowerCaps
 from scheduler.devices.task_env import ALL, INDEX, INSTANCE, UUID, gpu_environment
 
 SHARERS = 2
-"""The number of tasks per GPU among which the cores are divided."""
+"""The assumed number of tasks per GPU: for each of its GPUs, a task gets the host's cores divided by the number of GPUs
+and by this number.
+"""
 
 
 class DevicePool:
-    """All devices of a run; `gpus` is None if it uses the host alone."""
+    """All devices of a run; `gpus` is None if the run uses the host alone."""
 
     def __init__(
         self,
@@ -36,7 +38,7 @@ class DevicePool:
         self.host = host
         self.gpus = gpus
         self.source = source
-        """The name of the variable that limits the GPUs; empty if nothing does."""
+        """The name of the variable that limits the GPUs; empty if no variable does."""
         self.notes = list(notes)
         self._environ = os.environ if environ is None else environ
         """The environment from which tasks start."""
@@ -44,9 +46,9 @@ class DevicePool:
         """CUDA's numbers of the GPUs, by UUID."""
         self._visible = visible
         self.labels: dict[str, str] = {}
-        """The names of all devices of the run so far, by key. MIG instances that join are added."""
+        """The names of all devices that the run has had so far, by key; MIG instances that join are added."""
         self.fence: MemoryFence | None = None
-        """The limit on the GPU memory of tasks outside of MPS, if the run has one."""
+        """The limit on the GPU memory of tasks outside of MPS; None if the run sets none."""
         self.power: PowerCaps | None = None
         """The power limits that the run has set; None if it has set none."""
         self.mps: MpsSharing | None = None
@@ -59,15 +61,15 @@ class DevicePool:
         return devices
 
     def snapshot(self) -> tuple[DeviceBudget, ...]:
-        """Return what each device has free."""
+        """Return the state of each device with its free memory."""
         budgets = (*(self.gpus.snapshot() if self.gpus else ()), *self.host.snapshot())
         if any(budget.device.key not in self.labels for budget in budgets):  # one has joined
             self.labels.update({budget.device.key: budget.device.label for budget in budgets})
         return budgets
 
     def environment_for(self, placement: Placement, *, numbers: bool = False) -> Mapping[str, str | None]:
-        """Return the variables that name the task's GPUs, prevent preallocation, and limit threads to its share of the
-        cores.
+        """Return the variables that name the task's GPUs, prevent preallocation of GPU memory, and limit threads to the
+        task's share of the cores.
         """
         mine = list(placement.sees)
         ordinals = [self._ordinals.get(uuid, 0) for uuid in mine]
@@ -80,8 +82,8 @@ class DevicePool:
         return {**self.host.threads(self._share(len(mine))), **variables}
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
-        """Return the positions of the task's GPUs in CUDA_VISIBLE_DEVICES; if the task sees all GPUs, return their
-        numbers in bus order.
+        """Return the positions of the task's GPUs in CUDA_VISIBLE_DEVICES; if the task sees all GPUs, return CUDA's
+        numbers of its GPUs instead.
         """
         if self._visible == ALL:
             return [self._ordinals.get(uuid, 0) for uuid in placement.sees]
@@ -94,18 +96,20 @@ class DevicePool:
 
     @property
     def usual(self) -> int:
-        """The number of GPUs of a task that declares no number, if the run has GPUs."""
+        """The number of GPUs of a task that does not declare a number, if the run has GPUs."""
         return 1
 
     @property
     def limits(self) -> Mapping[str, str]:
-        """The limits on the run's GPUs, memory and cores; empty if all may be used."""
+        """The sources of the limits on the run's GPUs, memory and cores; an entry is missing or empty if all may be
+        used.
+        """
         sources = {limit.what: limit.source for limit in self.host.limits()}
         return {"gpus": self.source, **{what: by for what, by in sources.items() if by not in ("RAM", "all cores")}}
 
     @property
     def driver(self) -> str:
-        """The version of the driver; empty without GPUs."""
+        """The version of the NVIDIA driver; empty without GPUs."""
         return f"driver {self.gpus.node().driver}" if self.gpus else ""
 
     @property
@@ -119,21 +123,23 @@ class DevicePool:
         return self.gpus.node().reads if self.gpus else "process"
 
     def moved_gpus(self, code: Path) -> list[NvmlDevices]:
-        """Start samplers of the GPUs from the run's own copies from now on; return the GPUs' port, if there is one."""
+        """Start samplers of the GPUs from the run's own copies from now on; return the GPUs' port in a list, which is
+        empty if there is none.
+        """
         gpus = [] if self.gpus is None else [self.gpus]
         for device in gpus:
             device.move(code)
         return gpus
 
     def serving_mps(self, code: Path) -> list[MpsSharing]:
-        """Check the MPS daemons from now on; return the MPS port, if there is one."""
+        """Check the MPS daemons from now on; return the MPS port in a list, which is empty if there is none."""
         if self.mps is None or self.gpus is None:
             return []
         self.mps.serve(code, self.gpus.held_by)
         return [self.mps]
 
     def close(self) -> None:
-        """End the samplers of the GPUs, restore power limits that the run has set, and give up its MPS daemons."""
+        """End the samplers of the GPUs, restore power limits that the run has set, and stop using its MPS daemons."""
         if self.power is not None:
             self.power.restore()
             self.power = None
@@ -145,7 +151,7 @@ class DevicePool:
 
 
 class Watchers:
-    """Several watchers as one: each measures its own kind of memory of the attempts."""
+    """Several watchers as one: each measures another kind of memory of the attempts."""
 
     def __init__(self, watchers: Sequence[Watcher]) -> None:
         self._watchers = tuple(watchers)
@@ -158,7 +164,7 @@ class Watchers:
             watcher.watch(attempts, others, unnamed)
 
     def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
-        """Return what the tree of another scheduler's shim uses, on all devices."""
+        """Return the use of another scheduler's process tree, named by its shim, on all devices."""
         used: dict[str, int] = {}
         for watcher in self._watchers:
             used.update(watcher.used_by(shim, whose))

@@ -1,8 +1,9 @@
-"""A power limit on the GPUs of a run, which is set with nvidia-smi as root and taken back afterwards.
+"""A power limit on the GPUs of a run, which root sets with nvidia-smi before the run and restores after it.
 
-A note in the lease directory holds the earlier limit of a GPU. Each run that wants the cap holds a shared lock on the
-note; if the run is killed, the kernel releases the lock. A process that gets an exclusive lock restores the limit and
-removes the note. This is the last run at its end; if it was killed, the next start of a run, or `doctor --clean`.
+A file in the lease directory, the note, holds the earlier limit of a GPU. Each run that wants the cap holds a shared
+lock on the note; if the run is killed, the kernel releases the lock. A process that gets an exclusive lock restores the
+limit and removes the note. That process is the last run with the cap, when it ends. If that run was killed, it is the
+next run that starts, or `doctor --clean`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from scheduler.runtime.processes import answer
 _SMI = "nvidia-smi"
 _PREFIX = "power."
 _SAME = 0.5
-"""Watts by which two limits may differ and count as equal."""
+"""The most watts by which two limits may differ and still count as equal."""
 
 
 class PowerCaps:
@@ -34,7 +35,7 @@ class PowerCaps:
         self._held: list[int] = []
 
     def check(self, gpus: Iterable[tuple[str, str]]) -> None:
-        """Raise DeviceError if the cap cannot be set on these GPUs, given by name and UUID."""
+        """Raise DeviceError if the cap cannot be set on these GPUs, given as pairs of name and UUID."""
         if os.geteuid() != 0:
             raise DeviceError(
                 "only root may set the power limit of GPUs: leave --power-cap out, or ask an administrator"
@@ -45,7 +46,9 @@ class PowerCaps:
                 raise DeviceError(f"{label} can be limited to {least:g} W to {most:g} W, not to {self._watts:g} W")
 
     def set(self, gpus: Iterable[tuple[str, str]]) -> None:
-        """Set the cap on these GPUs; raise DeviceError if that fails, with nothing changed."""
+        """Set the cap on these GPUs, given as pairs of name and UUID. Raise DeviceError if that fails; then nothing is
+        changed.
+        """
         try:
             for label, uuid in gpus:
                 self._set(label, uuid)
@@ -54,7 +57,9 @@ class PowerCaps:
             raise
 
     def restore(self) -> list[str]:
-        """Give up the cap; restore the earlier limits where no other run wants it. Return what failed."""
+        """Give up the cap, and restore the earlier limits of GPUs whose cap no other run wants. Return a sentence about
+        each failure.
+        """
         held, self._held = self._held, []
         return [said for fd in held for said in _give_up(fd, self._environ)]
 
@@ -74,7 +79,7 @@ class PowerCaps:
 
 
 def restore_left(folder: Path, environ: Mapping[str, str]) -> list[str]:
-    """Restore the limits that killed runs left; return a sentence about each."""
+    """Restore the limits of GPUs whose cap killed runs left behind; return a sentence about each."""
     said = []
     for path in sorted(folder.glob(f"{_PREFIX}*")):
         try:
@@ -91,7 +96,9 @@ def restore_left(folder: Path, environ: Mapping[str, str]) -> list[str]:
 
 
 def _open(path: Path) -> int:
-    """Open a note, and lock it exclusively if no other run holds a lock on it at this moment."""
+    """Open a note, and lock it exclusively unless another run holds a lock on it at this moment; return its
+    descriptor.
+    """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as exc:
@@ -105,12 +112,14 @@ def _open(path: Path) -> int:
 
 
 def _is_own(fd: int) -> bool:
-    """Tell whether a note is this user's: any user may write into the lease directory."""
+    """Tell whether a note belongs to this user; any user may write into the lease directory."""
     return os.fstat(fd).st_uid == os.geteuid()
 
 
 def _give_up(fd: int, environ: Mapping[str, str], sentence: str = "") -> list[str]:
-    """Restore the limit of a note that no other run holds, and remove the note; return sentences for the user."""
+    """Restore the limit in a note and remove the note, unless another run holds the note; return sentences for the
+    user.
+    """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         note = _read(fd)
@@ -129,7 +138,7 @@ def _give_up(fd: int, environ: Mapping[str, str], sentence: str = "") -> list[st
 
 
 def _read(fd: int) -> tuple[float, str] | None:
-    """Return the earlier limit and the UUID of a note; None for an empty or damaged one."""
+    """Return the earlier limit and the UUID from a note; None if the note is empty or damaged."""
     match = re.fullmatch(r"([0-9.]+) (GPU-[0-9a-fA-F-]+)\n", os.pread(fd, 256, 0).decode("ascii", "replace"))
     return (float(match[1]), match[2]) if match else None
 
@@ -141,7 +150,7 @@ def _write(fd: int, text: str) -> None:
 
 
 def _limits(uuid: str, environ: Mapping[str, str]) -> tuple[float, float, float]:
-    """Return the limit of a GPU, and the least and the highest one that can be set, in watts."""
+    """Return, in watts, the current limit of a GPU, and the lowest and the highest limit that can be set."""
     query = "--query-gpu=power.limit,power.min_limit,power.max_limit"
     said = _run(uuid, [query, "--format=csv,noheader,nounits"], environ)
     try:

@@ -18,11 +18,12 @@ from scheduler.runtime.shim import is_stopped
 from scheduler.values import dataclass
 
 HOST, GPUS = "host.sampler", "gpu.nvml_sampler"
-"""The modules from which a child can be started."""
+"""The modules that run as sampler children."""
 INIT = "init"
 STEP = 1.0
-"""The longest time between two checks, in seconds, that counts as silence of the child: if more time has passed, the
-parent itself stood still."""
+"""The most seconds between two checks that count as silence of the child; if more time has passed, the parent itself
+was suspended.
+"""
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from scheduler.devices.{} import main; main()"
 _RUNS = b"R"
 
@@ -32,28 +33,28 @@ class LibraryCall:
     """A step that a child has announced."""
 
     where: str
-    """A UUID, an index where a child asks what is installed, `init`, or the name of a process tree."""
+    """The subject of the step: a UUID, an index (during discovery), `init`, or the name of a process tree."""
     name: str
     since: float
     """The time at which the step began, on the monotonic clock."""
     there_since: float
-    """The time at which the steps about this `where` began."""
+    """The time at which the first of the consecutive steps about this `where` began."""
 
 
 class SamplerChild:
-    """A process that may hang, stand still or crash at any moment; no method waits for it.
+    """A process that may hang, be stopped or crash at any moment; no method waits for it.
 
-    Only the newest order matters: it replaces one that was not sent yet. So the outgoing buffer holds the rest of one
-    order and one complete order at most, however long the child does not read.
+    Only the newest order matters: it replaces an order that was not sent yet. So the outgoing buffer holds at most the
+    rest of one order and one complete order, however long the child does not read.
     """
 
     bug = ""
-    """The error of the child's own program that ended the child; empty if there was none."""
+    """The error in the child's own program that ended the child; empty if there was none."""
 
     def __init__(
         self, module: str, code: Path, arguments: Sequence[str] = (), env: Mapping[str, str] | None = None
     ) -> None:
-        """Start the child from the `code` directory. Raise OSError if that is impossible."""
+        """Start the child from the `code` directory. Raise OSError if it cannot be started."""
         board = os.memfd_create("board")
         try:
             os.ftruncate(board, BOARD)
@@ -70,14 +71,14 @@ class SamplerChild:
         self._epoll = select.epoll()
         self._epoll.register(self._stdout, select.EPOLLIN)
         self._pushes = False
-        """True if the epoll also waits until the child's standard input accepts more."""
+        """True if the epoll descriptor also waits until the child's standard input accepts more data."""
         self._unsent = self._order = self._pending = b""
         self._number = self._answered = 0
-        """The numbers of the newest order, and of the order that the last answer followed."""
+        """The number of the newest order, and the number of the order to which the last answer belongs."""
         self._due = float("inf")
         """The time at which the next answer is due without an order."""
         self._sign: tuple[Any, ...] = ()
-        """The last sign of life; any change shows that the child does not stand still."""
+        """The last signs of life; any change shows that the child is still working."""
         self._silent = self._judged = 0.0
         self._heard = 0
         self.ended = False
@@ -88,13 +89,13 @@ class SamplerChild:
         return self._process.pid
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when `push` or `answers` has something to do, and at the child's
-        end.
+        """Return the descriptor that is readable when `push` or `answers` has something to do, and when the child has
+        ended.
         """
         return self._epoll.fileno()
 
     def order(self, order: Mapping[str, Any]) -> None:
-        """Send an order; it replaces one that has not been sent yet."""
+        """Send an order; it replaces an order that has not been sent yet."""
         self._number += 1
         self._order = json.dumps({"order": self._number, **order}).encode() + b"\n"
         self.push()
@@ -122,7 +123,7 @@ class SamplerChild:
         self._pushes = wanted
 
     def answers(self, now: float) -> list[dict[str, Any]]:
-        """Return the child's answers since the last call; `ended` is set when no more can come."""
+        """Return the child's answers since the last call; `ended` becomes true when no more answers can come."""
         lines: list[bytes] = []
         while (got := self._read()) is not None:
             *whole, self._pending = (self._pending + got).split(b"\n")
@@ -150,8 +151,8 @@ class SamplerChild:
         """Return the seconds for which the child has owed an answer without a sign of life; call this repeatedly.
 
         Signs are an answer, a new step on the board, used processor time, and waiting for a processor: on a machine
-        with a thousand busy tasks that takes long although the child works. Seconds in which this process itself stood
-        still do not count.
+        with a thousand busy tasks this wait may be long although nothing is wrong with the child. Seconds for which
+        this process itself was suspended do not count.
         """
         step, self._judged = min(now - self._judged, STEP), now
         if self._answered == self._number and now <= self._due:
@@ -166,7 +167,7 @@ class SamplerChild:
         return self._silent
 
     def call(self) -> LibraryCall | None:
-        """Return the step in which the child is, or was when it died; None if there is or was none."""
+        """Return the child's current step, or the step in which it died; None if no step is known."""
         words = self._board[:].rstrip(b"\0").decode(errors="replace").split()
         with contextlib.suppress(ValueError):  # read while it was being written
             since, there_since, where, name = words
@@ -178,7 +179,7 @@ class SamplerChild:
         return is_stopped(self.pid)
 
     def end(self) -> None:
-        """Kill the child. It may take long to die (in an uninterruptible system call): see `bury`."""
+        """Kill the child. A child in an uninterruptible system call may take long to die: see `bury`."""
         self.ended = True
         with contextlib.suppress(OSError):
             self._process.kill()
@@ -193,7 +194,7 @@ class SamplerChild:
 
 
 def bury(children: Iterable[SamplerChild], patience: float = 0.0) -> list[SamplerChild]:
-    """Reap killed children; wait up to `patience` seconds for each, and return those that still live."""
+    """Reap killed children; wait up to `patience` seconds for each, and return those that have not ended."""
     left = []
     for child in children:
         try:
@@ -204,7 +205,9 @@ def bury(children: Iterable[SamplerChild], patience: float = 0.0) -> list[Sample
 
 
 def _state(pid: int) -> tuple[bytes, tuple[bytes, ...]]:
-    """Return the letter of a process's state, and the processor time that it has used so far."""
+    """Return the letter of a process's state, and the two fields with the processor time that the process has used so
+    far.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             fields = file.read().rpartition(b")")[2].split()

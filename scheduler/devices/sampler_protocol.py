@@ -1,7 +1,7 @@
 """The protocol of both sampler children: orders, answers, and a board that shows the child's current step.
 
-A child is started with the path of the code, its own arguments, and the descriptor of the board. It reads orders as
-JSON lines from standard input, and answers in JSON lines on standard output. Each order replaces the one before; its
+A child is started with the path of the code, its own arguments, and the descriptor of the board. The child reads orders
+as JSON lines from standard input, and answers in JSON lines on standard output. Each order replaces the one before; its
 `order` is a number. Each answer says which `order` it follows, and in how many seconds the next one is due (`rest`;
 null: after the next order). So the parent knows when an answer is due. Before every step that may hang, the child
 writes the step to the board, which is memory shared with its parent: after a hang or a crash only the board is left.
@@ -32,11 +32,11 @@ class Board:
         self._began = 0.0
 
     def begin(self, where: str) -> None:
-        """Begin to sample another object; `where` contains no blanks."""
+        """Begin to sample another object, named by `where`, which contains no blanks."""
         self._where, self._began = where, time.monotonic()
 
     def say(self, call: str) -> None:
-        """Announce a step."""
+        """Announce that the step `call` begins."""
         text = f"{time.monotonic():.3f} {self._began:.3f} {self._where} {call}"
         self._memory[:] = text.encode()[:BOARD].ljust(BOARD, b"\0")
 
@@ -46,14 +46,16 @@ class Board:
 
 
 class OrderReader:
-    """The newest order. A thread reads standard input, so that its end ends the child even while a step hangs.
+    """The reader of orders, which keeps only the newest one. A thread reads standard input, so that the end of the
+    input ends the child even while a step hangs.
 
-    (The kernel kills a child with its parent, also one that a signal has stopped: see `processes.start_child`.)
+    (The kernel kills a child when its parent ends, even a child that a signal has stopped: see
+    `processes.start_child`.)
     """
 
     def __init__(self) -> None:
         self.number = 0
-        """The number of the order that was taken last."""
+        """The number of the order that `next` returned last."""
         self._news = threading.Condition()
         self._line = b""
         threading.Thread(target=self._read, daemon=True).start()
@@ -66,7 +68,7 @@ class OrderReader:
         os._exit(0)
 
     def next(self, wait: float | None) -> dict[str, Any] | None:
-        """Return the newest order, if one comes within `wait` seconds; else None."""
+        """Return the newest order, if one arrives within `wait` seconds (None: no limit); otherwise return None."""
         with self._news:
             if not self._line:
                 self._news.wait(wait)
@@ -79,16 +81,16 @@ class OrderReader:
 
 
 class Sampler(Protocol):
-    """A type of sampler child: what it samples, and how often."""
+    """A type of sampler child: the objects that it samples, and how often it samples them."""
 
     gather: float
-    """Seconds between an order and the sample that it requests, because another order may follow at once."""
+    """Seconds between an order and the sample that it requests; another order may follow within this time."""
 
     def order(self, said: dict[str, Any]) -> None:
-        """Replace the list of objects to sample; those that stay on the list keep their history."""
+        """Replace the list of objects to sample; objects that are in both lists keep their history."""
 
     def look(self) -> dict[str, Any]:
-        """Take one sample of everything; return the answer."""
+        """Take one sample of every object; return the answer for the parent."""
 
     def rest(self, cost: float) -> float | None:
         """Return the seconds until the next sample, after one that took `cost` seconds of processor time; None if
@@ -97,9 +99,9 @@ class Sampler(Protocol):
 
 
 def serve(begin: Callable[[Board], Sampler | None]) -> None:
-    """Serve as a sampler child until no more orders come; an error of this program is the last answer.
+    """Serve as a sampler child until the input of orders ends. If this program fails, its last answer is the error.
 
-    `begin` returns the sampler, or None if there is nothing more to do.
+    `begin` returns the sampler, or None if there is nothing to sample.
     """
     orders = OrderReader()
     try:
@@ -130,6 +132,6 @@ def _answer(orders: OrderReader, sampler: Sampler) -> None:
 
 
 def tell(**message: Any) -> None:
-    """Write one line to the parent."""
+    """Write one line with a message to the parent."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()

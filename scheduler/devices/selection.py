@@ -21,7 +21,7 @@ _INSTANCE = lazy_pattern(r"\d+\.\d+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class GpuBudget:
-    """A GPU of a run; `cap` is the budget for all leases on it, or None for its whole memory."""
+    """A GPU of a run; `cap` is the budget in bytes for all leases on it, or None for its whole memory."""
 
     gpu: InstalledGpu
     cap: int | None = None
@@ -34,7 +34,9 @@ class ChosenDevices:
     shares: tuple[GpuBudget, ...] = ()
     host_cap: int | None = None
     divisible: Mapping[str, int | None] = MappingProxyType({})
-    """The UUIDs of GPUs that were named whole, and the budget of each: new MIG instances of theirs join the run."""
+    """The UUIDs of GPUs that were named as a whole, with the budget of each: new MIG instances of such a GPU join the
+    run.
+    """
 
     @property
     def host_only(self) -> bool:
@@ -43,12 +45,12 @@ class ChosenDevices:
 
 
 def choose(spec: str, allowed: AllowedGpus, node: Sequence[InstalledGpu]) -> ChosenDevices:
-    """Read `--devices`: items `all`, `auto`, `host`, numbers as in nvidia-smi, ranges, UUIDs or their beginnings.
-    `0.1` is the MIG instance 1 of GPU 0, and `0` all instances of a GPU in MIG mode.
+    """Read `--devices`: items `all`, `auto`, `host`, numbers as in nvidia-smi, ranges, UUIDs or their beginnings. `0.1`
+    is the MIG instance 1 of GPU 0, and `0` all instances of a GPU in MIG mode.
 
-    Each item may have a budget (`0:10GiB`); of two for the same device the later counts. `auto`, the default, is every
-    allowed GPU, even if there is none. The caller checks whether a budget leaves anything beyond the buffer. Raise
-    UsageError.
+    Each item may have a budget (`0:10GiB`); if a device has two, the later one counts. `auto`, the default, is every
+    allowed GPU, even if there are none. The caller must check that a budget is larger than the buffer. Raise UsageError
+    if `spec` is malformed, or names a device that does not exist or is not allowed.
     """
     caps: dict[str, int | None] = {}
     beyond: dict[str, InstalledGpu] = {}
@@ -76,7 +78,7 @@ def _cards(spec: str, which: str, node: Sequence[InstalledGpu]) -> list[Installe
 
 
 def _is_free(card: InstalledGpu, allowed: AllowedGpus, node: Sequence[InstalledGpu]) -> bool:
-    """Tell whether all present parts of a GPU may be used, and parts into which it may be divided later."""
+    """Tell whether all present parts of a GPU may be used, and all parts into which the GPU may be divided later."""
     parts = divided([card], node)
     return all(part in allowed.gpus for part in parts) and (bool(parts) or not allowed.source)
 

@@ -25,8 +25,8 @@ class Slot:
 def read_slots(names: Sequence[str], node: Sequence[InstalledGpu], numbers: Mapping[str, int]) -> tuple[Slot, ...]:
     """Return slots by their names; `numbers` are CUDA's numbers of the GPUs, in bus order.
 
-    A name may be any text: one that names no GPU is passed to the task as well. Only a number that no GPU has is
-    refused, if there are GPUs at all, since its task would silently run without one.
+    A name may be any text; a name that names no GPU is passed to the task as well. If there are GPUs, a number that no
+    GPU has is refused, because a task in that slot would silently run without a GPU.
     """
     return tuple(Slot(name, _cards(name, node, numbers)) for name in names)
 
@@ -49,7 +49,7 @@ def _by_uuid(item: str, node: Sequence[InstalledGpu]) -> list[str]:
 
 
 class SlotPool(DevicePool):
-    """The slots of a run, the GPUs that they name if these are known, and the host."""
+    """The slots of a run, the GPUs that they name (if known), and the host."""
 
     def __init__(
         self,
@@ -74,21 +74,23 @@ class SlotPool(DevicePool):
             self._slots.append(device)
 
     def discover(self) -> tuple[Device, ...]:
-        """Return the slots, then the devices under them."""
+        """Return the slots, then the GPUs that they name, and the host."""
         self.labels.update({device.key: device.label for device in self._slots})
         return (*self._slots, *super().discover())
 
     def snapshot(self) -> tuple[DeviceBudget, ...]:
-        """Return what the devices under the slots have free; a slot has no memory of its own."""
+        """Return the free memory of the GPUs that the slots name and of the host; a slot has no memory of its own."""
         return (*(DeviceBudget(device, 0) for device in self._slots), *super().snapshot())
 
     @property
     def usual(self) -> int:
-        """The number of GPUs of the largest slot."""
+        """The number of GPUs of the slot that names most GPUs."""
         return max(len(device.cards or ()) for device in self._slots)
 
     def environment_for(self, placement: Placement, *, numbers: bool = False) -> Mapping[str, str | None]:
-        """Return the variable with the slot's name, unchanged; all other variables stay as the user has set them."""
+        """Return CUDA_VISIBLE_DEVICES with the slot's name, unchanged, and the order by PCI bus; all other variables
+        stay as the user has set them.
+        """
         return {CUDA: self._names[placement.slot], ORDER: "PCI_BUS_ID"}
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:

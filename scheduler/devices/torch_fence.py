@@ -1,7 +1,7 @@
-"""The limit that PyTorch itself sets on its memory: an option of its allocator, for tasks whose PyTorch knows it.
+"""The limit that PyTorch itself sets on its GPU memory by an option of its allocator, if its release has the option.
 
-PyTorch is found by its files among the packages of the task's Python, and never imported. Releases from 2.10 on know
-the option; older ones end with an error when they read it.
+PyTorch is located by its files among the packages of the task's Python, and never imported. Releases from 2.10 on know
+the option; older releases exit with an error when they read it.
 """
 
 from __future__ import annotations
@@ -17,25 +17,29 @@ from scheduler.values import dataclass, field
 
 OPTION = "per_process_memory_fraction"
 NEW, OLD = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
-"""The variables with the allocator's options; PyTorch calls the second one deprecated."""
+"""The variables with the allocator's options; PyTorch has deprecated the second one."""
 _LIBRARIES = ("libc10_cuda.so", "libc10_hip.so")
-"""The parts of PyTorch that read the option; a PyTorch without support for GPUs has neither."""
+"""The libraries of PyTorch that read the option; a PyTorch without GPU support has neither of them."""
 _STEP = 1e-4
-"""The fraction is rounded down to a multiple of this."""
+"""The step to a multiple of which the fraction of memory is rounded down."""
 _SCRIPT = b"#!"
 _LONGEST = 512
 
 
 @dataclass(slots=True)
 class TorchFence:
-    """The MemoryFence of a run with `--fence torch`; `say` gets a sentence about each Python without such a limit."""
+    """The MemoryFence of a run with `--fence torch`; `say` is called with a sentence about each Python for which no
+    limit can be set.
+    """
 
     devices: Callable[[], Sequence[Device]]
     say: Callable[[str], None]
     _known: dict[str, bool] = field(default_factory=dict)
 
     def limit(self, placement: Placement, argv: Sequence[str], environ: Mapping[str, str | None]) -> FenceLaunch:
-        """Return the variables that limit the task to its reservation; none if its PyTorch would not read them."""
+        """Return the variables that limit the task to its reservation; none if the task's PyTorch would not
+        read them.
+        """
         share = self._share(placement)
         if share is None or not argv:
             return FenceLaunch()
@@ -49,7 +53,7 @@ class TorchFence:
         return FenceLaunch(merged(environ, share)) if self._known[program] else FenceLaunch()
 
     def _share(self, placement: Placement) -> float | None:
-        """Return the part of its GPUs that a task may use; None without a GPU of its own."""
+        """Return the fraction of its GPUs' memory that a task may use; None for a task without a GPU of its own."""
         totals = {device.key: device.total for device in self.devices()}
         shares = [placement.reservation.get(key, 0) / totals[key] for key in placement.sees if totals.get(key)]
         most = max(shares, default=0.0)
@@ -57,7 +61,9 @@ class TorchFence:
 
 
 def merged(environ: Mapping[str, str | None], share: float) -> dict[str, str]:
-    """Return the allocator's variables with the limit; the user's other options stay, and so does a lower limit."""
+    """Return the allocator's variables with the limit added; the user's other options are kept, and so is a lower limit
+    of the user.
+    """
     mine = [name for name in (NEW, OLD) if environ.get(name)] or [NEW]
     return {name: _with_limit(environ.get(name) or "", share) for name in mine}
 
@@ -81,7 +87,9 @@ def _number(text: str) -> float | None:
 
 
 def find_program(word: str, path: str) -> str:
-    """Return the interpreter that a command starts with: a Python, or the one that a script names in its first line."""
+    """Return the path of the interpreter that a command starts: a Python itself, or the one in the first line of a
+    script.
+    """
     found = shutil.which(word, path=path) or word
     try:
         with open(found, "rb") as file:
@@ -97,7 +105,7 @@ def find_program(word: str, path: str) -> str:
 
 
 def takes_limit(program: str, environ: Mapping[str, str | None]) -> bool:
-    """Tell whether the PyTorch of an interpreter reads the option; False if it has no PyTorch."""
+    """Tell whether the PyTorch of an interpreter accepts the option; False if the interpreter has no PyTorch."""
     for folder in _packages(program, environ):
         libraries = folder / "torch" / "lib"
         if libraries.is_dir():
@@ -106,7 +114,7 @@ def takes_limit(program: str, environ: Mapping[str, str | None]) -> bool:
 
 
 def _packages(program: str, environ: Mapping[str, str | None]) -> Iterator[Path]:
-    """Yield the directories in which a Python looks for packages, in its order."""
+    """Yield the directories in which a Python looks for packages, in the order of its search."""
     yield from (Path(one) for one in (environ.get("PYTHONPATH") or "").split(os.pathsep) if one)
     own, real = Path(os.path.abspath(program)), Path(os.path.realpath(program))
     prefixes = dict.fromkeys((own.parent.parent, real.parent.parent))

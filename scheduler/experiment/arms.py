@@ -12,7 +12,7 @@ from scheduler.runtime.settings import Settings
 from scheduler.values import dataclass, replace
 
 NO_LOAD_LIMIT = 1000.0
-"""The load limit of arms that set the number of tasks per device; it is so high that it has no effect."""
+"""The load limit for arms that set the number of tasks per device; it is so high that it has no effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +24,15 @@ class Arm:
     percentage: str = ""
     """The percentage of a GPU's threads for each task under MPS, or `auto`."""
     per_device: int | None = None
-    """The largest number of tasks on one device."""
+    """The most tasks on one device at a time; None: as many as fit."""
     num: int | None = None
     """The number of rows in a batch."""
     order: str = ""
     base: bool = False
-    """True if the other arms are compared with it."""
+    """True for the baseline, the arm with which the other arms are compared."""
 
     def settings(self, settings: Settings) -> Settings:
-        """Return the settings of the arm's runs."""
+        """Return the settings with which the arm's runs start."""
         counted = self.per_device is not None and self.per_device > 1
         chosen = {"order": "flag"} if self.num or self.order else {}
         return replace(
@@ -57,7 +57,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """The definition of an experiment."""
+    """The definition of an experiment: the list, the arms and the number of repeats."""
 
     kind: str
     """The kind of the experiment: `mps` or `priority`."""
@@ -69,7 +69,7 @@ class Experiment:
 
     @property
     def of_priority(self) -> bool:
-        """True if the experiment compares batch sizes and ranks."""
+        """True if the experiment compares batch sizes and orders of tasks."""
         return self.kind == "priority"
 
     @property
@@ -88,8 +88,8 @@ class Experiment:
         return {"ThreadPercentage": arm.percentage} if arm.mps else {}
 
     def in_turn(self) -> list[tuple[int, Arm]]:
-        """Return repeats and arms in the order of measuring; each repeat begins with another arm, to average out
-        drift.
+        """Return (repeat, arm) pairs in the order in which they are measured; each repeat begins with another arm, to
+        average out drift.
         """
         found = []
         for repeat in range(self.repeats):
@@ -99,8 +99,9 @@ class Experiment:
 
 
 def mps_arms(percentages: Sequence[str], copies: Sequence[int]) -> list[Arm]:
-    """Return the arms: one task per GPU, packed without MPS, and packed with it. With `copies`, return arms for each
-    number of tasks on a GPU instead, without MPS and with it.
+    """Return the arms: one task per GPU, packed without MPS, and packed with MPS at each percentage. With `copies`,
+    return instead, for each number of tasks on a GPU, an arm without MPS and, from two tasks on, an arm with MPS at
+    each percentage.
     """
     if not copies:
         shared = [Arm(f"packed, {_mps(one)}", mps=True, percentage=one) for one in percentages]
@@ -119,7 +120,9 @@ def _mps(percentage: str) -> str:
 
 
 def priority_arms(nums: Sequence[int], orders: Sequence[str]) -> list[Arm]:
-    """Return the arms: each batch size ranked by batch, and one arm ranked by priority alone."""
+    """Return the arms: one for each batch size, in which tasks are ranked by batch first, and one in which they are
+    ranked by priority regardless of batches.
+    """
     arms = [Arm(f"--num {num}", num=num, base=num == nums[0]) for num in nums] if "batch" in orders else []
     if "global" in orders:
         arms.append(Arm("--order global", num=nums[0], order="global", base=not arms))
@@ -127,5 +130,5 @@ def priority_arms(nums: Sequence[int], orders: Sequence[str]) -> list[Arm]:
 
 
 def copies_needed(copies: Sequence[int], gpus: int) -> int:
-    """Return a number of tasks that fills every GPU evenly with each of these numbers of copies."""
+    """Return a number of tasks that fills all GPUs evenly, whichever of these numbers of copies runs on each GPU."""
     return lcm(*copies) * gpus

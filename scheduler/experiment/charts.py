@@ -1,4 +1,4 @@
-"""Charts of an experiment: a bar for each arm, with a whisker from the lowest to the highest repeat; waits by batch."""
+"""Charts of an experiment: a bar for each arm, a whisker from the lowest to the highest repeat, waits by batch."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ WIDTH, BAR, GAP, RIGHT, HEAD = 1000.0, 18.0, 8.0, 130.0, 30.0
 BASE, PLAIN, MPS = "#9aa3ad", "#3b6fb6", "#58a55c"
 COLOURS = ("#3b6fb6", "#d99a2b", "#58a55c", "#8d65c5", "#4aa5a5", "#b0628a", "#9aa3ad", "#c0392b")
 WHISKER, THIN = "#333333", 2.0
-"""The colour of whiskers, and the length below which they are not drawn."""
+"""The colour of whiskers, and the length in pixels below which a whisker is not drawn."""
 LETTER = 0.55
-"""The mean width of a letter, as a share of the font size."""
+"""The mean width of a letter as a fraction of the font size."""
 LEFT, HEIGHT = 110.0, 110.0
-"""The left margin and the height of a chart of batches."""
+"""The left margin and the height, in pixels, of a chart of batches."""
 NAMES = 40
 
 
 def number(value: float) -> str:
-    """Return a number with three digits, or a whole number from 100 on."""
+    """Return a number with three significant digits; from 100 on, as a whole number."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def heading(title: str, words: str, *, simulated: bool) -> Drawing:
-    """Draw the title, and a note if the results are simulated."""
+    """Draw the title, and a note if the results come from a simulation."""
     drawn = Drawing(WIDTH, 46)
     drawn.words.append(SvgText(0, 18, title, size=20))
     drawn.words.append(SvgText(0, 40, words, fill="#b03a2e" if simulated else GREY))
@@ -53,7 +53,7 @@ class ChartBar:
 def chart(
     title: str, better: str, found: Sequence[Summary], of: Callable[[Reading], float], text: Callable[[float], str]
 ) -> Drawing:
-    """Draw one number of all arms."""
+    """Draw a chart with one number of each arm."""
     return bars(title, better, [ChartBar(one.arm.name, one.spread(of), _colour(one.arm)) for one in found], text)
 
 
@@ -62,7 +62,7 @@ def _colour(arm: Arm) -> str:
 
 
 def bars(title: str, better: str, lines: Sequence[ChartBar], text: Callable[[float], str]) -> Drawing:
-    """Draw one chart: names, bars from zero, whiskers from the lowest to the highest, values."""
+    """Draw one chart: the names, the bars from zero, whiskers from the lowest to the highest value, and the values."""
     left = max(len(short(line.name, NAMES)) for line in lines) * USUAL * LETTER + 16
     scale = (WIDTH - left - RIGHT) / (max(line.spread.most for line in lines) or 1.0)
     drawn = Drawing(WIDTH, HEAD + len(lines) * (BAR + GAP))
@@ -85,7 +85,7 @@ def bars(title: str, better: str, lines: Sequence[ChartBar], text: Callable[[flo
 
 
 def batch_charts(found: Sequence[Summary]) -> list[Drawing]:
-    """Draw the mean waits by batch, for the first repeat of each arm with several batches."""
+    """Draw the mean waiting times by batch, from the first repeat of each arm with several batches."""
     several = [one for one in found if len({wait.batch for wait in one.readings[0].waits}) > 1]
     if not several:
         return []

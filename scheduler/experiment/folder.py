@@ -1,4 +1,4 @@
-"""The folder of an experiment: `results.json`, and the files for people that are made from it."""
+"""The folder of an experiment: `results.json`, and the files for readers that are generated from it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ from scheduler.runtime.paths import ExperimentPaths, replace_file, tilde
 from scheduler.store.machine.locked_files import open_directory, take_lock
 
 VERSION = 1
-"""Format of results.json."""
+"""The format version of results.json."""
 
 
 class ExperimentFolder:
-    """The folder of one experiment; it is locked while it is open, so that one process at a time measures in it."""
+    """The folder of one experiment; it is locked while it is open, so that only one process at a time measures
+    in it.
+    """
 
     def __init__(self, places: ExperimentPaths, terms: Mapping[str, Any]) -> None:
         """Create or open the folder of an experiment with these terms.
 
-        Raise UsageError for a folder with another experiment, StateError for one that is in use.
+        Raise UsageError if the folder has another experiment, StateError if the folder is in use.
         """
         self.places = places
         self.terms = dict(terms)
         self.readings: list[Reading] = []
         self.unfinished: int | None = None
-        """The run of the arm that is being measured, or was when the experiment was killed."""
+        """The number of the run that is being measured, or that was being measured when the experiment was killed; None
+        if there is none.
+        """
         self._is_new = not places.root.exists()
         where = tilde(places.root)
         try:
@@ -70,7 +74,9 @@ class ExperimentFolder:
         return any((reading.arm, reading.repeat) == (arm.name, repeat) for reading in self.readings)
 
     def to_dict(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the results as JSON values; `found` contains what follows from the readings and the machine."""
+        """Return the results as JSON values; `found` has values that were derived from the readings, and facts about
+        the machine.
+        """
         return {
             "format": VERSION,
             "folder": str(self.places.root),
@@ -81,7 +87,7 @@ class ExperimentFolder:
         }
 
     def write(self, path: Path, text: str) -> None:
-        """Replace a file of the folder as a whole; raise StateError if that fails."""
+        """Replace a file of the folder atomically; raise StateError if that fails."""
         try:
             replace_file(path, text.encode("utf-8"))
         except OSError as exc:

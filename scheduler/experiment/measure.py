@@ -1,4 +1,4 @@
-"""Measuring: every arm runs as often as requested, and its numbers are written at once."""
+"""The measurement of an experiment: every arm runs as often as requested, and its numbers are saved after each run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scheduler.units import count
 
 
 class ExperimentInterrupted(Exception):
-    """The user has interrupted the experiment with this signal."""
+    """The error that the user has interrupted the experiment with the given signal."""
 
     def __init__(self, signal: int) -> None:
         super().__init__(signal)
@@ -28,13 +28,17 @@ class ExperimentInterrupted(Exception):
 
 
 class ArmRunner:
-    """The place where arms run: this machine, or a simulated one; for the latter nothing is learned or removed."""
+    """The place where arms run: this machine, or a simulated one. In a simulation there is nothing to learn or to
+    remove.
+    """
 
     context = ExperimentContext()
-    """The circumstances that apply to all measured numbers."""
+    """The circumstances that apply to all numbers of the experiment."""
 
     def learn(self) -> None:
-        """Measure what the tasks need, so that no arm has to measure it; raise ExperimentInterrupted."""
+        """Measure the memory that the tasks need, so that no arm has to measure it; raise ExperimentInterrupted if the
+        user interrupts.
+        """
 
     def measure(self, arm: Arm, repeat: int, begun: Callable[[int], None]) -> Reading:
         """Run one arm to its end, and return its numbers; raise ExperimentInterrupted if the user interrupts it.
@@ -65,8 +69,8 @@ class Measurement:
         return Report(self._experiment, found, self._runner.context)
 
     def conduct(self) -> int:
-        """Measure what is still missing, write the report, and return the signal that interrupted the experiment, or
-        0.
+        """Measure the arms and repeats that are missing, write the report, and return the number of the signal that
+        interrupted the experiment, or 0.
         """
         turns, signal = self._experiment.in_turn(), 0
         left = [(repeat, arm) for repeat, arm in turns if not self._folder.has(arm, repeat)]
@@ -120,11 +124,11 @@ class Measurement:
         return json.dumps(self._folder.to_dict(found), indent=1) + "\n"
 
     def _write_results(self) -> None:
-        """Replace results.json; it is on disk when this returns."""
+        """Replace results.json; it is durable when this returns."""
         self._folder.write(self._folder.places.results, self.as_json())
 
     def _write_reports(self) -> None:
-        """Write the table, the page and the picture again from the readings."""
+        """Generate the table, the page and the picture again from the readings."""
         report, places = self.report, self._folder.places
         self._folder.write(places.table, report.table_csv())
         if self._experiment.of_priority:
@@ -134,7 +138,7 @@ class Measurement:
 
 
 def _print_progress(line: str) -> None:
-    """Write a line to standard error, since standard output is for data; continue if nothing reads it."""
+    """Write a line to standard error, because standard output is for data; ignore it if standard error is closed."""
     with contextlib.suppress(OSError):
         sys.stderr.write(line + "\n")
         sys.stderr.flush()

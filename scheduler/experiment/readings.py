@@ -1,4 +1,4 @@
-"""Readings: the numbers of one run of one arm, and the summary of all repeats of an arm."""
+"""Readings: the numbers of one run of an arm, and the summary of all repeats of an arm."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from scheduler.experiment.arms import Arm
 from scheduler.values import dataclass, field
 
 LEAST_DIFFERENCE = 0.02
-"""The least relative difference of two means that counts. Smaller differences count as none, even if repeats hardly
-vary."""
+"""The least relative difference of two means that counts as a difference. A smaller one does not count, even if repeats
+hardly vary.
+"""
 NUMBERS = (
     "tasks", "succeeded", "epochs", "makespan_s", "task_mean_s", "ooms", "residents_max", "under_mps", "mps_clients",
     "energy_j",
 )  # fmt: skip
-"""The numbers of a reading, as they are named in tables and JSON."""
+"""The names of the numbers of a reading in tables and JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +50,30 @@ class Reading:
     tasks: int
     succeeded: int
     epochs: int
-    """The number of epochs of successful tasks."""
+    """The number of epochs that successful tasks have run."""
     makespan_s: float
     task_mean_s: float
     ooms: int
     residents_max: int
-    """The largest number of tasks on one device at one time."""
+    """The most tasks that were on one device at one time."""
     under_mps: int
-    """The number of attempts under MPS."""
+    """The number of attempts that ran under MPS."""
     mps_clients: int
     """The number of attempts that were seen as clients of the MPS daemon."""
     waits: Sequence[BatchWait] = ()
     energy_j: float | None = None
-    """The joules that the run's GPUs used; None if unknown."""
+    """The energy in joules that the run's GPUs used; None if unknown."""
     machine_state: Mapping[str, Any] = field(default_factory=dict)
     """The telemetry of the GPUs before and after the run, and the thread percentages that the MPS daemons reported."""
 
     @property
     def tasks_per_hour(self) -> float:
-        """Tasks that succeeded, divided by the makespan."""
+        """The number of successful tasks, divided by the makespan in hours."""
         return self.succeeded * 3600 / self.makespan_s if self.makespan_s else 0.0
 
     @property
     def epochs_per_hour(self) -> float:
-        """Epochs of tasks that succeeded, divided by the makespan."""
+        """The number of epochs of successful tasks, divided by the makespan in hours."""
         return self.epochs * 3600 / self.makespan_s if self.makespan_s else 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,7 +93,7 @@ class Reading:
         return cls(**{**data, "waits": [BatchWait(**wait) for wait in data["waits"]]})
 
     def waited(self) -> dict[int, float]:
-        """Return the mean wait of each priority over all batches."""
+        """Return the mean waiting time of each priority over all batches, in seconds."""
         sums: dict[int, tuple[float, int]] = {}
         for one in self.waits:
             seconds, tasks = sums.get(one.priority, (0.0, 0))
@@ -101,7 +102,7 @@ class Reading:
 
 
 def read(arm: Arm, repeat: int, run: int | None, brain: Brain, history: RunHistory, accepted: float) -> Reading:
-    """Return the numbers of a run that has ended; `accepted` is the time at which its list was accepted."""
+    """Return the numbers of a run that has ended; `accepted` is the time at which the run's list was accepted."""
     attempts = [attempt for task in history.tasks.values() for attempt in task.attempts]
     last = {number: attempt for number, task in history.tasks.items() if (attempt := task.last) is not None}
     good = {task: attempt for task, attempt in last.items() if attempt.outcome is Outcome.SUCCEEDED}
@@ -136,8 +137,8 @@ class Spread:
     most: float
 
     def exceeds(self, other: Spread) -> bool:
-        """Tell whether this number exceeds another one by more than chance: no repeats overlap, and the means differ by
-        over 2 %.
+        """Tell whether this number exceeds another one by more than chance: the ranges of the repeats do not overlap,
+        and the means differ by more than 2 %.
         """
         return self.least > other.most and self.mean > other.mean * (1 + LEAST_DIFFERENCE)
 
@@ -150,22 +151,22 @@ class Summary:
     readings: Sequence[Reading]
 
     def spread(self, of: Callable[[Reading], float]) -> Spread:
-        """Return the values of one number over the repeats."""
+        """Return the spread over the repeats of the number that `of` returns for a reading."""
         values = [of(reading) for reading in self.readings]
         return Spread(sum(values) / len(values), min(values), max(values))
 
     @property
     def rate(self) -> Spread:
-        """The tasks per hour."""
+        """The number of tasks per hour over the repeats."""
         return self.spread(lambda reading: reading.tasks_per_hour)
 
     @property
     def makespan(self) -> Spread:
-        """The time from the first start to the last end."""
+        """The time in seconds from the first start to the last end, over the repeats."""
         return self.spread(lambda reading: reading.makespan_s)
 
     def waited(self, priority: int) -> Spread:
-        """Return the mean waiting time of one priority."""
+        """Return the mean waiting time of one priority in seconds, over the repeats."""
         return self.spread(lambda reading: reading.waited().get(priority, 0.0))
 
 
@@ -176,5 +177,5 @@ def summaries(arms: Sequence[Arm], readings: Sequence[Reading]) -> list[Summary]
 
 
 def priorities_of(found: Sequence[Summary]) -> list[int]:
-    """Return the priorities of all tasks."""
+    """Return the priorities of all tasks, without repetitions."""
     return sorted({wait.priority for one in found for reading in one.readings for wait in reading.waits})

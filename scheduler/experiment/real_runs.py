@@ -1,4 +1,4 @@
-"""The arms of an experiment as ordinary runs, on this machine or on those of `--on`."""
+"""The arms of an experiment as ordinary runs, on this machine or on the machines of `--on`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class RealRunner(ArmRunner):
         self._python = this_python(settings)
 
     def learn(self) -> None:
-        """Probe the tasks; run the whole list once if some cannot be probed. Raise ExperimentInterrupted."""
+        """Probe the tasks; if some tasks cannot be probed, run the whole list once. Raise ExperimentInterrupted if the
+        user interrupts.
+        """
         arm = Arm("learn")
         options = self._experiment.options(arm)
         with self._session(arm, replace(options, learn_only=True), replace(self._settings, profile="probe")) as session:
@@ -53,7 +55,7 @@ class RealRunner(ArmRunner):
                 _run(session)
 
     def measure(self, arm: Arm, repeat: int, begun: Callable[[int], None]) -> Reading:
-        """Run one arm to its end, between two readings of the GPUs' telemetry."""
+        """Run one arm to its end, and read the GPUs' telemetry before and after the run."""
         before = look_at_cards()
         with self._session(arm, self._experiment.options(arm), arm.settings(self._settings)) as session:
             begun(session.number)
@@ -72,7 +74,7 @@ class RealRunner(ArmRunner):
 
     @contextlib.contextmanager
     def _session(self, arm: Arm, options: RunOptions, settings: Settings) -> Iterator[RunSession]:
-        r"""Begin one run of the list; clean up if it is interrupted, except by Ctrl-\."""
+        r"""Start one run of the list for the block; clean up if it is interrupted, except by Ctrl-\."""
         task_list = csv_listing(
             self._experiment.path,
             header=0,
@@ -94,7 +96,9 @@ class RealRunner(ArmRunner):
             raise
 
     def remove(self, number: int) -> None:
-        """Cancel the tasks of an interrupted run, and end its processes; raise StillRunning."""
+        """Cancel the tasks of an interrupted run, and end its processes; raise StillRunning if its scheduler is still
+        running.
+        """
         try:
             info = find_run(self._settings, f"r{number}")
         except NoSuchRun:
@@ -129,7 +133,9 @@ class RealRunner(ArmRunner):
 
 
 def count_gpus(experiment: Experiment, settings: Settings) -> int:
-    """Return the number of GPUs; raise UsageError if the experiment cannot run on this machine, or on nodes."""
+    """Return the number of GPUs; raise UsageError if the experiment cannot run on this machine, or on the given
+    nodes.
+    """
     if settings.on and not experiment.of_priority:
         raise UsageError(
             f"on {settings.on}: experiment mps needs MPS, whose daemons are not started on nodes yet: leave `on` "
@@ -149,7 +155,7 @@ def count_gpus(experiment: Experiment, settings: Settings) -> int:
 
 
 def _run(session: RunSession) -> None:
-    """Run a session to its end, with its lines in its log; raise ExperimentInterrupted."""
+    """Run a session to its end; its output lines go to its log. Raise ExperimentInterrupted if the user interrupts."""
     result = run_loop.run_to_end(session)
     if result.signal:
         raise ExperimentInterrupted(result.signal)

@@ -1,4 +1,4 @@
-"""The report of an experiment: one table of metrics, on a terminal, as CSV, as charts, and as a page."""
+"""The report of an experiment: one table of metrics for a terminal, as CSV, as charts, and as a page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FACTS = {
     "host": "host", "kernel": "Linux", "cores": "cores", "python": "Python", "driver": "NVIDIA driver", "cuda": "CUDA",
     "mps_speed": "speed under MPS, assumed", "interference": "tasks that share a GPU", "seed": "seed of the simulation",
 }  # fmt: skip
-"""The names of facts about a machine on the page."""
+"""The labels of the facts about a machine on the page."""
 EXPLAINED = (
     "Bars show the mean of the repeats, whiskers the range from the lowest to the highest. Tasks and epochs per hour "
     "count tasks that succeeded, divided by the makespan: the time from the first start to the last end."
@@ -37,7 +37,7 @@ EXPLAINED = (
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number of a run: a column of the table, and a chart if more or less of it is better."""
+    """One number of a run: a column of the table, and also a chart if a higher or a lower number is better."""
 
     title: str
     of: Callable[[Reading], float]
@@ -57,7 +57,7 @@ def _wait(priority: int) -> Callable[[Reading], float]:
 
 
 def csv_text(found: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as CSV with a header."""
+    """Return the rows as CSV with a header."""
     out = StringIO()
     writer = csv.DictWriter(out, [*found[0]] if found else [], lineterminator="\n")
     writer.writeheader()
@@ -70,7 +70,9 @@ def _rounded(value: Any) -> Any:
 
 
 def progress(done: int, of: int, reading: Reading, left: float) -> str:
-    """Return the line about an arm that was just measured; `left` is the expected time of the others in seconds."""
+    """Return the line about the arm that was just measured; `left` is the expected time in seconds for the arms that
+    are left.
+    """
     bad = reading.tasks - reading.succeeded
     failed = f", {count(bad, 'task')} unfinished" if bad else ""
     run = f"  run {reading.run}" if reading.run else ""
@@ -81,7 +83,7 @@ def progress(done: int, of: int, reading: Reading, left: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The results of an experiment in forms for people."""
+    """The results of an experiment in the forms that people read."""
 
     experiment: Experiment
     summaries: Sequence[Summary]
@@ -93,7 +95,7 @@ class Report:
         return verdict(self.summaries, self.context, of_priority=self.experiment.of_priority)
 
     def metrics(self) -> Iterator[Metric]:
-        """Yield the metrics that are informative here, in the order of the columns."""
+        """Yield the metrics that are informative for this experiment, in the order of the columns."""
         readings = [reading for one in self.summaries for reading in one.readings]
         yield Metric("makespan", lambda r: r.makespan_s, duration, "less")
         if self.experiment.of_priority:
@@ -130,7 +132,7 @@ class Report:
         return [f"world   {self.context.words}", *notes, "", *shown, "", f"{self.verdict}."]
 
     def table_csv(self) -> str:
-        """Return a row for each reading."""
+        """Return a CSV table with a row for each reading."""
         priorities = priorities_of(self.summaries)
         return csv_text([self._row(one, reading, priorities) for one in self.summaries for reading in one.readings])
 
@@ -148,7 +150,7 @@ class Report:
         }
 
     def batches_csv(self) -> str:
-        """Return a row for the waits of each priority in each batch."""
+        """Return a CSV table with a row for the waiting times of each priority in each batch."""
         readings = [reading for one in self.summaries for reading in one.readings]
         return csv_text([{"arm": r.arm, "repeat": r.repeat, **wait.to_dict()} for r in readings for wait in r.waits])
 
@@ -164,7 +166,7 @@ class Report:
         return charts.as_svg(drawn)
 
     def data(self) -> dict[str, Any]:
-        """Return what the page shows: a number with its spread for each arm and metric."""
+        """Return the data that the page shows: a number with its spread for each arm and metric."""
         metrics = [*self.metrics()]
         return {
             "title": clean(self.experiment.title),
@@ -179,7 +181,7 @@ class Report:
         }
 
     def _alike(self, metrics: Sequence[Metric]) -> list[list[Summary]]:
-        """Return the arms; those of one kind that are equal in every number are together."""
+        """Return the arms in groups; arms of one kind that are equal in every number are in one group."""
         found: dict[tuple[Any, ...], list[Summary]] = {}
         for one in self.summaries:
             numbers = [one.spread(metric.of) for metric in metrics]
@@ -212,19 +214,21 @@ class Report:
 
 
 def _names(alike: Sequence[Summary]) -> str:
-    """Return the names of equal arms in one; what they begin with is said once, as in `packed, MPS 100% = 50%`."""
+    """Return the names of equal arms as one name; their common beginning is written once, as in `packed, MPS 100% =
+    50%`.
+    """
     first, *others = [one.arm.name for one in alike]
     return " = ".join([first, *(other[_common(first, other) :] for other in others)])
 
 
 def _common(first: str, other: str) -> int:
-    """Return the length of the whole words that both names begin with."""
+    """Return the number of leading characters that both names share, counting whole words only."""
     length = next((at for at, pair in enumerate(zip(first, other, strict=False)) if pair[0] != pair[1]), 0)
     return first.rfind(" ", 0, length) + 1
 
 
 def _machine_words(machine: Mapping[str, Any], *, of_mps: bool) -> list[tuple[str, str]]:
-    """Return the facts about a machine as pairs of a name and a text; equal devices are one row."""
+    """Return the facts about a machine as pairs of a label and a text; equal devices share one row."""
     known = {name: value for name, value in machine.items() if name in _FACTS and value is not None}
     if not of_mps:
         known.pop("mps_speed", None)
@@ -240,6 +244,6 @@ def _machine_words(machine: Mapping[str, Any], *, of_mps: bool) -> list[tuple[st
 
 
 def _batches(one: Summary) -> dict[str, Any]:
-    """Return the mean waits of the first repeat of an arm, by batch and priority."""
+    """Return the mean waiting times of the first repeat of an arm, by batch and priority."""
     waits = [[wait.batch, wait.priority, wait.wait_mean_s, wait.wait_max_s] for wait in one.readings[0].waits]
     return {"arm": clean(one.arm.name), "columns": ["batch", "priority", "mean_s", "max_s"], "waits": waits}

@@ -25,7 +25,7 @@ MODEL = "fit"
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSetting:
-    """The simulated machine, and the assumptions."""
+    """The simulated machine, and the assumptions of the simulation."""
 
     devices: Sequence[Device]
     assumed: MeasuredTask
@@ -34,7 +34,9 @@ class SimulatedSetting:
 
 
 class SimulatedRunner(ArmRunner):
-    """Simulated runs of the list, with the decisions that a real run would make; each repeat draws new deviations."""
+    """Simulated runs of the list, with the decisions that a real run would make; each repeat draws new random
+    deviations.
+    """
 
     def __init__(self, experiment: Experiment, settings: Settings, setting: SimulatedSetting) -> None:
         self._experiment, self._settings, self._setting = experiment, settings, setting
@@ -43,7 +45,7 @@ class SimulatedRunner(ArmRunner):
         self.context = self._describe()
 
     def _describe(self) -> ExperimentContext:
-        """Return what is simulated, and the assumptions."""
+        """Return the circumstances of the simulation, with its assumptions."""
         notes = self._assumptions()
         if self._experiment.of_priority:
             return ExperimentContext(True, None, notes)
@@ -62,7 +64,7 @@ class SimulatedRunner(ArmRunner):
         return [f"{rows_}: {peak} and {taken} are assumed; --assume 10min,4GiB changes that"]
 
     def measure(self, arm: Arm, repeat: int, begun: Callable[[int], None]) -> Reading:
-        """Simulate one arm to its end."""
+        """Simulate one run of an arm to its end."""
         run, history = play(self._scene(arm, repeat))
         return read(arm, repeat, None, run.brain, history, run.began)
 
@@ -76,7 +78,7 @@ class SimulatedRunner(ArmRunner):
         return Scene(given, here.devices, faster, rules(self._experiment.options(arm), settings), settings.num)
 
     def machine(self) -> Mapping[str, Any]:
-        """Return the simulated machine."""
+        """Return the description of the simulated machine."""
         return {
             "simulated": True,
             "mps_speed": self._setting.mps_speed,

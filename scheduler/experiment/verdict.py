@@ -10,7 +10,7 @@ from scheduler.units import duration
 from scheduler.values import dataclass, field
 
 FEWEST_REPEATS = 2
-"""The least number of repeats that show a variation."""
+"""The least number of repeats that show how much results vary."""
 NOTHING = "nothing can be compared yet"
 
 
@@ -20,7 +20,7 @@ class ExperimentContext:
 
     simulated: bool = False
     mps_speed: float | None = None
-    """The assumed speed-up under MPS of tasks that slow each other down; None: MPS is not tried."""
+    """The assumed speed-up under MPS of tasks that slow each other down; None: no arm uses MPS."""
     notes: Sequence[str] = field(default_factory=tuple)
 
     @property
@@ -47,7 +47,7 @@ def verdict(found: Sequence[Summary], context: ExperimentContext, *, of_priority
 
 
 def _mps(found: Sequence[Summary], context: ExperimentContext) -> str:
-    """Return the gain of packing and of MPS."""
+    """Return the gain of packing and of MPS, in words."""
     base = next((one for one in found if one.arm.base), None)
     plain, shared = _best(found, mps=False), _best(found, mps=True)
     if base is None or plain is None or not base.rate.mean:
@@ -87,7 +87,7 @@ def _rate(one: Summary) -> str:
 
 
 def _orders(found: Sequence[Summary]) -> str:
-    """Return the effect of batch sizes on the makespan and on the best priority."""
+    """Return the effect of batch sizes on the makespan and on the waiting time of the best priority, in words."""
     if not found:
         return NOTHING
     shortest = min(found, key=lambda one: one.makespan.mean)

@@ -1,4 +1,4 @@
 """Inputs: files, tables, grids, lines and Python objects, each turned into rows of task fields.
 
-Rows are checked here, and accepted in `app/run`. Start at `csv_reader`.
+This package checks rows; `app/run` accepts them. Start at `csv_reader`.
 """

@@ -1,4 +1,4 @@
-"""Calls of Python code, turned into rows one by one: a list of a million of them needs no more memory than one."""
+"""Calls of Python code, turned into rows one by one: a million calls need no more memory than one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _FIRST = ("Command", "Name")
 
 
 class CallRows:
-    """The rows of calls that vary these arguments; `terms` are keywords of a Task, equal for all of them."""
+    """The rows of calls that vary the arguments `varied`; `terms` are keywords of a Task, equal for all of
+    these calls.
+    """
 
     def __init__(self, varied: Iterable[str], terms: Mapping[str, Any], python: str) -> None:
         self._names = list(dict.fromkeys(varied))
@@ -34,12 +36,14 @@ class CallRows:
         self._terms: Terms | None = None
         self._head = ""
         self._rest: tuple[Mapping[Any, str], str] = ({}, "")
-        """The constant values of the last call, and the word that shows them. Most calls have equal ones."""
+        """The constant values of the last call, and the word that shows them. They are kept because most calls have
+        equal ones.
+        """
         self._bad = BadRows("tasks")
 
     def row(self, number: int, call: PythonCall, launcher: str, given: str) -> InputRow:
-        """Return a call as a row. The first call is checked like any task; of later calls, only the parts that differ
-        from it.
+        """Return a call as a row. The first call is checked like any task; of a later call, only the parts that differ
+        from the first call are checked.
         """
         said = {key: str(value) for key, value in call.varied.items()}
         tail = " ".join([_word(key, text) for key, text in said.items()])
@@ -69,7 +73,7 @@ class CallRows:
             python_tasks.refuse_nul(self.form, cells)
 
     def check_terms(self) -> None:
-        """Raise BadCell for a term with an invalid value, before there is a row."""
+        """Raise BadCell for a term with an invalid value, even before there is a row."""
         cells = ["", "", *self._fixed, *("" for _ in self._names)]
         python_tasks.refuse_nul(self.form, cells)
         self.form.terms(cells)

@@ -1,4 +1,4 @@
-"""The bytes of a CSV file, decoded into lines and hashed while they are read; errors name the place."""
+"""The bytes of a CSV file, decoded into lines and hashed while they are read; errors name the row of a fault."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ _CHUNK = 1 << 20
 
 
 class NotText(ValueError):
-    """Bytes that are not UTF-8 text: they have the named encoding, or contain a NUL byte if none is named."""
+    """Bytes that are not UTF-8 text: they have the encoding that the error names, or contain a NUL byte if it names
+    none.
+    """
 
 
 class HashedBytes(io.RawIOBase):
-    """At most `left` bytes of a file, hashed while they are read; reading raises `NotText` unless `any_bytes` is
-    set.
+    """A file of which at most `left` bytes are read, and hashed while they are read. If they are not UTF-8 text,
+    reading raises `NotText`, unless `any_bytes` is true.
     """
 
     def __init__(self, file: io.FileIO, left: int | None = None, any_bytes: bool = False) -> None:
@@ -54,7 +56,7 @@ class HashedBytes(io.RawIOBase):
 
 
 def text_of(source: HashedBytes, errors: str = "strict") -> io.TextIOWrapper:
-    """Return a text file that decodes the bytes."""
+    """Return a text file that decodes the bytes of `source`."""
     return io.TextIOWrapper(io.BufferedReader(source, _CHUNK), encoding="utf-8-sig", errors=errors, newline="")
 
 
@@ -68,7 +70,7 @@ _NULS = {(1, 3): "UTF-16LE", (0, 2): "UTF-16BE", (1, 2, 3): "UTF-32LE", (0, 1, 2
 
 
 def _encoding(first: bytes) -> str:
-    """Return the encoding that the first four bytes of a file indicate; empty for a single-byte encoding."""
+    """Return the encoding that the first four bytes of a file indicate; empty if they indicate none."""
     for bom, name in _BOMS.items():
         if first.startswith(bom):
             return name
@@ -103,7 +105,7 @@ def _refuse_bytes(path: str, line: str, row: int) -> None:
 
 
 def quote_fault(fault: str, row: int, until: int) -> str:
-    """Return a sentence for an error of the csv module in the lines from `row` to `until`."""
+    """Return a sentence about an error that the csv module raised in the lines from `row` to `until`."""
     if "unexpected end" in fault:
         return "a quote opened in this row is never closed"
     if "field limit" in fault:
@@ -118,7 +120,7 @@ def quote_fault(fault: str, row: int, until: int) -> str:
 
 
 def digest_of(file: BinaryIO, length: int) -> tuple[Any, bytes]:
-    """Return the digest of the first `length` bytes, and the last of these bytes."""
+    """Return the digest of the first `length` bytes of a file, and the last of these bytes."""
     digest = blake2b(digest_size=32)
     data = b""
     while length > 0 and (chunk := file.read(min(_CHUNK, length))):
@@ -129,7 +131,11 @@ def digest_of(file: BinaryIO, length: int) -> tuple[Any, bytes]:
 
 
 def behind(ending: bytes, tail: bytes) -> bytes | None:
-    """Return the bytes after the accepted part and its line end; None if its last line was lengthened."""
+    """Return the part of `tail` that comes after the line end of the accepted part; None if its last line was
+    lengthened.
+
+    `ending` is the last byte of the accepted part.
+    """
     if ending == b"\r":
         return tail.removeprefix(b"\n")
     if ending == b"\n" or not tail:
@@ -140,5 +146,5 @@ def behind(ending: bytes, tail: bytes) -> bytes | None:
 
 
 def ended(tail: bytes) -> bytes:
-    """Return only the lines that have a line end."""
+    """Return the lines of `tail` that have a line end."""
     return tail[: max(tail.rfind(b"\n"), tail.rfind(b"\r")) + 1]

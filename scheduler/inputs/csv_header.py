@@ -1,4 +1,4 @@
-"""The header of a CSV file: its delimiter, its columns, and columns whose names look misspelled."""
+"""The header of a CSV file: its delimiter, its columns, and columns whose names look misspelt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OTHER_NAMES = {
     "timelimit": "Timeout", "walltime": "Timeout", "vram": "Memory", "gpumemory": "Memory", "ram": "HostMemory",
     "depends": "After", "dependson": "After", "dependency": "After", "dependencies": "After", "afterok": "After",
 }  # fmt: skip
-"""Names that other tools give to task fields."""
+"""Names that other tools use for task fields, each with the name that this project uses."""
 
 
 def known_names(line: str, delimiter: str) -> set[str]:
@@ -23,7 +23,9 @@ def known_names(line: str, delimiter: str) -> set[str]:
 
 
 def delimiter_of(line: str) -> str:
-    """Return the comma, unless the header contains task fields only with another delimiter."""
+    """Return the delimiter of a header: the comma, unless the header contains task fields only if it is split at
+    another delimiter.
+    """
     if known_names(line, ","):
         return ","
     return max((",", "\t", ";"), key=lambda delimiter: len(known_names(line, delimiter)))
@@ -37,11 +39,12 @@ def checked_columns(
     parameters: set[str] | None = None,
     mine: Collection[str] = (),
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the columns of a header, and those that look like misspelled task fields, with the fields' names.
+    """Return the columns of a header, and the columns that look like misspelt task fields, with the names of these
+    fields.
 
     `given` are the columns for which flags give a default. `parameters` are the columns of a table that its command
-    uses; None: every row has a command of its own. `mine` are names, in lower case, that the user means as they are.
-    Raises InputError.
+    uses; None: every row has a command of its own. `mine` are names, in lower case, that the user has declared as
+    correct. Raise InputError if the header is invalid.
     """
     columns = [cell.strip() or f"column_{number}" for number, cell in enumerate(cells, 1)]
     for number, name in enumerate(columns):
@@ -60,7 +63,7 @@ def checked_columns(
 
 
 def refuse_slips(path: str, row: int, slips: Mapping[str, str]) -> None:
-    """Raise InputError for columns that look like misspelled task fields, if there are any."""
+    """Raise InputError if there are columns that look like misspelt task fields."""
     if not slips:
         return
     (name, meant), *more = slips.items()
@@ -94,7 +97,7 @@ def _plain(name: str) -> str:
 
 
 def _slips(columns: Sequence[str], known: set[str]) -> dict[str, str]:
-    """Return the columns whose names look like misspelled task fields that the file does not have."""
+    """Return the columns whose names look like misspelt task fields, if the file does not have these fields."""
     absent = {name: field.column for name, field in BY_COLUMN.items() if field.column not in known}
     slips = {}
     for column in columns:

@@ -50,19 +50,21 @@ from scheduler.units import count
 from scheduler.values import dataclass, replace
 
 _NO_FILE = (0, 0, 0)
-"""The status of a pipe, which cannot grow after it was read."""
+"""The status that stands for a pipe, which cannot grow after it was read."""
 _WAITS = "; this appended row and the rows after it wait until it is corrected"
 
 
 @dataclass(frozen=True, slots=True)
 class CsvMark:
-    """How much of a file was accepted: it distinguishes appended rows from edits, and is kept in the run's journal."""
+    """The accepted part of a file. The mark distinguishes appended rows from edits, and is kept in the run's
+    journal.
+    """
 
     offset: int
     rows: int
     lines: int
     head: int
-    """The number of lines up to the end of the header."""
+    """The number of lines from the beginning of the file to the end of the header."""
     digest: str
     size: int
     mtime_ns: int
@@ -70,7 +72,7 @@ class CsvMark:
     delimiter: str = ","
 
     def pack(self) -> str:
-        """Return the mark as text for a journal."""
+        """Return the mark as a string for a journal."""
         return json.dumps(
             {
                 "offset": self.offset,
@@ -105,13 +107,14 @@ class CsvFile(RowSource):
     `header` is the row that names the columns, counted from 0 without blank lines; None: no header, the five columns.
     `defaults` are the values of run-wide flags by column name. `template` is the command with placeholders for every
     row that has no command of its own. Paths are relative to `cwd` (empty: to the current directory). `mine` are
-    columns of the user whose names look like misspelled task fields.
-    Rows that cannot be accepted raise InputError with file, row and column; the caller accepts all rows or none.
+    columns that the user has declared as correct although their names look like misspelt task fields. Rows that cannot
+    be accepted raise InputError with file, row and column; the caller accepts all rows or none.
     """
 
     retry = 2.0
-    """Seconds until an invalid appended row is checked again in an unchanged file, because its script may exist by
-    then."""
+    """Seconds until an invalid appended row in an unchanged file is checked again, because its script may exist by
+    then.
+    """
 
     def __init__(  # noqa: PLR0913  # all but the path are given by name
         self,
@@ -186,7 +189,7 @@ class CsvFile(RowSource):
     # The header.
 
     def _checked(self, columns: list[str], given: set[str], template: Sequence[str]) -> list[str]:
-        """Return the checked names of the columns; raise InputError."""
+        """Return the names of the columns after a check; raise InputError if they are invalid."""
         own = table.own_columns(columns, template) if template else None
         columns, slips = checked_columns(self.path, self._above + 1, columns, given, own, self._mine)
         if template:
@@ -220,7 +223,7 @@ class CsvFile(RowSource):
             raise unreadable(self.path, self._at, exc, self._head + 1) from exc
 
     def _read_objects(self, text: Iterable[str], template: Sequence[str]) -> list[str]:
-        """Return the names of the objects in a JSON lines file, which has no header."""
+        """Return the names in the objects of a JSON lines file as its columns, because such a file has no header."""
         self.delimiter, self._above = ",", 0
         lines = list(text)
         self._text = text  # keeps the bytes open, because `rows` needs their digest
@@ -229,14 +232,14 @@ class CsvFile(RowSource):
         return columns
 
     def _reader_of(self, lines: Iterable[str], mark: CsvMark) -> Any:
-        """Return a reader of the rows after the header, for a file whose form is known."""
+        """Return a reader of the rows in `lines`, for a file whose delimiter and columns are known from its mark."""
         self.delimiter = self._validator.delimiter = mark.delimiter
         if self._json:
             return table.JsonLines(lines, self.form.columns, names(self.form.template))
         return csv.reader(lines, delimiter=mark.delimiter, strict=True)
 
     def _first_line(self, text: Iterable[str], header: int) -> tuple[int, str]:
-        """Return the number of lines above the header, and its first line."""
+        """Return the number of lines above the header, and the header's first line."""
         rows = 0
         for above, line in enumerate(text):
             rows += bool(line.strip())
@@ -254,7 +257,9 @@ class CsvFile(RowSource):
     # The rows.
 
     def rows(self) -> Iterator[InputRow]:
-        """Yield each validated row once; at the end `mark` and `warnings` are complete. Raise InputError."""
+        """Yield each validated row once; at the end, `mark` and `warnings` are complete. Raise InputError if a row is
+        invalid.
+        """
         counts = CommandCounts()
         self._validator.delimiter = self.delimiter
         with self._bytes as source:
@@ -278,7 +283,9 @@ class CsvFile(RowSource):
             self.warnings.append(f"{self.path}: {rows} the same command as an earlier row ({first}); all are accepted")
 
     def _without_used_slips(self, rows: Iterable[InputRow]) -> Iterator[InputRow]:
-        """Yield the rows; a column with a doubtful name no longer counts as misspelled once a placeholder uses it."""
+        """Yield the rows; a column with a doubtful name stops counting as misspelt once a placeholder uses the
+        column.
+        """
         for row in rows:
             for name in [name for name in self._slips if any(f"{{{name.lower()}}}" in c.lower() for c in row[1])]:
                 del self._slips[name]
@@ -288,18 +295,19 @@ class CsvFile(RowSource):
 
     @property
     def mark(self) -> str:
-        """The position in the file up to which rows are accepted."""
+        """The position in the file up to which rows are accepted, as a string for the journal."""
         return self.position.pack()
 
     def accepted(self) -> None:
-        """Note that the rows returned last are in the journal."""
+        """Note that the rows that `appended` returned last are in the journal."""
         self.position = self._next
 
     def appended(self, *, last: bool) -> tuple[list[InputRow], str, str]:
         """Return the rows after the accepted part, the mark after them, and a sentence about what was not accepted.
 
-        This is cheap while the file is unchanged. A row counts when its line has an end; with `last` (no task is left
-        to run) also without one. Any other edit and invalid rows are ignored, and described once.
+        This is cheap while the file is unchanged. A row counts once its line has an end; with `last` (no task is left
+        to run), a last row without a line end counts too. Any other edit and invalid rows are ignored, and described
+        once.
         """
         look = self._look()
         if not self._worth_reading(look, self.position, last):
@@ -363,7 +371,9 @@ class CsvFile(RowSource):
         return rows, after, said
 
     def _take(self, tail: bytes, mark: CsvMark) -> tuple[list[InputRow], int, int, str]:
-        """Return the valid rows at the beginning of `tail`, their lines and bytes, and a sentence about the rest."""
+        """Return the valid rows at the beginning of `tail`, the numbers of their lines and bytes, and a sentence about
+        the rows after them.
+        """
         lines = list(io.StringIO(tail.decode("utf-8", "surrogateescape"), newline=""))
         if not any(map(str.strip, lines)):
             return [], 0, 0, ""
@@ -385,7 +395,9 @@ class CsvFile(RowSource):
         return rows, good, sum(len(line.encode("utf-8", "surrogateescape")) for line in lines[:good]), said
 
     def _recount(self, mark: CsvMark) -> CommandCounts:
-        """Count the commands of the accepted part again; the result is large, so it is only made for appended rows."""
+        """Count the commands of the accepted part again. The result is large, so it is only created once rows were
+        appended.
+        """
         counts = CommandCounts()
         with HashedBytes(self._open(), left=mark.offset) as source:
             text = text_of(source)

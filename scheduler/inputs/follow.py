@@ -1,4 +1,4 @@
-"""Files that are followed: appended lines are commands, also after a restart or a rotation."""
+"""Files that are followed: each appended line is a command, even after a restart of the run or a rotation."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from scheduler.values import dataclass
 
 BLOCK = 1 << 18
 TAIL = 64
-"""The number of bytes before the reading position that must be unchanged."""
+"""The number of bytes before the reading position that are compared, to notice that the file was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowMark:
-    """How much of a file was accepted: its inode, the byte and line, and a digest of the accepted part."""
+    """The accepted part of a file: the file's inode, the number of bytes and lines of that part, and its digest."""
 
     inode: int = 0
     offset: int = 0
@@ -31,7 +31,7 @@ class FollowMark:
     multiline: bool = False
 
     def pack(self) -> str:
-        """Return the mark as text for a journal."""
+        """Return the mark as a string for a journal."""
         return json.dumps(
             {
                 "inode": self.inode,
@@ -60,17 +60,21 @@ class FollowedFile(RowSource):
         self._path = os.path.abspath(path)
         self._lines = PendingLines(form)
         self._mark = self._next = mark
-        """The mark of the accepted rows, and the mark after the rows that were returned last."""
+        """The mark after the accepted rows, and the mark after the rows that were returned last."""
         self._hash = self._next_hash = _new_hash()
         self._cutter = LineCutter()
         self._fd = -1
         self._read_to = 0
         self._tail = b""
         self._quiet = False
-        """True if nothing was added at the last check; a renamed file is finished in that case."""
+        """True if the last check found no new bytes. A file that was renamed is only then given up for its
+        successor.
+        """
         self._said = ""
         self._calls = BoundedCalls()
-        """The runner of the checks of the file; while a check is late, only its thread uses this object's state."""
+        """The runner of the checks of the file. While a check is late, only the runner's thread may use this object's
+        state.
+        """
         self._always = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         if os.path.isdir(self._path):
             raise InputError(path, "it is a directory: follow a file to which commands are appended")
@@ -80,7 +84,9 @@ class FollowedFile(RowSource):
     # ---- something to wait on ----
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable while commands wait; -1 if growth is only found by checking."""
+        """Return a descriptor that is readable while commands wait to be accepted; -1 if only repeated checks find that
+        the file has grown.
+        """
         if self._calls.is_late(self._path):
             return -1
         return self._always if self._lines.pending or (self._fd >= 0 and not self._quiet) else -1
@@ -100,7 +106,7 @@ class FollowedFile(RowSource):
     def appended(self, *, last: bool) -> tuple[Sequence[InputRow], str, str]:
         """Return the new commands, the mark after them, and a sentence about other changes of the file.
 
-        A file on a network mount that does not answer has no new commands.
+        While a network mount does not respond, a file on it has no new commands.
         """
         try:
             rows, mark, said = self._calls.call(self._path, self._appended)
@@ -132,7 +138,9 @@ class FollowedFile(RowSource):
     # ---- the file ----
 
     def _look(self) -> str:
-        """Read what was added; at the end of the file, check whether it was replaced. Return a sentence about that."""
+        """Read the bytes that were added; at the end of the file, check whether the file was replaced. Return a
+        sentence if it was.
+        """
         said = ""
         if self._fd < 0 and (said := self._open()) and self._fd < 0:
             return said
@@ -146,7 +154,7 @@ class FollowedFile(RowSource):
         return said
 
     def _read(self) -> bool:
-        """Read available lines and tell whether there were any."""
+        """Read the available bytes and cut them into commands; tell whether there were any bytes."""
         before = self._read_to
         while not self._lines.pending and (data := os.pread(self._fd, BLOCK, self._read_to)):
             self._read_to += len(data)
@@ -155,12 +163,14 @@ class FollowedFile(RowSource):
         return self._read_to > before
 
     def _was_cut(self) -> bool:
-        """Tell whether the file no longer contains what was read."""
+        """Tell whether the file no longer contains the bytes that were read last."""
         before = self._read_to - len(self._tail)
         return os.pread(self._fd, len(self._tail), before) != self._tail
 
     def _open(self) -> str:
-        """Open the file, or the one to which it was renamed since its mark was made. Return a sentence about that."""
+        """Open the file at the path, or the file with the mark's inode if it was renamed since. Return a sentence if
+        that file is gone.
+        """
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
@@ -176,7 +186,9 @@ class FollowedFile(RowSource):
         return f"{gone}, and that file is not in its directory: this one is read from its beginning"
 
     def _begin(self, fd: int, mark: FollowMark) -> bool:
-        """Start at the mark if the accepted part is unchanged; otherwise start at the beginning and return False."""
+        """Continue at the mark if the accepted part of the open file is unchanged; otherwise start at the beginning and
+        return False.
+        """
         if self._fd not in (-1, fd):
             os.close(self._fd)
         self._fd = fd
@@ -193,7 +205,9 @@ class FollowedFile(RowSource):
         return known
 
     def _succeed(self) -> str:
-        """Continue with another file if it has the name now. Return a sentence about that."""
+        """If another file has the path now, continue with that file. Return a sentence about this; empty if there is no
+        other file.
+        """
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
@@ -216,6 +230,6 @@ def _new_hash() -> blake2b:
 
 
 def _with_inode(folder: str, inode: int) -> str:
-    """Return the file in a folder that has this inode; empty if there is none."""
+    """Return the path of the file in a folder that has this inode; empty if there is none."""
     with os.scandir(folder) as entries:
         return next((entry.path for entry in entries if entry.inode() == inode and entry.is_file()), "")

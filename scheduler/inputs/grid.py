@@ -1,4 +1,4 @@
-"""Parameters on a command line, and grids as rows or as a list in a file."""
+"""Parameters on a command line, and grids of parameters as rows or as a list in a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Chosen = tuple[str, Mapping[str, str]]
 
 
 def split_parameters(argv: Sequence[str], is_flag: Callable[[str], bool]) -> tuple[list[str], dict[str, list[str]]]:
-    """Split a command line into the part without `-p NAME VALUE ...` and the parameters; a value may begin with a
+    """Split a command line into its parameters (`-p NAME VALUE ...`) and the remaining words; a value may begin with a
     minus.
 
     If two parameters have one name, the later one counts. Raise UsageError.
@@ -45,17 +45,17 @@ def split_parameters(argv: Sequence[str], is_flag: Callable[[str], bool]) -> tup
 
 
 def own_columns(names: Iterable[str]) -> list[str]:
-    """Return the parameters that can be columns: names that are not task fields or reserved."""
+    """Return the parameters that can become columns: their names are neither task fields nor reserved."""
     return [name for name in names if name.lower() not in {*BY_COLUMN, COLUMN}]
 
 
 def grid_form(defaults: Mapping[str, str], names: Iterable[str]) -> RowForm:
-    """Return the form of a grid's rows; the results show their parameters."""
+    """Return the form of a grid's rows, with the parameters as columns for the results."""
     return form_of_lines(defaults, own_columns(names))
 
 
 def grid_rows(form: RowForm, chosen: Iterable[Chosen]) -> Iterator[InputRow]:
-    """Yield the commands of a grid as rows."""
+    """Yield the commands of a grid as validated rows."""
     seen: Counter[int] = Counter()
     terms = form.terms([""] * len(form.columns))
     for number, (line, values) in enumerate(chosen, 1):
@@ -87,5 +87,7 @@ def write_csv(path: str, names: Sequence[str], chosen: Iterable[Chosen]) -> int:
 
 
 def _listed(line: str) -> str:
-    """Return a command as a cell: it uses a shell only if it needs one, and no placeholder is left to fill in."""
+    """Return a command as the text of a cell: it starts a shell only if the command needs one, and contains no
+    placeholder to fill in.
+    """
     return line if needs_no_shell(line) else literal(shlex.join([*SHELL, line]))

@@ -1,4 +1,4 @@
-"""Commands cut out of bytes: one on each line, or one between blank lines."""
+"""Commands cut out of bytes: one command on each line, or one between blank lines."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from scheduler.values import dataclass
 COLUMN = "line"
 """The column of the results that contains the command as it was written."""
 LONGEST = 32 * os.sysconf("SC_PAGE_SIZE") + 1
-"""The largest number of bytes of a command that are kept; Linux refuses to start a command of that length."""
+"""The most bytes of a command that are kept; Linux refuses to start a command of this length."""
 MOST_ROWS = 5000
-"""The largest number of commands that are accepted in one transaction."""
+"""The most commands that are accepted in one transaction."""
 _END = lazy_pattern(rb"(\n|\0)")
 _BLANKS = b" \t\r\n\v\f"
 
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """One command: its first line (from 1), its text, and the numbers of bytes and lines up to its end."""
+    """One command: the number of its first line (from 1), its text, and the numbers of bytes and lines from the
+    beginning of the input to its end.
+    """
 
     number: int
     text: str
@@ -34,10 +36,14 @@ class CommandLine:
 
 
 class LineCutter:
-    """The state of cutting bytes into commands; blank commands and comments count as lines, but are left out."""
+    """The cutter of bytes into commands, with its position; blank lines and comments count as lines, but are
+    left out.
+    """
 
     def __init__(self, *, multiline: bool = False, offset: int = 0, number: int = 0) -> None:
-        """Begin after `offset` bytes and `number` lines; with `multiline` a blank line or a NUL ends a command."""
+        """Begin at the position after `offset` bytes and `number` lines; with `multiline`, a blank line or a NUL ends a
+        command.
+        """
         self._multiline = multiline
         self._offset = offset
         self._number = number
@@ -45,11 +51,11 @@ class LineCutter:
         self._dropped = 0
         """The number of bytes of the unfinished line that were not kept."""
         self._parts: list[bytes] = []
-        """The lines of an unfinished command of several lines."""
+        """The lines of an unfinished command that has several lines."""
         self._first = 0
 
     def feed(self, data: bytes) -> list[CommandLine]:
-        """Return the commands that these bytes complete."""
+        """Return the commands that are complete after these bytes."""
         found: list[CommandLine] = []
         if self._multiline:
             pieces = _END.split(self._rest + data)
@@ -66,7 +72,7 @@ class LineCutter:
         return found
 
     def rest(self) -> list[CommandLine]:
-        """Return the last command, which has no line end."""
+        """Return the last command if the input ends without a line end, in a list that may be empty."""
         found: list[CommandLine] = []
         if self._multiline:
             self._take_one_of_several(self._rest, b"", found)
@@ -107,7 +113,7 @@ class LineCutter:
 
 
 def form_of_lines(defaults: Mapping[str, str], more: Sequence[str] = ()) -> RowForm:
-    """Return the form of rows that are shell commands; the columns `more` only appear in the results."""
+    """Return the form of rows that are shell commands; the columns in `more` only appear in the results."""
     try:
         return RowForm((COLUMN, *more), defaults, "none", (*SHELL, f"{{{COLUMN}}}"))
     except BadCell as exc:
@@ -115,7 +121,7 @@ def form_of_lines(defaults: Mapping[str, str], more: Sequence[str] = ()) -> RowF
 
 
 class PendingLines:
-    """Commands that have not been accepted yet; `next_rows` returns them again until `accepted` is called."""
+    """Commands that have not been accepted yet; `next_rows` returns the first ones again until `accepted` is called."""
 
     def __init__(self, form: RowForm) -> None:
         self.form = form
@@ -124,7 +130,7 @@ class PendingLines:
         self._terms = form.terms([""] * len(form.columns))
 
     def next_rows(self) -> list[InputRow]:
-        """Return the next commands as rows; the line number distinguishes equal commands."""
+        """Return the next commands as rows; the number of its line distinguishes a command from equal ones."""
         self._returned = [self.pending[place] for place in range(min(len(self.pending), MOST_ROWS))]
         return [(line.number, [line.text], self._terms, line.number) for line in self._returned]
 

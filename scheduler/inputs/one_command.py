@@ -15,7 +15,9 @@ EXAMPLE = "scheduler exec -- python train.py --lr 0.1"
 
 
 def command(said: Sequence[str]) -> list[str]:
-    """Return the words of a command, given as words or as one quoted string; raise UsageError."""
+    """Return the words of a command that was given as words or as one quoted string; raise UsageError if it is empty or
+    malformed.
+    """
     try:
         split = words(said[0]) if len(said) == 1 else list(said)
     except ValueError as exc:
@@ -35,14 +37,16 @@ def _check(word: str) -> None:
 
 
 def shown(said: Sequence[str]) -> str:
-    """Return the command as lists of runs show it."""
+    """Return the command in the form in which lists of runs show it."""
     return joined(command(said))
 
 
 def rows(
     said: Sequence[str], defaults: Mapping[str, str], python: str, append: str
 ) -> tuple[RowForm, Iterator[InputRow]]:
-    """Return the form and the one row of a command; raise UsageError if it cannot be run here."""
+    """Return the form of a command and an iterator of its only row; raise UsageError if the command cannot be
+    run here.
+    """
     try:
         form = RowForm(("Directory", "Command"), defaults, append)
         split = started(command(said), python)
@@ -55,7 +59,7 @@ def rows(
 
 
 def cells(said: Sequence[str], fields: Mapping[str, str], python: str, append: str) -> tuple[RowForm, list[InputRow]]:
-    """Return the form and the row of a command, with its fields as cells, so that commands with different values share
+    """Return the form and the row of a command; its fields become cells, so that commands with different values share
     one form.
     """
     form, found = rows(said, fields, python, append)
@@ -64,7 +68,9 @@ def cells(said: Sequence[str], fields: Mapping[str, str], python: str, append: s
 
 
 def started(said: list[str], python: str) -> list[str]:
-    """Return the words that start a script of this directory, unless it is a program on PATH."""
+    """Return the words that start a command: a script of this directory gets an interpreter or a path, unless a program
+    on PATH has its name.
+    """
     first, here = said[0], os.path.join(os.curdir, said[0])
     if "/" in first or not os.path.isfile(here) or Programs(os.environ).which(first) is not None:
         return said

@@ -1,4 +1,4 @@
-"""Classes and functions of the user, as commands with which another process finds and calls them."""
+"""Classes and functions of the user, as commands by which another process finds and calls them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from scheduler.runtime.task_launcher import MAIN
 from scheduler.values import dataclass, field
 
 LONGEST = 200
-"""The largest number of characters of a value in a command; a longer one is shown as its beginning and a digest."""
+"""The most characters of a value in a command; of a longer value, the command has the beginning and a digest."""
 DEEPEST = 20
-"""The depth of nested lists and dictionaries that a fingerprint includes, since one may contain itself."""
+"""The depth up to which a fingerprint includes nested lists and dictionaries; it is limited because a list may contain
+itself.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CallTarget:
-    """The place where another process finds a class or a function."""
+    """The place at which another process finds a class or a function."""
 
     module: str
     file: str
-    """The file of the module; empty if the module is imported by its name."""
+    """The path of the module's file; empty if the module is imported by its name."""
     package: str
     name: str
 
@@ -45,31 +47,33 @@ class PythonCall:
     target: CallTarget
     name: str
     varied: Mapping[str, Any]
-    """The arguments that are shown, and by which the memory of calls is learned."""
+    """The arguments that are shown to users, and by which the memory of calls is learned."""
     pickled: bytes = b""
-    """The values that this call alone has."""
+    """The pickle of the values that only this call has."""
     rest: Mapping[Any, str] = field(default_factory=dict)
-    """Fingerprints of the values that are passed in addition to the varied arguments."""
+    """The fingerprints of the values that the call gets in addition to the varied arguments."""
     said: Mapping[str, Any] = field(default_factory=dict)
-    """The arguments that this call alone has and that the launcher reads as JSON."""
+    """The arguments that only this call has, in a form that the launcher reads as JSON."""
 
 
 def target_class(what: object) -> CallTarget:
-    """Return where a class is found; raise ConfigError with the reason if it cannot be."""
+    """Return where another process finds a class; raise ConfigError with the reason if it cannot be found."""
     if not isinstance(what, type):
         raise ConfigError(f"{what!r} is not a class: give the class itself, not an instance")
     return _target(what, "class")
 
 
 def target_function(what: object) -> CallTarget:
-    """Return where a function is found; raise ConfigError with the reason if it cannot be."""
+    """Return where another process finds a function; raise ConfigError with the reason if it cannot be found."""
     if not isinstance(what, FunctionType):
         raise ConfigError(f"{what!r} is not a plain function of a module: write one with def that calls it")
     return _target(what, "function")
 
 
 def _target(what: type | FunctionType, kind: str) -> CallTarget:
-    """Return the place with the file of the module or, where there is no file, with the module's name."""
+    """Return the place of a class or function, with the path of its module's file or, without a file, the module's
+    name.
+    """
     name = what.__qualname__
     if "<lambda>" in name:
         raise ConfigError("a lambda has no name by which another process can find it: write a function with def")
@@ -88,8 +92,8 @@ def _target(what: type | FunctionType, kind: str) -> CallTarget:
 
 
 def _of_main(module: Any, file: str, name: str, kind: str) -> CallTarget:
-    """Return the place in the script that was run; raise ConfigError for a notebook, a prompt and `python -c`, which
-    have no file.
+    """Return the place of a class or function in the script that was run; raise ConfigError for a notebook, a prompt or
+    `python -c`, which have no file.
     """
     if not os.path.isfile(file):
         raise ConfigError(
@@ -103,7 +107,9 @@ def _of_main(module: Any, file: str, name: str, kind: str) -> CallTarget:
 
 
 def pickled(value: object, where: str) -> bytes:
-    """Return a value as bytes for another process; raise ConfigError, with its name, if it cannot be pickled."""
+    """Return the pickle of a value for another process; if it cannot be pickled, raise ConfigError that names the value
+    by `where`.
+    """
     try:
         return pickle.dumps(value)
     except Exception as exc:  # objects of the user raise anything
@@ -111,7 +117,7 @@ def pickled(value: object, where: str) -> bytes:
 
 
 def _which(value: object) -> str:
-    """Return the key whose value cannot be pickled, as the beginning of a sentence; empty if it is unknown."""
+    """Return the key whose value cannot be pickled, as the beginning of a sentence; empty if the key is unknown."""
     if not isinstance(value, dict):
         return ""
     for key, one in value.items():
@@ -134,12 +140,12 @@ def varied_word(key: str, text: str) -> str:
 
 
 def rest_word(rest: Mapping[Any, str]) -> str:
-    """Return the end of a command that shows a digest of the constant values, given their fingerprints."""
+    """Return the last word of a command, a digest of the constant values, from their fingerprints."""
     return f" --rest={_digest(repr(rest))}" if rest else ""
 
 
 def fingerprint(value: object, depth: int = 0) -> str:
-    """Return a string that is equal for equal values, also in other processes, as far as their types allow.
+    """Return a string that is equal for equal values, even in other processes, as far as their types allow this.
 
     Plain values are written out; any other object is represented by its pickle, never by its address or its `==`.
     """

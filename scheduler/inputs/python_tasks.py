@@ -1,4 +1,4 @@
-"""Tasks written as Python objects, turned into rows as from a file."""
+"""Tasks written as Python objects, turned into rows as if they came from a file."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def rows(tasks: Sequence[Task], defaults: Mapping[str, str], python: str) -> tup
 
 
 def _refuse_non_tasks(tasks: Sequence[object]) -> None:
-    """Refuse objects that are not tasks, and columns that are task fields; raise InputError."""
+    """Raise InputError for objects that are not tasks, and for columns that are task fields."""
     bad = BadRows("tasks")
     for number, task in enumerate(tasks, 1):
         try:
@@ -121,7 +121,9 @@ def _validated(tasks: Sequence[Task], form: RowForm, columns: list[str], python:
 
 
 def checked(form: RowForm, cells: list[str], number: int, ground: RowChecker) -> Terms:
-    """Return the terms of a task after checking its cells and its program; raise BadCell."""
+    """Return the terms of a task after a check of its cells and its program; raise BadCell if one of them is
+    invalid.
+    """
     refuse_nul(form, cells)
     said = split_words("Command", form.text(cells, "Command"))
     refuse_shell_syntax(form.cell(cells, "Command"))
@@ -138,7 +140,7 @@ def refuse_nul(form: RowForm, cells: list[str]) -> None:
 
 
 def cell(task: Task, column: str) -> str:
-    """Return a field of a task as the string in its column."""
+    """Return a field of a task as the text of a cell in the given column."""
     if column == "Command":
         return _command(task.command)
     if column == "Env":
@@ -152,7 +154,7 @@ def cell(task: Task, column: str) -> str:
 
 
 def _command(said: object) -> str:
-    """Return a command as one string; raise BadCell."""
+    """Return a command as one string; raise BadCell if it is not a string or a sequence of strings."""
     if isinstance(said, str):
         return said
     if not isinstance(said, Sequence) or isinstance(said, bytes):

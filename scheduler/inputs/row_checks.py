@@ -1,4 +1,4 @@
-"""Checks of what a row refers to (its directory, program and script must exist), and the list of invalid rows."""
+"""Checks that the directory, program and script of a row exist, and the list of invalid rows."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from scheduler.patterns import lazy_pattern
 from scheduler.runtime.python_envs import CONDA, Programs, without_python
 
 Spot = tuple[str, str, str]
-"""A directory, a program, and the part of a text that determines its first word."""
+"""A directory, a program, and the part of a text that contains its first word."""
 Place = Callable[[Spot], str]
 _MEMO = 50_000
 SHOWN = 3
-"""The number of invalid rows that an error quotes."""
+"""The most invalid rows that an error quotes."""
 _PLAIN_WORD = lazy_pattern(r"[^\s'\"\\]+\Z")
 
 
 class BadRows:
-    """The invalid rows of a list that is read to its end; false while there are none."""
+    """The invalid rows of a list that is read to its end; as a truth value, False while there are none."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -33,7 +33,7 @@ class BadRows:
         return self._rows > 0
 
     def add(self, row: int, message: str, column: str) -> None:
-        """Add a row with its first fault; the column is empty for a fault of the whole row."""
+        """Add a row with its first fault; the column is empty if the fault concerns the whole row."""
         self._rows += 1
         if len(self._first) < SHOWN:
             self._first.append((row, message, column))
@@ -48,14 +48,18 @@ class BadRows:
         raise InputError(self._path, f"{message}{others}{all_}", row, column or None)
 
     def _other(self, row: int, message: str, column: str) -> str:
-        """Return the sentence about a further invalid row; often all rows have the fault of the first."""
+        """Return the sentence about a further invalid row; it is short if the fault equals the first one, as in many
+        lists.
+        """
         if (message, column) == self._first[0][1:]:
             return f"; row {row}: the same"
         return f"; row {row}, column {column}: {message}" if column else f"; row {row}: {message}"
 
 
 class RowChecker(dict[Spot, str]):
-    """A cache of checked spots. The lookup of a new spot checks it, and raises BadCell if something does not exist."""
+    """A cache of checked spots. The lookup of a new spot checks it, and raises BadCell if its directory, program or
+    script does not exist.
+    """
 
     def __init__(self, csv_path: str, python: str, cwd: str, programs: Programs | None = None) -> None:
         self._found = programs or Programs(os.environ, cwd)
@@ -107,7 +111,7 @@ class RowChecker(dict[Spot, str]):
             raise BadCell("Executable", f"{program!r} is not an executable file ({full})")
 
     def _is_environment(self, directory: str, word: str) -> bool:
-        """Tell whether a word names a Python environment; raise BadCell if that contains no python."""
+        """Tell whether a word names a Python environment; raise BadCell if the environment contains no python."""
         environment = self._found.environment(word, directory)
         if environment is None:
             if word.startswith(CONDA):
@@ -129,7 +133,7 @@ class RowChecker(dict[Spot, str]):
 
 
 def anywhere(spot: Spot) -> str:
-    """Return the key of a spot without checking it."""
+    """Return the value for a spot without checking that its files exist."""
     return f"{spot[0].strip()}\0{spot[1].strip()}"
 
 
@@ -142,7 +146,7 @@ def _program_hint(directory: str, program: str) -> str:
 
 
 def split_words(column: str, text: str) -> list[str]:
-    """Return the words of a cell; raise BadCell."""
+    """Return the words of a cell; raise BadCell if the cell cannot be split."""
     try:
         return words(text)
     except ValueError as exc:
@@ -150,15 +154,17 @@ def split_words(column: str, text: str) -> list[str]:
 
 
 def lead(text: str) -> str:
-    """Return the part of a text that determines its first word: that word, or the whole text if it contains quotes."""
+    """Return the part of a text that contains its first word: this word alone, or the whole text if it contains
+    quotes.
+    """
     if '"' in text or "'" in text or "\\" in text:
         return text
     return text.partition(" ")[0] or text
 
 
 def place_of_command(place: Place, directory: str, said: list[str]) -> None:
-    """Check the program of a Command, and its script if the program is Python; names with a {placeholder} are
-    checked later.
+    """Check that the program of a Command exists, and its script if the program is Python; names with a {placeholder}
+    are checked later.
     """
     if not said or not said[0]:
         raise BadCell("Command", "it is empty")

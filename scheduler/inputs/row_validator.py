@@ -1,4 +1,4 @@
-"""The validation of rows: all fields, the existence of directory, program and script, and repeated commands."""
+"""The validation of rows: all fields, the existence of directory, program and script, counts of equal commands."""
 
 from __future__ import annotations
 
@@ -29,15 +29,18 @@ from scheduler.units import count
 
 _OF_SHELL = lazy_pattern(r"[<>|&;]")
 _SHELL = {"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>>", "&>", "2>&1"}
-"""Words in a row that seems to be written for a shell."""
+"""Words that show that the user wrote a row for a shell."""
 _COMMAND = ("Directory", "Executable", "Filename", "Args", "Command", "Env")
 _WITH_PLACEHOLDERS = ("Filename", "Args", "Command")
-"""The columns whose unfilled text is searched for misspelled placeholders; in filled text, `{{x}}` would look like
-one."""
+"""The columns whose text is searched for misspelt placeholders before it is filled in; in filled text, `{{x}}` would
+look like a placeholder.
+"""
 
 
 class CommandCounts:
-    """The number of rows by command; commands are kept as 64-bit hashes, so that a million rows take tens of MiB."""
+    """The number of rows by command; commands are stored as 64-bit hashes, so that a million rows take only tens of
+    MiB.
+    """
 
     def __init__(self) -> None:
         self.once: set[int] = set()
@@ -46,7 +49,7 @@ class CommandCounts:
         self.first_repeat = 0
 
     def count_again(self, code: int, row: int) -> int:
-        """Count a command; return how many earlier rows run it."""
+        """Count one more row of a command; return how many earlier rows have this command."""
         self.first_repeat = self.first_repeat or row
         self.repeated += 1
         nth = self._more[code] = self._more.get(code, 0) + 1
@@ -59,7 +62,7 @@ class CommandCounts:
 
 
 class RowValidator:
-    """The checks of one file's rows; `place` is the path that is opened, `path` the one that the user gave."""
+    """The checks of one file's rows; `place` is the path that is opened, `path` is the path that the user gave."""
 
     def __init__(self, path: str, place: str, form: RowForm, warnings: list[str], *, is_json: bool) -> None:
         self.path = path
@@ -78,8 +81,8 @@ class RowValidator:
     def validated(self, reader: Any, above: int, line: int, place: Place, counts: CommandCounts) -> Iterator[InputRow]:
         """Yield the rows after line `line`; the reader's first line is line `above` + 1 of the file.
 
-        After the first invalid row none is yielded, and the others are checked only to count invalid ones. Raise
-        InputError.
+        After the first invalid row, no row is yielded; the remaining rows are only checked to count the invalid ones.
+        Then raise InputError.
         """
         width, terms_of, identity, once = len(self.form.columns), self.form.terms, self._identity, counts.once
         bad = BadRows(self.path)
@@ -99,7 +102,9 @@ class RowValidator:
         bad.refuse()
 
     def _read(self, reader: Any, above: int, line: int, bad: BadRows) -> Iterator[tuple[int, int, list[str]]]:
-        """Yield the rows of a reader with their first and last lines. If it fails, raise for `bad` rows first."""
+        """Yield the rows of a reader, each with its first and its last line. If the reader fails, raise the error for
+        the rows in `bad` first.
+        """
         try:
             for cells in reader:
                 row = line + 1
@@ -136,7 +141,9 @@ class RowValidator:
         return message
 
     def _identity_of_five(self, cells: list[str], terms: Terms, place: Place) -> object:
-        """Return a value that rows with equal commands share, as in `core.tasks.command.key`; raise BadCell."""
+        """Return a value that is equal for rows with equal commands, as in `core.tasks.command.key`; raise BadCell if
+        the row is invalid.
+        """
         directory, executable, text = self._three(cells)
         if self.form.own and "{" in text:
             return self._identity_of_any(cells, terms, place)
@@ -147,7 +154,9 @@ class RowValidator:
         return spot, text.strip(), terms.epochs
 
     def _identity_of_any(self, cells: list[str], terms: Terms, place: Place) -> object:
-        """Return what `_identity_of_five` does, for a row that may have Args, Env, its own columns, or a Command."""
+        """Return the value of `_identity_of_five` for a row that may have Args, Env, columns of the user, or a
+        Command.
+        """
         directory, executable, filename, args, command, env = (self.form.text(cells, name) for name in _COMMAND)
         if command:
             if executable not in THIS_PYTHON or filename or args:
@@ -168,20 +177,20 @@ class RowValidator:
         return directory, executable, text, command, env and _env_pairs(env), terms.epochs
 
     def _warn_of_placeholder(self, text: str) -> None:
-        """Warn about a placeholder that looks misspelled."""
+        """Warn of a placeholder that looks misspelt."""
         slip = table.slip_of(text, [name for name, _ in self.form.own])
         if slip and not any(slip in warning for warning in self.warnings):
             self.warnings.append(f"{self.path}: {slip}")
 
     def _warn_of_shell_word(self, text: str) -> None:
-        """Warn, once per file, about a word that is meant for a shell."""
+        """Warn, once per file, of a word that is meant for a shell."""
         found = next((word for word in words(text) if word in _SHELL), "")
         if found and not any("by a shell" in warning for warning in self.warnings):
             passed = f"{found!r} is passed to the program as a word, because rows are not read by a shell"
             self.warnings.append(f"{self.path}: {passed}; for a shell write the Command sh -c '...'")
 
     def _identity_of_template(self, cells: list[str], terms: Terms, place: Place) -> object:
-        """Return what `_identity_of_five` does, for a row of parameters."""
+        """Return the value of `_identity_of_five` for a row of parameters."""
         directory, env = self.form.cell(cells, "Directory"), self.form.cell(cells, "Env")
         command = self.form.words_of(cells)
         place_of_command(place, directory or ".", command)
@@ -211,7 +220,9 @@ def _env_pairs(text: str) -> object:
 
 
 def unreadable(path: str, place: str, exc: Exception, row: int, until: int = 0) -> InputError:
-    """Return the error for a reader's exception between two lines of a file; `place` is the file's real path."""
+    """Return the error for an exception that a reader raised in the lines from `row` to `until`; `place` is the path
+    that was opened.
+    """
     if isinstance(exc, InputError):
         return exc
     if isinstance(exc, table.NotAnObject):

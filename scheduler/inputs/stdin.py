@@ -1,4 +1,4 @@
-"""Commands from standard input, which join a run as they arrive."""
+"""Commands from standard input, which join a run as soon as they arrive."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from scheduler.inputs.lines import LineCutter, PendingLines
 
 BLOCK = 1 << 18
 ENOUGH = 10_000
-"""The largest number of commands that wait here to be accepted; at that number nothing more is read."""
+"""The most commands that wait to be accepted; when this many wait, no more input is read."""
 PATIENCE = 5.0
-"""Seconds after which a hint tells the user of a terminal that commands are read from it."""
+"""Seconds without input after which a hint tells the user at a terminal that commands are read from it."""
 
 
 class LineStream(RowSource):
@@ -29,15 +29,18 @@ class LineStream(RowSource):
         self._cutter = LineCutter(multiline=multiline)
         self._ended = False
         self._always = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """A descriptor that is always readable, for files, which epoll refuses, and for commands that were already
-        read."""
+        """A descriptor that is always readable. It stands for files, which epoll refuses, and for commands that were
+        already read.
+        """
         self._waits = _can_be_waited_on(fd)
         self._hint_at = time.monotonic() + patience if os.isatty(fd) else float("inf")
 
     # ---- something to wait on ----
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when there are bytes or unaccepted commands; -1 after the end."""
+        """Return a descriptor that is readable when there are bytes to read or commands to accept; -1 after the end of
+        the input.
+        """
         if self._lines.pending:
             return self._always
         if self._ended:
@@ -72,7 +75,7 @@ class LineStream(RowSource):
 
     @property
     def more(self) -> bool:
-        """True if more commands may come."""
+        """True if more commands may arrive."""
         return not self._ended or bool(self._lines.pending)
 
     def appended(self, *, last: bool) -> tuple[Sequence[InputRow], str, str]:
@@ -84,7 +87,7 @@ class LineStream(RowSource):
         return self._lines.next_rows(), "", hint
 
     def accepted(self) -> None:
-        """Drop the rows that `appended` returned last, because they are in the journal."""
+        """Drop the rows that `appended` returned last, because they are in the journal now."""
         self._lines.accepted()
 
     def rows(self) -> Iterator[InputRow]:

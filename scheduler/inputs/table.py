@@ -29,12 +29,12 @@ class NotAnObject(ValueError):
 
 
 def is_json_lines(path: str) -> bool:
-    """Tell by its name whether a file contains one JSON object per line."""
+    """Tell, by the name of a file, whether it contains one JSON object per line."""
     return path.lower().endswith(JSON_LINES)
 
 
 def refuse_script(path: str) -> None:
-    """Raise InputError for a file that is a program and no list."""
+    """Raise InputError for a file that is a program and not a list."""
     if len(path.split()) > 1 and not os.path.exists(path) and shutil.which(path.split()[0]):
         raise InputError(
             path, f"it is a command, not a list of tasks: scheduler exec {shlex.quote(path)} runs it as one task"
@@ -48,7 +48,7 @@ def refuse_script(path: str) -> None:
 
 
 def check_template(template: Sequence[str]) -> None:
-    """Refuse a command that a table cannot fill in; raise UsageError."""
+    """Raise UsageError for a command that a table cannot fill in."""
     if not template or not template[0]:
         raise UsageError("there is no command after --: write it like  -- python train.py --lr {lr}")
     try:
@@ -58,7 +58,7 @@ def check_template(template: Sequence[str]) -> None:
 
 
 def check_placeholders(path: str, row: int, columns: Sequence[str], template: Sequence[str]) -> None:
-    """Refuse a placeholder that no column fills in; raise InputError that names the columns."""
+    """Raise InputError, which names the columns, for a placeholder that no column fills in."""
     placeholder = unknown(template, {name.lower() for name in columns})
     if not placeholder:
         return
@@ -69,7 +69,9 @@ def check_placeholders(path: str, row: int, columns: Sequence[str], template: Se
 
 
 def delimiter_of_table(path: str, line: str, template: Sequence[str]) -> str:
-    """Return the delimiter with which a header has most placeholders, then most task fields, then most cells."""
+    """Return the delimiter that splits a header into most of the command's placeholders; if several do, most task
+    fields decide, then most cells.
+    """
     asked = {*names(template)}
 
     def worth(delimiter: str) -> tuple[int, int, int]:
@@ -82,14 +84,14 @@ def delimiter_of_table(path: str, line: str, template: Sequence[str]) -> str:
 
 
 def own_columns(columns: Sequence[str], template: Sequence[str]) -> set[str]:
-    """Return the columns of a table that the command uses; these never count as misspelled task fields."""
+    """Return the columns of a table that the command uses; these never count as misspelt task fields."""
     asked = {*names(template)}
     return {name for name in columns if name.lower() in asked or name in WHOLE_COMMAND}
 
 
 def slip_of(text: str, columns: Sequence[str]) -> str:
-    """Return a sentence about the first placeholder that looks like a misspelled column, epochs or id; empty if there
-    is none.
+    """Return a sentence about the first placeholder that looks like a misspelt column name, `epochs` or `id`; empty if
+    there is none.
     """
     known = [*(name.lower() for name in columns), *LATER]
     for match in _PLACEHOLDER.finditer(text):
@@ -148,7 +150,7 @@ def columns_of(path: str, lines: Iterable[str]) -> list[str]:
 
 
 def object_of(text: str) -> dict[str, Any]:
-    """Return one line as an object whose numbers are kept as they were written; raise NotAnObject."""
+    """Return the object on one line, with numbers as they were written; raise NotAnObject for any other value."""
     try:
         said = json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
     except (ValueError, RecursionError) as exc:
@@ -173,7 +175,7 @@ def _text_of(name: str, value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """Return a nested value with numbers in the place of `_Number`."""
+    """Return a nested value with ordinary numbers in place of each `_Number`."""
     if isinstance(value, _Number):
         return float(value) if set(value.lower()) & set(".ein") else int(value)
     if isinstance(value, list):

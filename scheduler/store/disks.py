@@ -19,7 +19,7 @@ PAUSE = 1.0
 
 
 class DiskGuard:
-    """The check of free space on several disks; its sentence stays unchanged until all have enough."""
+    """The check of the free space on several disks; its sentence stays unchanged until all disks have enough space."""
 
     def __init__(
         self,
@@ -39,7 +39,9 @@ class DiskGuard:
         self._next = float("-inf")
 
     def __call__(self) -> str:
-        """Return a sentence while a disk has too little space, otherwise an empty string; check once a second."""
+        """Return a sentence while a disk has too little free space, otherwise an empty string; check the disks at most
+        once a second.
+        """
         if self._clock() >= self._next:
             self._next = self._clock() + PAUSE
             full = next(filter(None, map(self._full, self._places)), "")
@@ -62,9 +64,10 @@ class DiskGuard:
 
 
 def why_locks_fail(directory: Path) -> str:
-    """Return which locks fail in a directory, as words that follow its name; empty if all work or it does not exist.
+    """Return which locks fail in a directory, as words that follow its name; empty if all locks work, or if the
+    directory does not exist.
 
-    The check creates a small database in the directory and removes it again.
+    The check creates a small database in the directory, and then removes the database.
     """
     import sqlite3  # only `doctor` calls this
     import tempfile

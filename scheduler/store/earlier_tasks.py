@@ -1,4 +1,4 @@
-"""The tasks that were accepted before a row, which it can name as its parents: by id, by range and by name."""
+"""The tasks that were accepted before a row, which the row can name as its parents: by id, by range and by name."""
 
 from __future__ import annotations
 
@@ -56,16 +56,18 @@ class OtherRuns(Earlier):
 
 
 class TaskNames:
-    """The tasks of a run by name. Each row is read once: at the first search for a name after the row was accepted."""
+    """The tasks of a run by name. Each row is read only once: at the first search for a name after the row was
+    accepted.
+    """
 
     def __init__(self, texts: TaskTexts) -> None:
         self._texts = texts
         self._tasks: dict[str, list[int]] = {}
         self._next = 0
-        """The id after the last one that was read."""
+        """The lowest id that has not been read yet."""
 
     def before(self, name: str, end: int = LAST) -> Sequence[int]:
-        """Return the tasks with this name and with ids below `end`; later rows are not accepted yet."""
+        """Return the tasks with this name whose ids are below `end`: later rows do not count."""
         for task, row in self._texts.journal.rows_from(self._next, end):
             self._next = task + 1
             self._tasks.setdefault(self._texts.name(row), []).append(task)
@@ -85,13 +87,13 @@ class EarlierTasks:
         return TasksBefore(self._texts.journal, self._names, self.others, first)
 
     def results_for(self, task: int) -> Callable[[str], str | None]:
-        """Return the function that finds the values of placeholders in the results of a task's parents."""
+        """Return the function that finds the values of a task's placeholders in the results of the task's parents."""
         return lambda placeholder: self._result(task, placeholder)
 
     def _result(self, task: int, placeholder: str) -> str | None:
         """Return the value for a placeholder such as `prep.result.path`; None for a task without parents.
 
-        Raise LookupError with a sentence if no parent left such a value.
+        Raise LookupError with a sentence if no parent left a value with that name.
         """
         parents = self.others.parents(task)
         if not parents:
@@ -145,10 +147,10 @@ class TasksBefore(Earlier):
         return here or self.others.find(word)
 
     def spoilt(self, parent: int) -> str:
-        """Return why a parent can no longer succeed unless a user acts; empty if it can."""
+        """Return why a parent can no longer succeed unless a user acts; an empty string if it can."""
         return self.others.spoilt(parent)
 
 
 def shown_value(value: object) -> str:
-    """Return a value of a result as it is written in a command: a string unchanged, any other value as JSON."""
+    """Return a value of a result in the form that it has in a command: a string unchanged, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value)

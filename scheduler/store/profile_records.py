@@ -1,4 +1,4 @@
-"""Profiles as JSON values: as they are stored, and as a file that takes them to another machine."""
+"""Profiles as JSON values: as a database stores them, and as a file that transfers them to another machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def to_dict(profile: Profile) -> dict[str, Any]:
 
 
 def from_dict(data: dict[str, Any], updated: float = 0.0) -> Profile:
-    """Return a profile. Raise ValueError, TypeError or KeyError for a damaged one."""
+    """Return the profile in JSON values. Raise ValueError, TypeError or KeyError if it is damaged."""
     return Profile(
         parts={name: _part(name, part) for name, part in data["parts"].items()},
         epoch_seconds=amount(data["epoch_seconds"]),
@@ -61,7 +61,7 @@ def _part(name: str, data: dict[str, Any]) -> Peaks:
 
 
 def to_file(profiles: Iterable[StoredProfile]) -> dict[str, Any]:
-    """Return the content of a file with profiles, without secrets."""
+    """Return the content of a file of profiles, without secrets."""
     return {"format": FILE_FORMAT, "profiles": [_row_to_dict(one) for one in profiles]}
 
 
@@ -72,7 +72,7 @@ def _row_to_dict(row: StoredProfile) -> dict[str, Any]:
 
 
 def from_file(text: str, name: str) -> list[StoredProfile]:
-    """Return the profiles of a file. Raise InputError if it is not a file of profiles, or if a profile is damaged."""
+    """Return the profiles in a file. Raise InputError if it is not a file of profiles, or if a profile is damaged."""
     try:
         said = json.loads(text)
         rows = said["profiles"] if said["format"] == FILE_FORMAT else None

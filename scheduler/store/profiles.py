@@ -1,4 +1,4 @@
-"""Profiles that are kept across runs, in one small database for each user and machine."""
+"""Profiles that are stored across runs, in one small database for each user and machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TEMPORARY = frozenset({
 class ProfileStore:
     """The profiles of one user; a failure never stops a run.
 
-    What cannot be read or written is described in `trouble`, and learned again.
+    A failure to read or write is described in `trouble`, and the profiles concerned are learned again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,7 +46,7 @@ class ProfileStore:
             return self._do_without(exc) if _is_temporary(exc) else self._set_aside(exc)
 
     def _do_without(self, exc: Exception) -> sqlite3.Connection:
-        """Use an empty database in memory; leave the file alone, since it may be intact."""
+        """Use an empty database in memory instead; leave the file unchanged, because it may be intact."""
         self.trouble = (
             f"the profiles {self.path} cannot be used now ({exc}): this run starts without profiles and stores none"
         )
@@ -85,14 +85,14 @@ class ProfileStore:
         return connection
 
     def close(self) -> None:
-        """Close the database; remove the oldest profiles if there are too many."""
+        """Remove the oldest profiles if there are too many, and close the database."""
         if self._learned:
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute(schema.PRUNE_PROFILES)
         self._db.close()
 
     def all(self) -> Iterator[StoredProfile]:
-        """Yield every profile; leave out one that cannot be read, so that it is learned again."""
+        """Yield every profile; a profile that cannot be read is left out, so that it is learned again."""
         for key, what, device, updated, data in self._db.execute(schema.GET_PROFILES).fetchall():
             with contextlib.suppress(ValueError, TypeError, KeyError):
                 yield StoredProfile(key, what, device, updated, from_dict(json.loads(data), updated))
@@ -102,7 +102,9 @@ class ProfileStore:
         return {kept.key: kept.profile for kept in self.all()}
 
     def learn(self, kind: TaskClass, device: str, evidence: Observation, now: float) -> None:
-        """Add the observation of one attempt to its profile; other runs may add to it at the same time."""
+        """Add the observation of one attempt to the profile of its class; other runs may add to this profile at the
+        same time.
+        """
         self._learned = True
         try:
             self._db.execute(schema.BEGIN)
@@ -118,8 +120,8 @@ class ProfileStore:
             self.trouble = f"a profile could not be kept in {self.path}: {exc}"
 
     def add(self, profiles: Iterable[StoredProfile]) -> int:
-        """Add profiles of another machine, and return how many were new; profiles that exist here stay unchanged. Raise
-        StateError.
+        """Add profiles of another machine, and return how many of them are new; profiles that are already stored stay
+        unchanged. Raise StateError if they cannot be written.
         """
         self._learned = True
         rows = [(one.key, one.what, one.device, one.updated, json.dumps(to_dict(one.profile))) for one in profiles]
@@ -134,7 +136,7 @@ class ProfileStore:
         return max(0, added)
 
     def forget(self, keys: list[str]) -> int:
-        """Remove profiles and return how many there were. Raise StateError."""
+        """Remove profiles, and return how many were removed. Raise StateError if that fails."""
         try:
             return sum(self._db.execute(schema.DROP_PROFILE, (key,)).rowcount for key in keys)
         except sqlite3.Error as exc:
@@ -142,12 +144,14 @@ class ProfileStore:
 
 
 def _is_temporary(exc: Exception) -> bool:
-    """Tell whether the file itself may be intact: it is locked, may not be opened, or its disk is full or fails."""
+    """Tell whether the file itself may be intact although an error occurred: it is locked, may not be opened, or its
+    disk is full or fails.
+    """
     return getattr(exc, "sqlite_errorcode", 0) & 0xFF in _TEMPORARY
 
 
 def _readable(text: str) -> Profile:
-    """Return a stored profile; an empty one if it is damaged."""
+    """Return a stored profile; an empty profile if it is damaged."""
     try:
         return from_dict(json.loads(text))
     except (ValueError, TypeError, KeyError):

@@ -1,4 +1,4 @@
-"""The result that an attempt leaves at SCHEDULER_RESULT: one flat JSON object, or JSON lines."""
+"""The result that an attempt writes to the file at SCHEDULER_RESULT: one flat JSON object, or JSON lines."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from scheduler.units import size
 
 LARGEST_RESULT = 64 * 1024
 EMPTY = 16
-"""The largest size in bytes of a file that may contain nothing: blanks, or an object without values."""
+"""The most bytes of a file that may contain no value: blanks, or an object without values."""
 HUGE = 10 << 20
-"""The number of bytes from which a size is no longer written in KiB."""
+"""The size in bytes from which a size is not written in KiB any more."""
 LARGEST_KEPT = 16 << 20
-"""The size in bytes of the largest file of JSON lines that is kept after the end of its attempt."""
+"""The most bytes of a file of JSON lines that is kept after the end of its attempt."""
 
 
 def read_result(path: str) -> Mapping[str, Any]:
-    """Return the values of the object in a file, or of the last of its JSON lines; empty if there is none."""
+    """Return the values of the object in a file, or of its last JSON line; empty if there is none."""
     if not os.access(path, os.F_OK):
         return {}
     try:
@@ -36,7 +36,7 @@ def read_result(path: str) -> Mapping[str, Any]:
 
 
 def ignored(path: str) -> str:
-    """Return why nothing was read from a result file, as a sentence; empty if there is none, or nothing in it."""
+    """Return a sentence that says why a result file was ignored; empty if there is no file, or if it is empty."""
     try:
         with open_plain(path) as file:
             length, text = os.fstat(file.fileno()).st_size, file.read(EMPTY + 1)
@@ -53,7 +53,9 @@ def ignored(path: str) -> str:
 
 
 def _last_object(text: bytes) -> dict[str, Any]:
-    """Return the values of the last complete JSON line, which an incomplete line may follow; empty if there is none."""
+    """Return the values of the last complete JSON line, even if an incomplete line follows it; empty if there is no
+    complete line.
+    """
     lines = text[: text.rfind(b"\n") + 1].splitlines()
     return flat_object(lines[-1]) if lines else {}
 
@@ -71,8 +73,8 @@ def has_lines(path: str) -> bool:
 
 
 def flat_object(text: bytes) -> dict[str, Any]:
-    """Return the null, string, number and boolean values of a JSON object, with the names that they have as metrics;
-    empty for anything else.
+    """Return the null, string, number and boolean values of a JSON object, by their names as metrics; empty if the text
+    is not a JSON object.
     """
     if len(text) > LARGEST_RESULT:
         return {}
@@ -87,7 +89,7 @@ def flat_object(text: bytes) -> dict[str, Any]:
 
 
 def _values(above: str, data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the values of an object; those of objects inside of it have dotted keys."""
+    """Yield the names and values of an object; the names of values in nested objects have dots."""
     for key, value in data.items():
         if isinstance(value, dict):
             yield from _values(f"{above}{key}.", value)

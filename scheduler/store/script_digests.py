@@ -16,9 +16,9 @@ from scheduler.values import dataclass
 LARGEST_SCRIPT = 16 * 1024 * 1024
 LARGEST_MODULE = 1024 * 1024
 MOST_MODULES = 200
-"""The largest number of modules of a project that count as content of its script."""
+"""The most modules of a project that count as content of its script."""
 LOOK_AGAIN = 1.0
-"""The seconds after which the modules of a script are checked again; the script itself is checked every time."""
+"""Seconds before the modules of a script are checked again; the script itself is checked every time."""
 
 _IMPORT = lazy_pattern(
     rb"^[ \t]*(?:from[ \t]+(?P<package>\.*[\w.]*)[ \t]+import[ \t]*(?P<names>\([^)]*\)|[^\n#;]*)"
@@ -41,7 +41,7 @@ class Source:
 
 @dataclass(slots=True)
 class Scan:
-    """The modules next to a script, as they were at one moment."""
+    """The modules next to a script, as they were at one time."""
 
     at: float
     stamp: tuple[int, int]
@@ -53,21 +53,22 @@ class ScriptDigests:
     """The digests of scripts together with the modules of their project; each version of a file is read only once.
 
     The modules are found by the words `import` and `from` in the text, in the folder of the script and the folders
-    below; nothing is executed. A script that imports nothing of its own has the digest of its text.
+    below; nothing is executed. The digest of a script without imports from its project is the digest of its text.
     """
 
     def __init__(self, calls: BoundedCalls | None = None) -> None:
-        """Read scripts through `calls`, which limits the time, because a script may be on a dead network mount. None:
-        no limit.
+        """Read scripts through `calls`, which limits the time of each read, because a script may be on a network mount
+        that does not respond; None: no limit.
         """
         self._calls = calls
         self._sources: dict[str, Source] = {}
         self._scans: dict[tuple[str, str], Scan] = {}
 
     def digest(self, path: str, root: str = "") -> str:
-        """Return the digest of a script; empty if it is not a readable file. Raise TimeoutError.
+        """Return the digest of a script; empty if it is not a readable file. Raise TimeoutError if its folder does not
+        answer.
 
-        `root` is the folder from which it imports modules; that of the script if it is empty.
+        `root` is the folder from which the script imports modules; if empty, the script's own folder.
         """
         read = partial(self._read, path, root or os.path.dirname(path))
         return read() if self._calls is None else self._calls.call(os.path.dirname(path), read)
@@ -102,7 +103,9 @@ class ScriptDigests:
         return blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=10).hexdigest()
 
     def _source(self, path: str, largest: int) -> Source | None:
-        """Return a file's present version; None if it cannot be read, is too large or is not a regular file."""
+        """Return the present version of a file; None if the file cannot be read, is too large, or is not a regular
+        file.
+        """
         try:
             status = os.stat(path)
             stamp = (status.st_mtime_ns, status.st_size)
@@ -120,7 +123,9 @@ class ScriptDigests:
 
 
 def _imports(text: bytes) -> Iterator[tuple[str, ...]]:
-    """Yield the modules that a Python text may import: dots of the level, then the parts of the name."""
+    """Yield the modules that a Python source may import, each as a tuple: the dots of the level, then the parts of the
+    name.
+    """
     for match in _IMPORT.finditer(text):
         if (modules := match["modules"]) is not None:
             for one in _names(modules):
@@ -135,14 +140,14 @@ def _imports(text: bytes) -> Iterator[tuple[str, ...]]:
 
 
 def _names(text: bytes) -> Iterator[str]:
-    """Yield the imported names in a list with commas, without their `as` parts."""
+    """Yield the imported names in a comma-separated list, without their `as` parts."""
     for part in text.replace(b"\n", b" ").split(b","):
         if (match := _NAME.match(part)) is not None:
             yield match[1].decode("ascii", "replace")
 
 
 def _files(imports: tuple[tuple[str, ...], ...], folder: str, root: str) -> Iterator[str]:
-    """Yield the files in which modules of the project would be: each module, and the packages around it."""
+    """Yield the paths at which modules of the project would be: of each module, and of the packages around it."""
     for dots, *names in imports:
         base = root if not dots else os.path.normpath(os.path.join(folder, *[".."] * (len(dots) - 1)))
         if dots and os.path.commonpath((base, root)) != os.path.normpath(root):

@@ -1,4 +1,4 @@
-"""The finder of tasks' classes, from the text of a task and the content of its script."""
+"""The finder of task classes, which uses the text of a task and the content of its script."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scheduler.values import replace
 
 
 class TaskClassFinder:
-    """The finder of tasks' classes; each version of a script is read only once."""
+    """The finder of task classes; each version of a script is read only once."""
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class TaskClassFinder:
         self._home = os.path.expanduser("~")
 
     def of(self, job: Job, programs: Programs | None = None) -> TaskClass:
-        """Return the class of a task; a program on PATH is identified by its path. Raise TimeoutError where the
-        folder of its script does not answer.
+        """Return the class of a task; a program on PATH is identified by its path. Raise TimeoutError if the folder of
+        the task's script does not answer.
         """
         programs = programs or self._programs
         job = replace(job, spec=located(job.spec, programs))

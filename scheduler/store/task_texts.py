@@ -1,4 +1,4 @@
-"""The texts of a run's tasks, as its journal keeps them: rows, and the forms by which they are read."""
+"""The texts of a run's tasks in its journal: rows, and the forms that say how to read them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from scheduler.store.run.journal_reader import JournalReader, Row
 
 
 class TaskTexts:
-    """The texts of one run's tasks; the forms are read once, and again only when further rows were accepted."""
+    """The texts of one run's tasks; the forms are read once, and again only after further rows were accepted."""
 
     def __init__(self, journal: JournalReader, forms: list[RowForm] | None = None) -> None:
-        """Prepare to read a journal; `forms` are its forms by number, where the caller keeps them."""
+        """Prepare to read a journal; `forms` are its forms by number, if the caller has them."""
         self.journal = journal
         self._forms = [] if forms is None else forms
 
@@ -24,7 +24,7 @@ class TaskTexts:
         return self._forms
 
     def known_forms(self) -> Sequence[RowForm]:
-        """Return the forms that were read, at least those of the first rows."""
+        """Return the forms that are already in memory; the forms of the run's first rows are always among them."""
         return self._forms or self.forms()
 
     def form(self, row: Row) -> RowForm:
@@ -40,7 +40,7 @@ class TaskTexts:
         return command.name(self.spec(row), varies=self.form(row).varies)
 
     def started(self, row: Row, spec: Spec, task: int, python: str, port: int) -> tuple[str, ...]:
-        """Return the words of a task's command as it is started."""
+        """Return the words of a task's command in the form in which it is started."""
         form = self.form(row)
         argv = command.argv(spec, task, spec.terms.epochs, python, form.append)
         return launchers.as_started(argv, spec, form, port)

@@ -1,4 +1,4 @@
-"""The names of gpu-batch-scheduler that plug-ins use; also where another module is called `scheduler`."""
+"""The names of gpu-batch-scheduler that plug-ins use; they are found even if another module is called `scheduler`."""
 
 from __future__ import annotations
 

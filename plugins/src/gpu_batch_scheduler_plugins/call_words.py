@@ -1,4 +1,6 @@
-"""Calls of Python code as words of a command, by which the scheduler learns which arguments change their memory."""
+"""Calls of Python code as words of a command, from which the scheduler learns which arguments change the memory of
+calls.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ from typing import Any
 from gpu_batch_scheduler_plugins._core import describe, literal, target_words, varied_word
 
 PLAIN = (str, int, float, bool, type(None))
-"""Types of the values of an object that are shown."""
+"""The types of those attributes of an object that are shown."""
 
 
 def words_of_call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
     """Return the words that show a call: the file of its code, its name, and its arguments by name.
 
-    An object that is called shows its plain attributes too. Overrides in a list (`lr=0.1`) are words of their own.
+    For a callable object, its plain attributes are shown too. Overrides in a list (`lr=0.1`) become separate words.
     """
     call = describe(function, args, kwargs)
     named = {**_state(function), **call.varied}
@@ -32,7 +34,7 @@ def name_of_call(function: Any) -> str:
 
 
 def _state(function: Any) -> dict[str, Any]:
-    """Return the plain attributes of an object that is called, or whose method is called."""
+    """Return the plain attributes of a callable object, or of the object whose method is called."""
     while isinstance(function, functools.partial):
         function = function.func
     holder = function.__self__ if inspect.ismethod(function) else function

@@ -1,4 +1,6 @@
-"""One job of a Hydra sweep in a process of its own: its command line, and the callback for what it returns."""
+"""One job of a Hydra sweep in a process of its own: its command line, and the callback for the value that it
+returns.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,14 @@ KEY = "gsched"
 """The name of the callback in the job's configuration."""
 OF_THE_SWEEP = ("hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.sweep", "hydra.mode",
                 "hydra.run.dir")  # fmt: skip
-"""Beginnings of overrides of Hydra's own configuration that concern the sweep, not its jobs."""
+"""The prefixes of overrides of Hydra's own configuration that concern the sweep and not its jobs."""
 MOST = 64 * 1024
-"""The largest size, in bytes, of a result file that the scheduler reads."""
+"""The most bytes of a result file that the scheduler reads."""
 
 
 def command_of_program(config: DictConfig) -> list[str]:
-    """Return the command line of this program without overrides; raise UsageError where a sweep has no command line of
-    its own.
+    """Return the command line of this program without its overrides; raise UsageError if the sweep was not started by a
+    command line of its own.
     """
     from hydra._internal.utils import get_args_parser
 
@@ -57,8 +59,8 @@ def command_of_program(config: DictConfig) -> list[str]:
 def command_of_job(
     command: Sequence[str], overrides: Sequence[str], kept: Sequence[str], number: int, folder: str, subdir: str
 ) -> list[str]:
-    """Return the words of a job. The last word has all that differs between jobs besides their overrides; it names the
-    task, and its memory does not depend on it.
+    """Return the words of a job. The last word contains all differences between jobs apart from their overrides; it
+    gives the task its name, and the task's memory is not learned by it.
     """
     own = [one for one in kept if not one.lstrip("+~").startswith(OF_THE_SWEEP)]
     told = f"num:{number},dir:{_quoted(folder)},subdir:{_quoted(subdir)}"
@@ -73,18 +75,18 @@ def _quoted(text: str) -> str:
 
 
 def return_file(folder: Path, attempt: int) -> Path:
-    """Return the file for what the job of an attempt returns."""
+    """Return the path of the file for the return value of an attempt's job."""
     return folder / f"hydra-{attempt}.pkl"
 
 
 class GschedCallback(Callback):
-    """The callback in the process of a job: it restores the configuration that the job has in a sweep."""
+    """The callback in the process of a job: it restores the configuration that the job would have in a sweep."""
 
     def __init__(self, task: int, num: int, dir: str, subdir: str) -> None:
         self._task, self._num, self._dir, self._subdir = task, num, dir, subdir
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
-        """Give the configuration the directory, number and mode of a job of a sweep."""
+        """Set the directory, the number and the mode of a job of a sweep in the configuration."""
         with read_write(config.hydra), open_dict(config.hydra):
             hydra = config.hydra
             hydra.mode = RunMode.MULTIRUN
@@ -96,7 +98,7 @@ class GschedCallback(Callback):
             hydra.overrides.hydra = [one for one in said if not one.startswith(f"+hydra.callbacks.{KEY}=")]
 
     def on_job_end(self, config: DictConfig, job_return: Any, **_: Any) -> None:
-        """Pass on what the job returned: whole to the launcher, and its numbers to the scheduler."""
+        """Pass on the return value of the job: all of it to the launcher, and its numbers to the scheduler."""
         if any(os.environ.get(name, "0") not in ("", "0") for name in ("LOCAL_RANK", "RANK")):
             return  # the process of another rank, which repeats the command line
         path = return_file(Path(os.environ["SCHEDULER_TASK_DIR"]), int(os.environ["SCHEDULER_ATTEMPT"]))
@@ -108,7 +110,7 @@ class GschedCallback(Callback):
 
 
 def _pickled(job_return: Any) -> bytes:
-    """Return the pickle of what a job returned; what cannot be pickled is replaced by a text about it."""
+    """Return the pickle of a job's return; a value that cannot be pickled is replaced by a text about it."""
     try:
         return pickle.dumps(job_return)
     except Exception as exc:  # noqa: BLE001  # objects of the user raise anything
@@ -122,7 +124,7 @@ def _pickled(job_return: Any) -> bytes:
 
 
 def numbers_of(value: Any) -> dict[str, float]:
-    """Return the numbers of a return value by name: one number, several, or those of a mapping."""
+    """Return the numbers in a return value by name: a single number, several numbers, or the numbers of a mapping."""
     if OmegaConf.is_config(value):
         value = OmegaConf.to_container(value)
     if isinstance(value, dict):
@@ -140,7 +142,7 @@ def _is_number(value: object) -> bool:
 
 
 def leave_result(numbers: dict[str, float]) -> None:
-    """Add numbers to the task's result, and keep what the program has written there itself."""
+    """Add numbers to the task's result, and keep values that the program itself has written there."""
     path = os.environ.get("SCHEDULER_RESULT")
     if not path or not numbers:
         return

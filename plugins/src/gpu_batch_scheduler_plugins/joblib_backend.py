@@ -21,18 +21,18 @@ NAME = "gsched"
 
 
 def register() -> None:
-    """Make the backend known to joblib in this process, under the name `gsched`."""
+    """Register the backend with joblib in this process, under the name `gsched`."""
     joblib.register_parallel_backend(NAME, GschedBackend)
 
 
 class GschedBackend(ParallelBackendBase):
-    """The backend of calls as tasks of one run, packed by their memory. `n_jobs=-1`: as many at once as fit."""
+    """The backend that runs calls as tasks of one run, packed by their memory. `n_jobs=-1`: as many at once as fit."""
 
     supports_retrieve_callback = True
     default_n_jobs = -1
 
     def __init__(self, nesting_level: int | None = None, **options: Any) -> None:
-        """Note the options of the `scheduler.Executor`: memory, gpus, cpus, env, devices, name, state; and
+        """Note the options for the `scheduler.Executor`: memory, gpus, cpus, env, devices, name, state; and
         `options`.
         """
         super().__init__(nesting_level=nesting_level)
@@ -68,7 +68,7 @@ class GschedBackend(ParallelBackendBase):
         return future
 
     def _submitted(self, func: Any) -> Future[Any]:
-        """Submit a batch of one call as that call, so that its memory is learned by its own arguments."""
+        """Submit a batch of one call as that call itself, so that its memory is learned by the call's own arguments."""
         found: Future[Any]
         items: Any = getattr(func, "items", ())
         if len(items) == 1:
@@ -79,7 +79,7 @@ class GschedBackend(ParallelBackendBase):
         return found
 
     def retrieve_result_callback(self, out: Future[Any]) -> Any:
-        """Return the results of a batch; raise the error of its call."""
+        """Return the results of a batch; raise the error if its call failed."""
         return out.result()
 
     def terminate(self) -> None:
@@ -97,14 +97,14 @@ class GschedBackend(ParallelBackendBase):
             self.configure(n_jobs=self.parallel.n_jobs, parallel=self.parallel)
 
     def get_nested_backend(self) -> tuple[Any, int | None]:
-        """Return the backend for a `Parallel` inside a call. It makes the inner calls one after another, within the
-        memory of the outer call.
+        """Return the backend for a `Parallel` inside a call. This backend makes the inner calls one after another,
+        within the memory of the outer call.
         """
         return SequentialBackend(nesting_level=(self.nesting_level or 0) + 1), None
 
 
 class _Listed(Future[Any]):
-    """The future of a batch of one call: its result is a list of one."""
+    """The future of a batch of one call: its result is a list with one value."""
 
     def __init__(self, inner: Future[Any]) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK = 0.5
-"""Seconds between two looks at the trials."""
+"""Seconds between two checks of the trials."""
 ENDED = ("succeeded", "failed", "oom", "timeout", "cancelled", "refused", "skipped", "pruned")
 TRIAL = "trial"
 """The column with the number of a trial, which fills `{trial}` in the command."""
@@ -59,9 +59,9 @@ class OptunaRunner:
             raise UsageError(f"at_once={at_once}: at least one trial has to run")
         self._at_once, self._fields = at_once, fields
         self._trials: dict[int, Trial] = {}
-        """The trials whose tasks have not ended, by task."""
+        """The trials whose tasks have not ended, by task id."""
         self._steps: dict[int, set[int]] = {}
-        """The steps that were reported, by task."""
+        """The steps that were reported to the study, by task id."""
         self._tasks = SubmittedTasks(0, ())
 
     def optimize(self, n_trials: int, timeout: float | None = None) -> Study:
@@ -82,7 +82,7 @@ class OptunaRunner:
         return self._study
 
     def _start(self, number: int) -> None:
-        """Ask for trials and submit them at once."""
+        """Ask the study for trials, and submit them at once."""
         trials = [self._study.ask() for _ in range(number)]
         try:
             accepted = submit([self._task(trial) for trial in trials], queue=self._queue)
@@ -107,7 +107,7 @@ class OptunaRunner:
         return Task(command=self._command, name=name, columns={TRIAL: trial.number, **said}, **more)
 
     def _look(self) -> None:
-        """Wait for a moment, then report new points of curves, and the values of trials that have ended."""
+        """Wait for a moment, then report the new points of curves, and the values of trials that have ended."""
         try:
             states = self._tasks.wait(LOOK)
         except TimeoutError:
@@ -124,7 +124,7 @@ class OptunaRunner:
                 self._tell(self._trials.pop(task), rows[task])
 
     def _report(self, task: int, curves: Mapping[str, Sequence[tuple[float, float]]]) -> bool:
-        """Report the points of a curve that are new; return whether there were any."""
+        """Report the new points of a task's curve to the study; return whether there were any."""
         known = self._steps[task]
         new = [(int(step), value) for step, value in curves.get(self._metrics[0], ()) if int(step) not in known]
         for step, value in new:
@@ -155,7 +155,7 @@ class OptunaRunner:
             self._study.tell(trial, state=TrialState.FAIL)
 
     def _give_up(self) -> None:
-        """Cancel the trials that have not ended."""
+        """Cancel all trials that have not ended."""
         self._tasks.cancel(*self._trials)
         for trial in self._trials.values():
             self._study.tell(trial, state=TrialState.FAIL)

@@ -1,6 +1,6 @@
 """Progress and metrics of a training. Outside of a task, and in all ranks but the first, reporting does nothing.
 
-Standard library only: a script without a framework can call `report` itself.
+This module uses the standard library only, so a script without a framework can call `report` itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def report(metrics: Mapping[str, Any], *, step: int | None = None, done: int = 0
 
 
 def _number(value: Any) -> float | None:
-    """Return a value as a number, tensors of one element too; None for all else."""
+    """Return a value as a number, even if it is a tensor with one element; None for any other value."""
     try:
         return None if isinstance(value, str | bytes | bool) else float(value)
     except (TypeError, ValueError, RuntimeError):

@@ -11,26 +11,30 @@ from submitit.core import job_environment, logger, utils
 from gpu_batch_scheduler_plugins import submitit_task
 
 AGAIN = 75
-"""The exit code with which a Resumable task waits for its next turn."""
+"""The exit code with which a task of the mode Resumable ends its turn and waits for the next one."""
 
 
 class TurnHandler(job_environment.SignalHandler):
-    """The handler of the signals by which a job is told to save. A job that makes room has not timed out."""
+    """The handler of the signals that tell a job to save its state. A job that is asked to make room has not
+    timed out.
+    """
 
     _makes_room = False
 
     def make_room(self, signum: int, frame: types.FrameType | None = None) -> None:
-        """Save the job's state and end this turn; it uses up none of the time-outs that the job may have."""
+        """Save the job's state and end this turn; the turn does not count as one of the time-outs that the job may
+        have.
+        """
         self._makes_room = True
         self.checkpoint_and_try_requeue(signum, frame)
 
     def has_timed_out(self) -> bool:
-        """Tell whether the time limit is the reason for the signal."""
+        """Tell whether the signal was sent because of the time limit."""
         return not self._makes_room and bool(super().has_timed_out())
 
 
 class GschedJobEnvironment(job_environment.JobEnvironment):
-    """The environment of a job on this machine; a job of several tasks tells each its rank."""
+    """The environment of a job on this machine; each task of a job with several tasks is told its rank."""
 
     _env = {  # noqa: RUF012  # as submitit declares it
         "job_id": "SCHEDULER_TASK_ID",
@@ -42,7 +46,9 @@ class GschedJobEnvironment(job_environment.JobEnvironment):
     }
 
     def _handle_signals(self, paths: utils.JobPaths, submission: utils.DelayedSubmission) -> None:
-        """Save and wait again at TERM too: with it the scheduler asks a task to make room."""
+        """Save the job's state and requeue the job on SIGTERM too, with which the scheduler asks a task to make
+        room.
+        """
         handler = TurnHandler(self, paths, submission)
         signal.signal(signal.SIGCONT, handler.bypass)
         signal.signal(signal.SIGTERM, handler.make_room)

@@ -24,24 +24,26 @@ from gpu_batch_scheduler_plugins.call_words import name_of_call, words_of_call
 NAME = "gsched"
 GENERIC = ("name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node",
            "stderr_to_stdout")  # fmt: skip
-"""The parameters that submitit has for every cluster."""
+"""The parameters that submitit defines for every cluster."""
 FIELDS = ("memory", "host_memory", "priority", "retries", "retry_on", "device", "prefer", "exclusive", "preempt",
           "grace", "after", "begin", "hold", "env")  # fmt: skip
-"""Parameters that are fields of a task, with the meaning that they have in a list."""
+"""The parameters that are fields of a task, with the meaning that they have in a list."""
 OWN = ("queue", "setup", "signal_delay_s", *FIELDS)
 FOR_EVER = 60 * 24 * 365 * 10
-"""The time limit in minutes that submitit sees for a job without one."""
+"""The time limit in minutes that submitit is told for a job without a limit."""
 WARNING = 90
-"""The default number of seconds before the time limit at which a job is told to save; at most half of the limit."""
+"""The default number of seconds before the time limit at which a job is told to save its state; at most half of the
+limit.
+"""
 STATES = {
     "waiting": "PENDING", "held": "PENDING", "blocked": "PENDING", "probing": "RUNNING", "running": "RUNNING",
     "succeeded": "COMPLETED", "failed": "FAILED", "oom": "OUT_OF_MEMORY", "timeout": "TIMEOUT",
     "interrupted": "PREEMPTED", "cancelled": "CANCELLED", "refused": "FAILED", "skipped": "CANCELLED",
     "pruned": "CANCELLED",
 }  # fmt: skip
-"""The words that submitit's users know for the states of tasks."""
+"""The words for the states of tasks that submitit's users know."""
 PAUSES = (0.05, 1.0)
-"""The shortest and longest pause, in seconds, between two looks at a job."""
+"""The shortest and the longest pause, in seconds, between two checks of a job."""
 
 
 class GschedInfoWatcher(core.InfoWatcher):
@@ -50,16 +52,16 @@ class GschedInfoWatcher(core.InfoWatcher):
     def __init__(self, delay_s: int = 60) -> None:
         super().__init__(delay_s)
         self._groups: dict[int, SubmittedTasks] = {}
-        """The registered tasks, by run."""
+        """The registered tasks, by the number of their run."""
 
     def know(self, tasks: SubmittedTasks) -> None:
-        """Note tasks with their runs, so that these runs need not be searched for."""
+        """Register tasks with their run, so that the run need not be searched for."""
         known = self._groups.get(tasks.run)
         ids = dict.fromkeys((*(known.ids if known is not None else ()), *tasks.ids))
         self._groups[tasks.run] = SubmittedTasks(tasks.run, ids, tasks.queue, tasks.state)
 
     def tasks_of(self, job_id: str) -> SubmittedTasks:
-        """Return the task of a job; raise SchedulerError if there is none."""
+        """Return the task of a job; raise SchedulerError if the job has none."""
         task = int(job_id)
         known = next((group for group in self._groups.values() if task in group.ids), None)
         if known is None:
@@ -72,15 +74,15 @@ class GschedInfoWatcher(core.InfoWatcher):
         return self.get_info(job_id, mode=mode).get("State") or "UNKNOWN"
 
     def update_if_long_enough(self, mode: str) -> None:
-        """Read the states, unless they were read a moment ago: reading what is new costs less than a millisecond.
+        """Read the states, unless they were read a moment ago; reading new events takes less than a millisecond.
 
-        The mode `force` reads them in any case, and `cache` in none.
+        The mode `force` always reads them, and the mode `cache` never does.
         """
         if mode == "force" or (mode != "cache" and time.time() - self._last_status_check > PAUSES[0] / 2):
             self.update()
 
     def update(self) -> None:
-        """Read the states of all registered jobs, and start a queue again whose scheduler was killed."""
+        """Read the states of all registered jobs, and start a queue again if its scheduler was killed."""
         self._num_calls += 1
         for job_id in self._registered - self._finished:
             self.tasks_of(job_id)
@@ -99,7 +101,7 @@ class GschedJob(core.Job[Any]):
     _results_timeout_s = 0  # the result was written before the task ended, on this machine
 
     def done(self, force_check: bool = False) -> bool:
-        """Tell whether the task has ended. A result of an attempt that is tried again does not count."""
+        """Tell whether the task has ended. The result of an attempt that will be retried does not count."""
         return bool(self.watcher.is_done(self.job_id, mode="force" if force_check else "standard"))
 
     def wait(self) -> None:
@@ -110,7 +112,7 @@ class GschedJob(core.Job[Any]):
             pause = min(1.2 * pause, PAUSES[1])
 
     def cancel(self, check: bool = True) -> None:
-        """Cancel the task; `check` waits until it has ended, so that its state says so."""
+        """Cancel the task; with `check`, wait until the task has ended, so that its state shows the cancellation."""
         task = self.watcher.tasks_of(self.job_id)
         task.cancel()
         if check:
@@ -118,7 +120,7 @@ class GschedJob(core.Job[Any]):
             self.done(force_check=True)
 
     def _get_logs_string(self, name: str) -> str | None:
-        """Return the output of all attempts."""
+        """Return the log of all attempts."""
         path = {"stdout": self.paths.stdout, "stderr": self.paths.stderr}[name]
         if not path.is_symlink():
             found: str | None = super()._get_logs_string(name)
@@ -155,13 +157,13 @@ class GschedExecutor(core.PicklingExecutor):
 
     @classmethod
     def affinity(cls) -> int:
-        """Return a high preference for this executor on a machine without Slurm, where users have installed it on
+        """Return a high preference for this executor on a machine without Slurm: there, users have installed it on
         purpose.
         """
         return -1 if shutil.which("srun") else 2
 
     def _internal_update_parameters(self, **kwargs: Any) -> None:
-        """Set parameters; raise ValueError for values that one machine cannot provide, and for unknown names."""
+        """Set parameters; raise ValueError for unknown names, and for values that one machine cannot provide."""
         unknown = sorted(kwargs.keys() - {*GENERIC, *OWN})
         if unknown:
             raise ValueError(f"gsched has no parameter {', '.join(unknown)}; it has {', '.join((*GENERIC, *OWN))}")
@@ -188,7 +190,7 @@ class GschedExecutor(core.PicklingExecutor):
         return [self._job(file, task) for file, task in zip(files, accepted.ids, strict=True)]
 
     def _pickled(self, calls: Sequence[utils.DelayedSubmission]) -> list[Path]:
-        """Write the calls into files; raise RuntimeError and leave no file if a call is larger than allowed."""
+        """Write the calls to files; if a call is larger than allowed, leave no file and raise RuntimeError."""
         folder = utils.JobPaths.get_first_id_independent_folder(self.folder)
         folder.mkdir(parents=True, exist_ok=True)
         limit, size, files = self.max_pickle_size_gb * 1024**3, 0, list[Path]()
@@ -217,14 +219,14 @@ class GschedExecutor(core.PicklingExecutor):
         return Task(command=command, **self._fields(name_of_call(call.function)))
 
     def _start(self) -> list[str]:
-        """Return the interpreter, after the commands of `setup` if there are some."""
+        """Return the command that starts the interpreter, after the commands of `setup` if there are any."""
         setup = self.parameters.get("setup", ())
         if not setup:
             return [*self.python, "-u"]
         return ["/bin/sh", "-c", " && ".join([*setup, 'exec "$@"']), "setup", *self.python, "-u"]
 
     def _fields(self, function: str) -> dict[str, Any]:
-        """Return the fields of a task by the parameters."""
+        """Return the fields of a task according to the parameters."""
         said, ranks = self.parameters, self._num_tasks()
         fields: dict[str, Any] = {name: said[name] for name in FIELDS if name in said}
         fields["name"] = said.get("name") or function

@@ -1,4 +1,5 @@
-"""The process of a job of submitit: it finds the pickled call by the task's id, and runs it, in several ranks if asked.
+"""The process of a job of submitit: it finds the pickled call by the task's id, and runs it, in several ranks if the
+job has several tasks.
 
 python -m gpu_batch_scheduler_plugins.submitit_task --id=UUID:FOLDER [words that only describe the call]
 """
@@ -20,22 +21,25 @@ if TYPE_CHECKING:
 RANKS, RANK = "SUBMITIT_GSCHED_NTASKS", "SUBMITIT_GSCHED_RANK"
 """The variables with the number of ranks of a job, and with the rank of a process."""
 PATIENCE = 2.0
-"""Seconds between the failure of a rank and the interruption of the others: most of these also fail in this time, and
-say why."""
+"""Seconds between the failure of a rank and the interruption of the other ranks: most of them fail within this time
+too, and print the cause.
+"""
 GRACE = 10.0
-"""Seconds that ranks have to end once they are interrupted."""
+"""Seconds within which ranks must end after they were interrupted."""
 LOOK = 0.05
 TAIL = 8192
-"""The bytes of another rank's errors that are copied to the task's own."""
+"""The bytes at the end of another rank's errors that are copied to the task's own errors."""
 
 
 def timeout_signal() -> str:
-    """Return the name of the signal by which submitit's jobs are told to save."""
+    """Return the name of the signal that tells submitit's jobs to save their state."""
     return os.environ.get("SUBMITIT_PREEMPT_SIGNAL", "USR2")
 
 
 def adopt(file: Path, paths: JobPaths) -> None:
-    """Give a pickled call the name by which its job finds it. The caller and the job both do so; the first one wins."""
+    """Link a pickled call to the name by which its job finds it. The caller and the job both do this; the first one
+    succeeds.
+    """
     paths.folder.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
         os.rename(file, paths.submitted_pickle)
@@ -65,7 +69,7 @@ def main(argv: list[str]) -> int:
 
 
 def _link(fd: int, path: Path) -> None:
-    """Show the log of this attempt under the name that submitit expects."""
+    """Make the log of this attempt available under the name that submitit expects."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
         os.symlink(os.readlink(f"/proc/self/fd/{fd}"), temporary)
@@ -73,7 +77,7 @@ def _link(fd: int, path: Path) -> None:
 
 
 class Ranks:
-    """The processes of a job with several tasks. The output of the first is the task's own."""
+    """The processes of a job with several tasks; the output of the first process is the task's own output."""
 
     def __init__(self, folder: str, job: str, number: int) -> None:
         from submitit.core import utils
@@ -83,7 +87,9 @@ class Ranks:
         self._children: list[subprocess.Popen[bytes]] = []
 
     def run(self) -> int:
-        """Start all ranks and return the exit code of the first that fails, or 0; no rank is left."""
+        """Start all ranks and return the exit code of the first rank that fails, or 0; no rank is running when this
+        returns.
+        """
         names = (signal.SIGTERM, getattr(signal, f"SIG{timeout_signal()}"))
         for number in names:
             signal.signal(number, lambda caught, _frame: self._pass_on(caught))

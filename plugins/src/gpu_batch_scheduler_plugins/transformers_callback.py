@@ -10,8 +10,8 @@ from gpu_batch_scheduler_plugins.reporting import report
 
 
 class SchedulerCallback(TrainerCallback):
-    """The callback that reports what the Trainer logs, at every `logging_steps` and every evaluation."""
+    """The callback that reports the metrics that the Trainer logs, at every `logging_steps` and every evaluation."""
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-        """Report what was logged at this step."""
+        """Report the metrics that were logged at this step."""
         report(logs or {}, step=state.global_step, done=state.global_step, total=state.max_steps)

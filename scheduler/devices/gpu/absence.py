@@ -1,8 +1,9 @@
-"""Proofs that attempts do not use a GPU, from samples; without a proof nothing is concluded.
+"""Proofs, from samples, that attempts do not use a GPU; an attempt without a proof is not assumed to be absent.
 
-A sample proves that an attempt is absent if the driver lists processes by pids that are known here, and none of them
-belongs to the attempt. In addition, no memory may have appeared since its launch that could be its own in another form:
-memory without a process, or a process of the same user without a lease.
+A sample proves that an attempt is absent if the driver lists processes by pids that this process can identify, and none
+of the listed processes belongs to the attempt. In addition, no memory may have appeared since the launch of the attempt
+that could be the attempt's own in another form: memory without a process, or a process of the same user without a
+lease.
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ from scheduler.core.ports import Key
 from scheduler.values import dataclass
 
 GAP = 3.0
-"""A sample proves absence for at most this many seconds before it: for as long as a sample counts as fresh."""
+"""The most seconds before a sample for which the sample proves that an attempt was absent: as long as a sample counts
+as fresh.
+"""
 COVERED = 0.9
-"""The share of the time since the first sample for which absence must be proved."""
+"""The share of the time since an attempt's first sample for which its absence must be proved."""
 LOOKS = 2
-"""The least number of proofs: the program may have started only after the first one."""
+"""The least number of samples that must prove an absence: one is not enough, because the program may have started only
+after it.
+"""
 
 
 @dataclass(slots=True)
 class _Proof:
-    """The evidence about one attempt."""
+    """The evidence that one attempt does not use the GPU."""
 
     first: float
     last: float
@@ -32,7 +37,7 @@ class _Proof:
     """True if the attempt was ever seen to use the GPU; this is never reset."""
 
     def take(self, at: float, *, proved: bool) -> None:
-        """Add one sample."""
+        """Add one sample; `proved` tells whether it proves that the attempt was absent at the time `at`."""
         since, self.last = at - self.last, at
         if proved:
             self.looks += 1
@@ -40,7 +45,7 @@ class _Proof:
 
     @property
     def holds(self) -> bool:
-        """Return whether the attempt was absent for all of the observed time, except for short gaps."""
+        """Return whether the attempt was absent during all of the observed time, except for short gaps."""
         return not self.present and self.looks >= LOOKS and self.covered >= COVERED * (self.last - self.first)
 
 
@@ -55,7 +60,9 @@ class Absences:
         self._proofs = {key: proof for key, proof in self._proofs.items() if key in here}
 
     def see(self, at: float, proved: Mapping[Key, bool], present: Collection[Key]) -> None:
-        """Add a sample; `proved` tells which attempts it proves to be absent, `present` which of them use the GPU."""
+        """Add a sample; `proved` tells which attempts the sample proves to be absent, and `present` has the attempts
+        that it shows on the GPU.
+        """
         for key, is_proved in proved.items():
             proof = self._proofs.setdefault(key, _Proof(at, at))
             proof.present = proof.present or key in present

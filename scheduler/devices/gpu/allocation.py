@@ -26,9 +26,9 @@ _NVIDIA = 195
 _RULE = lazy_pattern(r"^([ac]) (\d+|\*):(\d+|\*) (\w*)", re.MULTILINE)
 _NUMBER = lazy_pattern(r"\+?(\d+)")
 _NONE_MEANT = lazy_pattern(r"|-\d+|NoDevFiles")
-"""Entries with which users and Slurm end the list on purpose."""
+"""Entries that users and Slurm write to end the list on purpose."""
 _UUIDS = ("GPU-", "MIG-")
-"""The beginnings of the UUIDs of GPUs and of MIG instances."""
+"""The prefixes of the UUIDs of GPUs and of MIG instances."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +71,20 @@ def allowed(node: Sequence[InstalledGpu], environ: Mapping[str, str], device_rul
 
 
 def divided(gpus: Iterable[InstalledGpu], node: Sequence[InstalledGpu]) -> tuple[InstalledGpu, ...]:
-    """Return these GPUs, each of them once; a GPU in MIG mode is replaced by its instances."""
+    """Return the given GPUs, each of them once; a GPU in MIG mode is replaced by its instances."""
     parts = (part for gpu in gpus for part in (instances_of(gpu, node) if gpu.mig else [gpu]))
     return tuple({part.uuid: part for part in parts}.values())
 
 
 def whole(node: Iterable[InstalledGpu]) -> list[InstalledGpu]:
-    """Return the whole GPUs, and leave out the MIG instances."""
+    """Return only the whole GPUs, without the MIG instances."""
     return [gpu for gpu in node if not gpu.parent]
 
 
 def cuda_numbers(reachable: Sequence[InstalledGpu]) -> dict[str, int]:
     """Return CUDA's number of each GPU by UUID, under CUDA_DEVICE_ORDER=PCI_BUS_ID; it may differ from NVML's index.
 
-    Call it with the GPUs that are `within` the cgroup: CUDA counts only those that it can open. MIG instances have no
-    numbers.
+    Pass only the GPUs that `within` returned: CUDA counts only GPUs that it can open. MIG instances have no numbers.
     """
     return {gpu.uuid: number for number, gpu in enumerate(_by_bus(whole(reachable)))}
 
@@ -96,12 +95,14 @@ def labels(gpus: Iterable[InstalledGpu]) -> str:
 
 
 def starting_with(prefix: str, gpus: Iterable[InstalledGpu]) -> list[InstalledGpu]:
-    """Return the GPUs and MIG instances whose UUID starts with `prefix`; none if no UUID can start with it."""
+    """Return the GPUs and MIG instances whose UUID starts with `prefix`; none if `prefix` cannot be the start of a
+    UUID.
+    """
     return [gpu for gpu in gpus if gpu.uuid.startswith(prefix)] if prefix.startswith(_UUIDS) else []
 
 
 def within(node: Sequence[InstalledGpu], device_rules: str) -> tuple[InstalledGpu, ...]:
-    """Return the GPUs that the cgroup lets this process open; all of them if it sets no rules.
+    """Return the GPUs that the cgroup lets this process open; all of them if the cgroup sets no rules.
 
     Each line gives a permission (`c 195:2 rwm`); anything else is forbidden. The permission to make nodes (`m`) alone
     does not allow use. A cgroup that forbids single devices still lists `a *:* rwm`; NVML cannot open the forbidden
@@ -115,8 +116,8 @@ def within(node: Sequence[InstalledGpu], device_rules: str) -> tuple[InstalledGp
 
 
 def _named(gpus: Sequence[InstalledGpu], environ: Mapping[str, str], notes: list[str]) -> Found:
-    """Return the GPUs that the variables permit; CUDA's own variable takes precedence over those from which it is
-    usually made.
+    """Return the GPUs that the variables permit; CUDA's own variable takes precedence over the variables of Slurm and
+    of container runtimes, because it is usually derived from them.
     """
     if CUDA in environ:
         return _by_cuda(environ[CUDA].strip(), gpus, environ, notes)
@@ -130,8 +131,8 @@ def _named(gpus: Sequence[InstalledGpu], environ: Mapping[str, str], notes: list
 
 
 def _by_cuda(said: str, gpus: Sequence[InstalledGpu], environ: Mapping[str, str], notes: list[str]) -> Found:
-    """Return the GPUs for a list of UUIDs or numbers. CUDA does not mix the two: an entry of the other kind
-    ends the list. Numbers count all GPUs, including those in MIG mode.
+    """Return the GPUs for a list of UUIDs or numbers. CUDA does not mix the two: the first entry decides which it is,
+    and an entry of the other kind ends the list. Numbers count all GPUs, including those in MIG mode.
     """
     if said.startswith(_UUIDS):
         return tuple(_entries(said, lambda entry: _of_prefix(entry, gpus), notes)), CUDA
@@ -161,7 +162,7 @@ def _entries(said: str, read: Callable[[str], T | None], notes: list[str]) -> li
 
 
 def _of_prefix(entry: str, gpus: Sequence[InstalledGpu]) -> InstalledGpu | None:
-    """Return the GPU or instance for the beginning of a UUID: CUDA accepts any beginning that is unique."""
+    """Return the GPU or instance whose UUID starts with an entry: CUDA accepts any prefix that is unique."""
     found = starting_with(entry, gpus)
     return found[0] if len(found) == 1 else None
 
@@ -173,7 +174,9 @@ def _number(entry: str, count: int) -> int | None:
 
 
 def _in_cuda_order(gpus: Sequence[InstalledGpu], environ: Mapping[str, str]) -> list[InstalledGpu] | None:
-    """Return the GPUs in CUDA's order; None if the models differ and only CUDA knows which is the fastest."""
+    """Return the GPUs in CUDA's order; None if their models differ, because then only CUDA knows which is the
+    fastest.
+    """
     if environ.get(ORDER) == "PCI_BUS_ID" or len({gpu.model for gpu in gpus}) <= 1:
         return _by_bus(gpus)
     return None
@@ -185,7 +188,9 @@ def _by_bus(gpus: Iterable[InstalledGpu]) -> list[InstalledGpu]:
 
 
 def _by_slurm_instead(said: str, count: int, gpus: Sequence[InstalledGpu], environ: Mapping[str, str]) -> Found:
-    """Return the GPUs that Slurm names in place of ambiguous numbers. Raise DeviceError unless it names as many."""
+    """Return the GPUs that Slurm names, to replace ambiguous numbers. Raise DeviceError unless Slurm names `count`
+    GPUs.
+    """
     name, numbers = _slurm(environ)
     named = tuple(gpu for gpu in gpus if gpu.number in numbers)
     if len(named) == len(numbers) == count:
@@ -201,7 +206,9 @@ def _by_slurm_instead(said: str, count: int, gpus: Sequence[InstalledGpu], envir
 
 
 def _slurm(environ: Mapping[str, str]) -> tuple[str, frozenset[int]]:
-    """Return the name and the numbers of Slurm's variable for GPUs; both are empty if it is not set, or malformed."""
+    """Return the name of Slurm's variable for GPUs, and the numbers in it; both are empty if it is not set, or
+    malformed.
+    """
     for name in SLURM:
         words = [word.strip() for word in environ.get(name, "").split(",")]
         if all(word.isdecimal() for word in words):
@@ -210,8 +217,8 @@ def _slurm(environ: Mapping[str, str]) -> tuple[str, frozenset[int]]:
 
 
 def _by_slurm(numbers: frozenset[int], gpus: Sequence[InstalledGpu]) -> tuple[InstalledGpu, ...]:
-    """Return the GPUs for Slurm's numbers; if NVML lists no more GPUs than Slurm gave, a cgroup already hides the
-    others.
+    """Return the GPUs for Slurm's numbers. If NVML lists no more GPUs than Slurm gave, a cgroup already hides the
+    others, so all listed GPUs are returned.
     """
     if len(gpus) <= len(numbers):
         return tuple(gpus)
@@ -219,10 +226,10 @@ def _by_slurm(numbers: frozenset[int], gpus: Sequence[InstalledGpu]) -> tuple[In
 
 
 def _by_container(said: str, gpus: Sequence[InstalledGpu]) -> tuple[InstalledGpu, ...]:
-    """Return the GPUs of a container that sees more than it was given (a privileged one sees all).
+    """Return the GPUs of a container, which may see more GPUs than it was given: a privileged container sees all.
 
-    Words that name no GPU are ignored, including `void`: it is set if the devices were added in another way (CDI),
-    https://github.com/NVIDIA/nvidia-container-toolkit/pull/395.
+    Words that name no GPU are ignored. One of them is `void`, which is set if the devices were added in another way
+    (CDI), https://github.com/NVIDIA/nvidia-container-toolkit/pull/395.
     """
     words = [word.strip() for word in said.split(",")]
     if words == ["none"]:

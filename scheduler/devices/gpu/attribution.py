@@ -1,11 +1,11 @@
 """The attribution of one GPU's memory to attempts, to unmanaged processes, and to memory that is not freed yet.
 
 If the driver lists the memory of every process, an attempt uses what its processes use. Otherwise memory cannot be
-attributed to processes: with Windows' driver, in a container that sees no pids but its own, or if a task's container is
-no descendant of its shim. Then the rise of the device's use since before the launch is divided among the attempts.
-Attempts whose need is known are credited with their reservations, as far as the rise suffices, and nothing is learned
-from that. A single attempt of unknown need gets the rest of the rise, which counts as measured. Pure: time and all
-observations are arguments.
+attributed to processes: with the Windows driver, in a container that sees only its own pids, or if a task's container
+is not a descendant of the task's shim. Then the rise of the device's use since before the launch is divided among the
+attempts. Attempts whose need is known are credited with their reservations, as far as the rise suffices, and these
+credits are not recorded as measurements. A single attempt of unknown need gets the rest of the rise, which counts as
+measured. The module is pure: the time and all observations are arguments.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from scheduler.units import GIB, MIB
 from scheduler.values import dataclass, replace
 
 UNLISTED = 512 * MIB
-"""If more bytes than this are in use and no process is listed, the list of processes is hidden."""
+"""If more bytes than this are in use and no process is listed, the driver is assumed to hide the list of processes."""
 UNLISTED_OLD = GIB
-"""The limit in bytes that replaces UNLISTED if the driver counts its own share as used memory."""
+"""The limit in bytes that replaces UNLISTED if the driver counts its own memory as used."""
 SURE = 3
-"""The number of contradicting samples in a row after which the device is read in the other way."""
+"""The number of contradicting samples in a row that change how the device is read: per process, or as a whole."""
 
 PROCESS, DEVICE = "process", "device"
 
@@ -37,10 +37,11 @@ class ListedProcess:
     pid: int
     bytes: int | None
     owner: str
-    """The owner of the process: `7.1` is an attempt, `!4711` an attempt of another scheduler, by its shim; empty: it
-    belongs to no lease."""
+    """The owner of the process: `7.1` is an attempt of this run, `!4711` is an attempt of another scheduler with the
+    pid of its shim. An empty string: the process belongs to no lease.
+    """
     there: bool
-    """True if the process was found in /proc; one that has ended since it was listed was not."""
+    """True if the process was found in /proc; False if it has ended since the driver listed it."""
     age: float
     uid: int
     busy: float | None
@@ -56,12 +57,12 @@ class DeviceLook:
     free: int
     held: int
     exact: bool
-    """True if `held` does not contain the driver's own share."""
+    """True if `held` does not contain the driver's own memory."""
     processes: tuple[ListedProcess, ...] | None
     """The listed processes; None: the driver does not list processes."""
     busy: float | None
     peaks: Mapping[int, int]
-    """The exact highest use of each process, if accounting mode is on."""
+    """The exact peak of each process, by pid, if accounting mode is on."""
     clients: frozenset[str]
     """Attempts that have a container client in their process tree, but no process in any list."""
     celsius: int | None = None
@@ -74,7 +75,7 @@ def ownerless(looks: Iterable[DeviceLook]) -> set[int]:
 
 
 def with_owners(look: DeviceLook, owners: Mapping[int, str]) -> DeviceLook:
-    """Return the look with these owners for the processes that had none."""
+    """Return the look with the given owners (by pid) for those processes that had no owner."""
     if look.processes is None or not owners:
         return look
     return replace(
@@ -108,7 +109,7 @@ def _listed(entry: tuple[int, int | None, float | None], pids: Mapping[str, Any]
 
 
 def name_of(key: Key) -> str:
-    """Return the sampler child's name of an attempt."""
+    """Return the sampler child's name for an attempt."""
     return f"{key[0]}.{key[1]}"
 
 
@@ -137,12 +138,12 @@ class LaunchBaseline:
     at: float
     held: int
     unexplained: int
-    """The part of this use that belongs to no listed process."""
+    """The part of `held` that belongs to no listed process."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownProcess:
-    """The owner of a process when it was last seen, and the time of its start."""
+    """The owner of a process when the process was last seen, and the time at which the process started."""
 
     owner: str
     born: float
@@ -152,7 +153,9 @@ class DeviceAccount:
     """The account of one device, updated with every sample."""
 
     def __init__(self, uuid: str, *, first_namespace: bool = True, reads: str = PROCESS, uid: int = -1) -> None:
-        """Create an account; a process of the user `uid` without a lease may belong to an attempt."""
+        """Create an account. `uid` is the user of this scheduler: a process of this user without a lease may belong to
+        an attempt.
+        """
         self.reads = reads
         """How the device's memory is read: per process or per device."""
         self.used: dict[Key, int] = {}
@@ -162,18 +165,21 @@ class DeviceAccount:
         self.other_use: dict[int, int] = {}
         """Bytes that other schedulers' attempts use, by the pid of the attempt's shim."""
         self.unmanaged: dict[int, UnmanagedProcess] = {}
-        """Unmanaged processes by pid; 0: no visible process. Some of them may have nothing left after the memory of
-        attempts is subtracted."""
+        """Unmanaged processes by pid; 0 stands for memory without a visible process. A process may have 0 bytes left
+        after the memory of attempts is subtracted.
+        """
         self.unreclaimed: dict[str, int] = {}
         """Bytes of ended attempts that are not freed yet, by the attempts' names."""
         self.astray: dict[str, int] = {}
-        """Attempts that use memory here without a reservation."""
+        """Bytes that attempts without a reservation on this device use on it, by the attempts' names."""
         self.absent = Absences()
-        """Attempts that may use the device and provably never did."""
+        """Attempts with a reservation on this device that provably never used it."""
         self._uuid, self._uid = uuid, uid
         self._first_namespace = first_namespace
         self._knows_pids = first_namespace
-        """True if the driver's pids are known here: they belong to the first namespace, or an attempt was listed."""
+        """True if this process can identify the pids that the driver lists: it is in the first pid namespace, or a
+        listed process was found to belong to an attempt.
+        """
         self._known: dict[int, KnownProcess] = {}
         self._held_by: dict[int, int] = {}
         self._doubts = 0
@@ -190,7 +196,9 @@ class DeviceAccount:
         return self._doubts > 0
 
     def watch(self, attempts: Mapping[Key, Watched]) -> None:
-        """Set the attempts that are here from now on; the last sample is the baseline of the new ones."""
+        """Set the attempts that have a reservation on this device; the last sample becomes the baseline of the new
+        ones.
+        """
         here = {key for key, watched in attempts.items() if self._uuid in watched.reservation}
         self._before = {key: self._before.get(key, self._at_last) for key in here}
         self.used = {key: used for key, used in self.used.items() if key in here}
@@ -198,7 +206,7 @@ class DeviceAccount:
         self.absent.keep(here)
 
     def hand_over(self, owners: Mapping[int, str]) -> None:
-        """Attribute processes that counted as unmanaged to their owners, which are known now."""
+        """Attribute processes that counted as unmanaged to their owners, which have become known since."""
         for pid in self.unmanaged.keys() & owners.keys():
             one, owner = self.unmanaged.pop(pid), owners[pid]
             if owner.startswith("!"):
@@ -234,7 +242,9 @@ class DeviceAccount:
         self._seen = True
 
     def _owner(self, process: ListedProcess, at: float) -> str:
-        """Return the owner of a process; one that has ended, or has lost its parents, keeps its earlier owner."""
+        """Return the owner of a process; a process that has ended, or whose parents have ended, keeps its earlier
+        owner.
+        """
         known = self._known.get(process.pid)
         if process.owner or known is None:
             return process.owner
@@ -242,8 +252,8 @@ class DeviceAccount:
         return known.owner if same else ""
 
     def _choose(self, look: DeviceLook, listed: _Processes, here: Mapping[str, Key]) -> None:
-        """Choose between reading processes and reading the whole device; several contradicting samples change the
-        choice.
+        """Choose between reading per process and reading per device; only several contradicting samples in a row change
+        the choice.
         """
         seen = self._tells_processes(look, listed, here)
         if seen is None or seen == (self.reads == PROCESS):
@@ -272,11 +282,11 @@ class DeviceAccount:
         return UNLISTED if look.exact else UNLISTED_OLD
 
     def _see_unmanaged_users(self, look: DeviceLook, listed: _Processes) -> None:
-        """Update the unmanaged processes. One that precedes the first sample may have any age; a later one has started
-        since.
+        """Update the unmanaged processes. The start of a process in the first sample is unknown; a process that first
+        appears in a later sample has started since the sample before it.
 
-        A process that is listed and cannot be found may have ended between the two queries, so its owner is unknown: it
-        counts only once it is listed again.
+        A process that the driver lists and that /proc does not have may have ended between the two queries. Its owner
+        is unknown, so it counts only once it is listed again.
         """
         before = self.unmanaged
         self.unmanaged = {}
@@ -303,7 +313,7 @@ class DeviceAccount:
         self.busy = self._shares_of_time(look, listed, here)
 
     def _once(self, pid: int) -> str:
-        """Return the owner of a process in the last sample."""
+        """Return the owner that a process had in the last sample; empty if it was not in that sample."""
         return self._known[pid].owner if pid in self._known else ""
 
     def _note_peak(self, key: Key, peak: int) -> None:
@@ -311,8 +321,8 @@ class DeviceAccount:
             self.peak[key] = max(peak, self.peak.get(key, 0))
 
     def _shares_of_time(self, look: DeviceLook, listed: _Processes, here: Mapping[str, Key]) -> dict[Key, float]:
-        """Return each attempt's share of the GPU's time: from its processes if they are known; one that is alone has
-        all of it.
+        """Return each attempt's share of the GPU's busy time: the sum over its processes, if known; otherwise an
+        attempt that has the GPU to itself gets all of the time.
         """
         shares: dict[Key, float] = {}
         for process, owner in listed:
@@ -363,13 +373,13 @@ class DeviceAccount:
     def _young(self) -> list[UnmanagedProcess]:
         """Return the unmanaged processes that started after attempts whose processes are invisible.
 
-        They may belong to these attempts. The newest comes first.
+        Such processes may belong to these attempts. The newest comes first.
         """
         young = [one for one in self.unmanaged.values() if one.came > self._rising_since]
         return sorted(young, key=lambda one: one.came, reverse=True)
 
     def _see_the_absent(self, look: DeviceLook, listed: _Processes, unexplained: int) -> None:
-        """Note which attempts are provably absent in this sample, and which it shows."""
+        """Note which attempts this sample proves to be absent, and which it shows on the device."""
         owners = {owner for _, owner in listed}
         shown = {key for key in self._before if name_of(key) in owners or self.used.get(key) or key in self.peak}
         self._knows_pids = self._knows_pids or bool(shown)
@@ -389,8 +399,8 @@ class DeviceAccount:
     def _see_the_unseen(self, look: DeviceLook) -> None:
         """Update the unmanaged memory.
 
-        If processes are listed, subtract what is credited to attempts from the processes that may be theirs. If not,
-        all use that is not credited to attempts is unmanaged.
+        If processes are listed, subtract the memory that is credited to attempts from the processes that may belong to
+        them. Otherwise, all use that is not credited to attempts is unmanaged.
         """
         rise = self._rise
         if self.reads == PROCESS:

@@ -13,7 +13,7 @@ DYING = 0.5
 CRASHES = frozenset(
     {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS}
 )
-"""Signals with which a crash of the library ends a process; other signals come from elsewhere."""
+"""Signals that end a process when the library crashes; other signals are sent by other processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,29 +23,31 @@ class SamplerLimits:
     init: float = 10.0
     """Seconds that the initialisation of the library may take."""
     call: float = 3.0
-    """Seconds that one call of the library may take."""
+    """Seconds that one call to the library may take."""
     patience: float = 0.4
-    """Seconds for which one GPU may delay the others; together with a tick of the loop this is less than a second."""
+    """Seconds for which one GPU may delay the others; together with one tick of the loop, the delay stays below a
+    second.
+    """
     retry: float = 60.0
-    """Seconds until an unavailable GPU is tried again."""
+    """Seconds before an unavailable GPU is tried again."""
     fresh: float = 3.0
-    """Seconds for which a sample stays valid."""
+    """Seconds for which a sample counts as fresh."""
     quick: float = 0.25
-    """The longest time of a sample, in seconds, that does not delay the other GPUs."""
+    """The most seconds that a sample may take to count as one that does not delay the other GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A GPU, or the library, that hangs or crashes a child."""
+    """A GPU that hangs or crashes a sampler child, or a fault of the library itself."""
 
     where: str
-    """The GPU's UUID, or its index during discovery; empty: the initialisation of the library."""
+    """The GPU's UUID, or its index during discovery; empty: the fault is in the initialisation of the library."""
     sentence: str
-    """The trouble: words that follow the GPU's name, or a whole sentence about the library."""
+    """The fault: words that follow the GPU's name, or a whole sentence about the library."""
 
 
 def find_hang(call: LibraryCall, limits: SamplerLimits, now: float) -> Fault | None:
-    """Return the fault of a call that takes too long."""
+    """Return the fault if a call takes too long; None if it does not."""
     if call.where == INIT:
         return Fault("", hung_at_start(limits.init)) if now - call.since > limits.init else None
     if now - call.since <= limits.call:
@@ -54,7 +56,7 @@ def find_hang(call: LibraryCall, limits: SamplerLimits, now: float) -> Fault | N
 
 
 def find_crash(child: SamplerChild) -> tuple[Fault | None, str]:
-    """Return the fault if the library crashed a child, and how the child ended: `SIGSEGV`."""
+    """Return the fault if the library crashed a child (else None), and how the child ended: `SIGSEGV`."""
     call, code = child.call(), child.code()
     how = child.bug or _death(code)
     crashed = not child.bug and (code is None or code > 0 or -code in CRASHES)
@@ -66,7 +68,7 @@ def find_crash(child: SamplerChild) -> tuple[Fault | None, str]:
 
 
 def hung_at_start(seconds: float) -> str:
-    """Return the sentence about a library that does not finish its initialisation."""
+    """Return the sentence about a library whose initialisation does not finish within `seconds`."""
     return f"the NVIDIA library did not start within {seconds:.0f} s: {REBOOT}"
 
 

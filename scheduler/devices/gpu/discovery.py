@@ -1,4 +1,4 @@
-"""Discovery of the node's GPUs: it asks a sampler child, and asks again without a GPU that hung or crashed it."""
+"""Discovery of the node's GPUs by a sampler child; it is repeated without a GPU that hangs or crashes the child."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ PAUSE = 0.05
 
 
 def find_node(start: Start, limits: SamplerLimits, dev: Path, hint: str) -> tuple[GpuInventory, SamplerChild | None]:
-    """Return the inventory, and the child that made it and can take orders; None if there is nothing to sample."""
+    """Return the inventory, and the child that made the inventory and can take orders; None for the child if there is
+    nothing to sample.
+    """
     left_out: dict[int, str] = {}
     while True:
         child = start({"find": True, "skip": sorted(left_out)})
@@ -45,7 +47,7 @@ def find_node(start: Start, limits: SamplerLimits, dev: Path, hint: str) -> tupl
 
 
 def answer(child: SamplerChild, limits: SamplerLimits) -> Mapping[str, Any] | Fault:
-    """Return a child's first answer, or its fault; only this function waits for a child."""
+    """Return a child's first answer, or its fault; no other function waits for a child."""
     end = time.monotonic() + limits.init + limits.call
     while True:
         select.select([child], [], [], PAUSE)

@@ -1,4 +1,4 @@
-"""The inventory of this node from the NVIDIA library: its GPUs, or the reason why there are none."""
+"""The inventory of this node, read from the NVIDIA library: its GPUs, or the reason why there are none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INSTALL = "pip install nvidia-ml-py"
 REINSTALL = "pip uninstall pynvml; pip install --force-reinstall nvidia-ml-py"
 _CURES = (REBOOT, _RESET, _ACCESS, _LIBRARIES, _HOST, _RELOAD, REINSTALL, _INSTALL)
 XID = "XID "
-"""The beginning of the word for a critical error of the driver."""
+"""The prefix of the word for a critical error of the driver."""
 _CRITICAL = {
     48: "an uncorrectable memory error",
     62: "one of its controllers stopped",
@@ -48,7 +48,7 @@ _DIVIDED = {
     "nvmlDeviceGetMigDeviceHandleByIndex": "no longer exists, because its GPU was divided in another way",
     "nvmlDeviceGetMigMode": "was divided into MIG instances, which tasks use in its place",
 }
-"""The meaning of the error NOT_FOUND for a GPU or an instance, by the call that reported it."""
+"""The meaning of the error NOT_FOUND for a GPU or an instance, by the name of the call that reported it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,15 @@ class InstalledGpu:
     """One GPU of the node, or one MIG instance of a GPU, whether it may be used or not."""
 
     index: int
-    """The GPU's number in nvidia-smi; for an instance, the number of the GPU that it is a part of."""
+    """The GPU's number in nvidia-smi; for an instance, the number of the GPU to which it belongs."""
     uuid: str
     model: str
     bus_id: str
     total: int
     minor: int = -1
-    """The minor number of the device file /dev/nvidiaN, which cgroups and Slurm use; -1: equal to the index."""
+    """The minor number of the device file /dev/nvidiaN, which cgroups and Slurm use; -1: the minor number equals the
+    index.
+    """
     mig: bool = False
     """True if the GPU is divided into MIG devices."""
     compute_mode: int = 0
@@ -71,22 +73,22 @@ class InstalledGpu:
     accounting: bool = False
     """True if accounting mode is on, which gives exact peaks."""
     parent: str = ""
-    """The UUID of the GPU of which this is a MIG instance; empty: a whole GPU."""
+    """The UUID of the GPU to which this MIG instance belongs; empty: this is a whole GPU."""
     part: int = -1
-    """The number of the instance on its GPU; -1: a whole GPU."""
+    """The number of the instance on its GPU; -1: this is a whole GPU."""
     uncorrected: int | None = None
     """The number of uncorrectable memory errors since the driver was loaded; None: this GPU does not count them."""
     pending: bool = False
-    """True if a part of the GPU's memory is replaced at the next reset."""
+    """True if a broken part of the GPU's memory will be replaced at the next reset."""
     worn: bool = False
     """True if a broken row of the GPU's memory could not be replaced."""
     throttled: int = 0
-    """Why the GPU's clocks are below their maximum, as bits of NVML."""
+    """The reasons why the GPU's clocks are below their maximum, as a bit mask of NVML."""
     sharers: int = 1
     """The number of compute instances of one GPU instance that share this memory."""
 
     failure: Sequence[Any] = ()
-    """For an instance whose memory cannot be read: the number and the word of NVML's error, and the call."""
+    """The number of NVML's error, its name, and the call, if the memory of an instance cannot be read."""
 
     @property
     def word(self) -> str:
@@ -95,7 +97,7 @@ class InstalledGpu:
 
     @property
     def label(self) -> str:
-        """The name for users."""
+        """The name of the GPU or instance, as users read it."""
         return f"GPU {self.word}"
 
     @property
@@ -107,12 +109,12 @@ class InstalledGpu:
 
     @property
     def unreadable(self) -> str:
-        """Why its memory cannot be read, with the cure; empty if it can."""
+        """The reason why the GPU's memory cannot be read, with the cure; empty if it can be read."""
         return f"{self.label} {trouble(*self.failure)}" if self.failure else ""
 
     @property
     def unusable(self) -> str:
-        """Why no task can run on it; empty if tasks can."""
+        """The reason why no task can run on the GPU; empty if tasks can."""
         if self.failure:
             return self.unreadable
         if self.mig:
@@ -129,11 +131,13 @@ class InstalledGpu:
 
 
 UNREAD = "GPU-unread-"
-"""The beginning of the key of a GPU whose UUID could not be read yet."""
+"""The prefix of the key of a GPU whose UUID could not be read yet."""
 
 
 def unread(index: int, like: InstalledGpu) -> InstalledGpu:
-    """Return a description of a GPU that cannot be read: it is assumed to be like `like`, another GPU of the node."""
+    """Return a description of the GPU `index`, which cannot be read: it is assumed to be like `like`, another GPU of
+    the node.
+    """
     return replace(like, index=index, uuid=f"{UNREAD}{index}", bus_id="", minor=-1)
 
 
@@ -155,16 +159,16 @@ class GpuInventory:
     driver: str = ""
     cuda: str = ""
     reads: str = "process"
-    """How memory is read: per `process`, or only per `device`."""
+    """How GPU memory is read: per `process`, or only per `device`."""
     errors: tuple[tuple[int, str], ...] = ()
     """(index, sentence) of GPUs that cannot be sampled."""
     why: str = ""
-    """Why there are no GPUs at all."""
+    """The reason why there are no GPUs at all."""
     broken: bool = False
-    """True if this needs repair; False on a machine without a GPU."""
+    """True if the lack of GPUs needs a repair; False on a machine without a GPU."""
     hint: str = ""
     first_namespace: bool = True
-    """True if this process is in the pid namespace that NVML uses."""
+    """True if this process is in the pid namespace whose pids NVML reports."""
 
 
 def read_node(said: Mapping[str, Any], hint: str) -> GpuInventory:
@@ -177,12 +181,14 @@ def read_node(said: Mapping[str, Any], hint: str) -> GpuInventory:
 
 
 def _in_wsl() -> bool:
-    """Tell whether the driver is Windows' own, by its device file; it does not show the memory of processes."""
+    """Tell, from its device file, whether the driver is the one of Windows, which does not show the memory of
+    processes.
+    """
     return os.path.exists("/dev/dxg")
 
 
 def trouble(code: int, word: str, call: str) -> str:
-    """Return the trouble of a GPU, as words that follow its name."""
+    """Return the fault of a GPU, as words that follow the GPU's name."""
     if word.startswith(XID):
         return f"reported {word} ({_CRITICAL.get(code, 'a critical error')}), so it needs a reset: {_RESET}"
     if word == "NOT_FOUND" and call in _DIVIDED:
@@ -192,7 +198,9 @@ def trouble(code: int, word: str, call: str) -> str:
 
 
 def why_not(code: int, word: str, there: bool) -> tuple[str, bool]:
-    """Return why the library could not be initialised, and whether this needs repair. `there`: the kernel has GPUs."""
+    """Return why the library could not be initialised, and whether this needs a repair. `there` is True if the kernel
+    has GPUs.
+    """
     if code == 12 and there:
         return f"there is an NVIDIA GPU, but libnvidia-ml.so.1 was not found: {_LIBRARIES}", True
     if code == 12:
@@ -207,7 +215,7 @@ def why_not(code: int, word: str, there: bool) -> tuple[str, bool]:
 
 
 def apart(sentence: str) -> tuple[str, str]:
-    """Split a sentence about a GPU or the library into trouble and cure; the default cure is a reboot."""
+    """Split a sentence about a GPU or the library into fault and cure; the default cure is a reboot."""
     cure = next((cure for cure in _CURES if f": {cure}" in sentence), "")
     return sentence.replace(f": {cure}", "") if cure else sentence, cure or REBOOT
 
@@ -222,7 +230,7 @@ class PynvmlModule:
 
 
 def find_pynvml() -> PynvmlModule:
-    """Find pynvml; a package from an old distribution `pynvml` may hide or have replaced it."""
+    """Find pynvml; report a package from an old distribution `pynvml` that hides it or has replaced it."""
     try:
         spec = importlib.util.find_spec("pynvml")
     except ValueError:  # its spec was removed after its import

@@ -1,6 +1,6 @@
-"""The facts of the node's GPUs and MIG instances, in a sampler child: what is installed, how it is divided, its state.
+"""The facts that a sampler child reads about the node's GPUs and MIG instances: model, division, state.
 
-It uses the standard library only, because the child runs a copy of it in the run's directory.
+This module uses the standard library only, because the child runs a copy of this module in the run's directory.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from typing import Any
 from scheduler.devices.gpu.nvml_library import NO_PERMISSION, NOT_FOUND, NOT_SUPPORTED, Library, NvmlFailure, as_text
 
 UNCORRECTED, SINCE_LOAD = 1, 0
-"""The kind of memory errors that are asked for, and since when they are counted: since the driver was loaded."""
+"""The kind of memory errors that NVML is asked for, and the period for which they are counted: since the driver was
+loaded.
+"""
 SM, MEMORY = 1, 2
-"""The numbers of a GPU's clocks in NVML."""
+"""The types of a GPU's clocks in NVML."""
 AGAIN = 2.0
-"""Seconds between two looks at how GPUs are divided."""
+"""Seconds between two checks of how GPUs are divided."""
 
 
 def find_gpus(library: Library, skip: set[int]) -> dict[str, Any]:
-    """Return the GPUs of this node, each asked by itself, because one lost GPU must not hide the others."""
+    """Return the GPUs of this node. Each GPU is queried by itself, because one lost GPU must not hide the others."""
     gpus, errors = [], []
     driver, cuda = _versions(library)
     for index in range(library.call("nvmlDeviceGetCount")):
@@ -44,7 +46,7 @@ def _versions(library: Library) -> tuple[str, str]:
 
 
 def facts_of(library: Library, index: int) -> list[dict[str, Any]]:
-    """Return the facts of a GPU, and those of its MIG instances."""
+    """Return the facts of a GPU, and the facts of each of its MIG instances."""
     handle = library.call("nvmlDeviceGetHandleByIndex", index)
     mig = is_divided(library, handle)
     gpu = {
@@ -70,7 +72,7 @@ def is_divided(library: Library, handle: Any) -> bool:
 
 
 class GpuDivisions:
-    """How some GPUs are divided into MIG instances: an administrator may divide them anew while a run goes on."""
+    """The division of GPUs into MIG instances: an administrator may change it during a run."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -78,8 +80,8 @@ class GpuDivisions:
         self._due = 0.0
 
     def order(self, known: list[tuple[int, list[str]]]) -> None:
-        """From now on, compare with `known`: the index of each GPU, and the UUIDs of its instances. A GPU without
-        instances has its own UUID there.
+        """From now on, compare with `known`: the index of each GPU, and the UUIDs of its instances. For a GPU without
+        instances, `known` has the UUID of the GPU itself.
         """
         self._known = {index: sorted(uuids) for index, uuids in known}
 
@@ -131,7 +133,9 @@ def _instance_facts(library: Library, gpu: dict[str, Any], parent: Any) -> list[
 
 
 def _memory_facts(library: Library, handle: Any) -> dict[str, Any]:
-    """Return the memory of an instance, or why it cannot be read: the other instances of the GPU can still be used."""
+    """Return the memory of an instance, or the reason why it cannot be read: the other instances of the GPU can still
+    be used.
+    """
     try:
         return {"total": library.memory(handle)["total"]}
     except NvmlFailure as failure:
@@ -150,7 +154,9 @@ def instances(library: Library, parent: Any, first: int = 0) -> Iterator[tuple[i
 
 
 def _total(library: Library, handle: Any, *, may_be_hidden: bool) -> int:
-    """Return the memory of a GPU; 0 for one in MIG mode of which only instances may be read."""
+    """Return the memory of a GPU in bytes; 0 for a GPU in MIG mode if the process may read the memory of instances
+    only.
+    """
     try:
         return int(library.memory(handle)["total"])
     except NvmlFailure as failure:
@@ -164,7 +170,9 @@ def uuid_of(library: Library, handle: Any) -> str:
 
 
 def look_at_cards(library: Library) -> list[dict[str, Any]]:
-    """Return the clocks, throttle reasons, power and energy of every GPU, as far as it reports them."""
+    """Return the clocks, throttle reasons, power and energy of every GPU; None for each value that a GPU does not
+    report.
+    """
     cards = []
     for index in range(library.call("nvmlDeviceGetCount")):
         library.board.begin(str(index))
@@ -202,7 +210,9 @@ def _or(value: int | None, otherwise: int) -> int:
 
 
 def _in_first_namespace() -> bool:
-    """Tell whether this is the first pid namespace, by the kernel's number; NVML knows only the pids of that one."""
+    """Tell, by the kernel's number of the namespace, whether this is the first pid namespace; NVML reports only pids of
+    the first one.
+    """
     try:
         return os.stat("/proc/self/ns/pid").st_ino == 0xEFFFFFFC
     except OSError:

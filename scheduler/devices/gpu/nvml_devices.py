@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs of this machine as a device port: their capacity, their free memory, and each attempt's use."""
+"""The NVIDIA GPUs of this machine as a device port: capacity, free memory, and the use of each attempt."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ from scheduler.values import dataclass, field, replace
 RECENT = 2.0
 """Seconds for which the lowest free memory is remembered."""
 REPEAT = 0.5
-"""Seconds between samples if nothing has changed."""
+"""Seconds before an unchanged sample is reported again."""
 CLOCKS = 0.1
-"""Seconds by which the start of a process may seem earlier than it was: the kernel counts it in ticks."""
+"""The most seconds by which the start of a process may seem earlier than it was: the kernel counts it in ticks."""
 LINGERS = 5.0
-"""Seconds after which unfreed memory of ended attempts is reported."""
+"""Seconds after which memory that ended attempts have not freed is reported."""
 
 _SAMPLER = Path("scheduler/devices/gpu/nvml_sampler.py")
-"""The sampler in a run's copies; runs that began before the machine had GPUs have no copy of it."""
+"""The sampler among a run's copies; a run that began before the machine had GPUs has no copy of the sampler."""
 
 
 @dataclass(slots=True)
@@ -78,9 +78,10 @@ class GpuState:
 
 
 class NvmlDevices:
-    """The Devices and Watcher of the GPUs; only `node` and `discover` wait for the NVIDIA library.
+    """The Devices and Watcher ports of the GPUs; only `node` and `discover` wait for the NVIDIA library.
 
-    `code` is the directory of the run's copy of the sampler, `env` the environment of its process; `dev` is /dev.
+    `code` is the directory with the run's copy of the sampler, `env` the environment of the sampler's process, and
+    `dev` is /dev.
     """
 
     def __init__(
@@ -107,13 +108,17 @@ class NvmlDevices:
         self._others: Trees = {}
         self._unnamed: frozenset[UnnamedShim] = frozenset()
         self._owners = ProcessOwners()
-        """The owners of processes by the newest leases, which the samplers learn only at their next round."""
+        """The owners of processes according to the newest leases, which the samplers receive only before their next
+        round.
+        """
         self._told: dict[Key, tuple[float, Sample]] = {}
         self._news: list[str] = []
         self._said: set[tuple[str, str]] = set()
 
     def node(self) -> GpuInventory:
-        """Return the inventory of this node, before GPUs are chosen; it is made once, which may take seconds."""
+        """Return the inventory of this node, before GPUs are chosen. The first call makes it, which may take
+        seconds.
+        """
         if self._node is None:
             module = find_pynvml()
             if module.path is None:
@@ -132,8 +137,8 @@ class NvmlDevices:
         return SamplerChild(GPUS, self._code, [str(self._module), json.dumps(said)], self._env)
 
     def move(self, code: Path) -> None:
-        """Start samplers from a run's copies from now on, including NVIDIA's module, so that upgrades cannot change
-        them.
+        """Start samplers from a run's copies from now on; NVIDIA's module is copied too, so that an upgrade cannot
+        change it during the run.
         """
         if not (code / _SAMPLER).is_file():
             return
@@ -150,8 +155,8 @@ class NvmlDevices:
     ) -> None:
         """Choose only these GPUs, within these budgets. Call it before `discover`.
 
-        `divisible` has the GPUs that were chosen as a whole, with a budget: if such a GPU is divided into other MIG
-        instances, these join, each with that budget.
+        `divisible` has the GPUs that were chosen as a whole, each with its budget (None: without one). If such a GPU is
+        later divided into other MIG instances, these instances join, each with the budget of the GPU.
         """
         self._chosen = tuple(uuids)
         self._caps = dict(caps or {})
@@ -198,7 +203,7 @@ class NvmlDevices:
         self._samplers.expect(expected, dict(zip(expected, reasons, strict=True)))
 
     def _enter(self, gpus: Sequence[InstalledGpu]) -> None:
-        """Begin an account of each of these GPUs."""
+        """Create an account for each of these GPUs."""
         node = self.node()
         for gpu in gpus:
             if gpu.sharers > 1:
@@ -214,7 +219,9 @@ class NvmlDevices:
         return [(card.index, [part.uuid for part in divided([card], gpus)]) for card in cards]
 
     def _divide(self, facts: Sequence[Mapping[str, Any]]) -> None:
-        """Use the new parts of a GPU that an administrator has divided in another way."""
+        """Replace the parts of a GPU by its new MIG instances, after an administrator has divided the GPU in another
+        way.
+        """
         assert self._samplers is not None
         node, found = self.node(), [InstalledGpu(**one) for one in facts]
         card = found[0]
@@ -232,7 +239,7 @@ class NvmlDevices:
         self._news += [f"{gpu.label} has joined: {gpu.model}, {size(gpu.total)}" for gpu in new]
 
     def _wait(self, seconds: float, done: Callable[[str, GpuState], object]) -> None:
-        """Collect until all GPUs are `done`, or the time is over."""
+        """Collect samples until `done` is true for all GPUs, or `seconds` have passed."""
         end = time.monotonic() + seconds
         while self._samplers and time.monotonic() < end:
             select.select([self._samplers], [], [], 0.05)
@@ -263,7 +270,9 @@ class NvmlDevices:
         )  # fmt: skip
 
     def _may_have_a_lease(self, uuid: str, one: UnmanagedProcess, now: float) -> bool:
-        """Tell whether a process may belong to a lease that does not name its shim; the lease counts it already."""
+        """Tell whether a process without a known owner may belong to a lease that does not name its shim; that lease
+        already accounts for the memory of such a process.
+        """
         came = time.time() - (now - one.came)
         return any(
             uuid in unnamed.devices and unnamed.uid == one.uid and came >= unnamed.since - CLOCKS
@@ -280,7 +289,7 @@ class NvmlDevices:
         return f"has not been seen for {age:.0f} s" if seen.look else "has not been seen yet"
 
     def environment_for(self, placement: Placement, *, numbers: bool = False) -> Mapping[str, str | None]:
-        """Return the task's variables, which name its GPUs unambiguously."""
+        """Return the environment variables that name the task's GPUs unambiguously."""
         uuids = [key for key in placement.reservation if key != HOST]
         return {"CUDA_VISIBLE_DEVICES": ",".join(uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
@@ -289,14 +298,15 @@ class NvmlDevices:
         return range(len(placement.sees))
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when there is news; -1 before GPUs were found."""
+        """Return the descriptor that is readable when samples have arrived; -1 before GPUs were found."""
         return self._samplers.fileno() if self._samplers else -1
 
     def watch(
         self, attempts: Mapping[Key, Watched], others: Trees, unnamed: frozenset[UnnamedShim] = NO_UNNAMED
     ) -> None:
-        """Sample these attempts from now on; attempts without a GPU are included, because they may use one all the
-        same. Known processes of these trees are attributed to their leases at once.
+        """Sample these attempts from now on; attempts without a reserved GPU are included, because they may use one
+        anyway. Processes that are known to be in these attempts' or the other leases' trees are attributed to them at
+        once.
         """
         self._attempts = dict(attempts)
         self._others, self._unnamed = dict(others), unnamed
@@ -326,7 +336,9 @@ class NvmlDevices:
             account.hand_over(owners)
 
     def look_again(self, others: Trees, unnamed: frozenset[UnnamedShim] = NO_UNNAMED) -> None:
-        """Wait for one round that samples these trees, but no longer than one call may take."""
+        """Wait for one round of the samplers that includes these trees, but no longer than one call to the library may
+        take.
+        """
         asked = time.monotonic()
         self.watch({}, others, unnamed)
         if self._samplers:
@@ -334,14 +346,17 @@ class NvmlDevices:
         self._wait(self._limits.call, lambda uuid, seen: seen.look and seen.look.at > asked)
 
     def used_by(self, shim: int, _whose: str = "") -> Mapping[str, int]:
-        """Return the last measured use of another scheduler's tree; empty if memory is only readable per device."""
+        """Return the last measured use of the process tree of another scheduler's shim, in bytes by GPU; empty if
+        memory is only readable per device.
+        """
         held = {uuid: seen.account.other_use.get(shim, 0) for uuid, seen in self._seen.items()}
         return {uuid: bytes_ for uuid, bytes_ in held.items() if bytes_}
 
     def used_by_shims(self) -> Mapping[int, Mapping[str, int]]:
-        """Return the last measured use of every known tree, this run's own among them, by shim and GPU.
+        """Return the last measured use of every known process tree, including the trees of this run, in bytes by shim
+        and GPU.
 
-        The entry 0 has the use of this run's attempts that have ended since the measurement.
+        The key 0 has the use of attempts of this run that have ended since the measurement.
         """
         found: dict[int, dict[str, int]] = {}
         for uuid, seen in self._seen.items():
@@ -354,7 +369,7 @@ class NvmlDevices:
         return found
 
     def held_by(self, key: Key, uuid: str) -> int:
-        """Return an attempt's last measured use of a GPU."""
+        """Return an attempt's last measured use of a GPU, in bytes."""
         seen = self._seen.get(uuid)
         return seen.account.used.get(key, 0) if seen is not None else 0
 
@@ -363,7 +378,9 @@ class NvmlDevices:
         return self._seen[uuid].account.reads
 
     def is_sure(self) -> bool:
-        """Tell whether the last sample of every GPU agrees with how it `reads`; a change takes several samples."""
+        """Tell whether the last sample of every GPU agrees with the current value of `reads`; only several
+        contradicting samples in a row change that value.
+        """
         return not any(seen.account.doubtful for seen in self._seen.values())
 
     def collect(self) -> list[Sample]:
@@ -388,7 +405,7 @@ class NvmlDevices:
         return fresh
 
     def _strayed(self) -> dict[str, dict[str, int]]:
-        """Return what attempts use on GPUs that they were not given, by attempt and GPU."""
+        """Return the bytes that attempts use on GPUs that they were not given, by attempt and GPU."""
         found: dict[str, dict[str, int]] = {}
         for uuid, seen in self._seen.items():
             for name, held in seen.account.astray.items():
@@ -439,7 +456,7 @@ class NvmlDevices:
         return [_not_given(seen.device.label, held, name) for name, held in new.items()]
 
     def close(self) -> None:
-        """End the samplers."""
+        """End the sampler children."""
         if self._samplers is not None:
             if self._finder is not None and not self._seen:
                 self._samplers.adopt(self._finder, ())

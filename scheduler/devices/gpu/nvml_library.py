@@ -1,6 +1,6 @@
-"""NVIDIA's library through pynvml, in a sampler child. Only this module loads it, from the path that it is given.
+"""NVIDIA's library through pynvml, in a sampler child: only this module loads pynvml, from the path that it is given.
 
-It uses the standard library only, because the child runs a copy of it in the run's directory.
+This module uses the standard library only, because the child runs a copy of this module in the run's directory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOT_FOUND, NO_PERMISSION, NOT_SUPPORTED, INVALID_ARGUMENT = 6, 4, 3, 2
 
 
 class NvmlFailure(Exception):
-    """A call that the library refused."""
+    """A call that returned an error of the library."""
 
     def __init__(self, code: int, call: str) -> None:
         super().__init__(code, call)
@@ -36,7 +36,7 @@ class _Usual(ctypes.Structure):
 
 
 class _Long(ctypes.Structure):
-    """The longer structure that some drivers 53x use in place of the usual structure, under the same name."""
+    """The longer structure that some drivers of version 53x use under the name of the usual structure."""
 
     _fields_ = (*_Usual._fields_, ("protected", ctypes.c_uint64))
 
@@ -63,8 +63,8 @@ class Library:
             raise NvmlFailure(int(exc.value), name) from exc
 
     def maybe(self, name: str, *arguments: Any) -> Any:
-        """Call a function of pynvml; return None if the value is not available with this driver or device, or to this
-        user.
+        """Call a function of pynvml; return None if this driver or device cannot provide the value, or if this user may
+        not read it.
         """
         try:
             return self.call(name, *arguments)
@@ -87,7 +87,9 @@ class Library:
         return False
 
     def processes(self, kind: str, handle: Any) -> list[tuple[int, int | None]]:
-        """Return (pid, bytes or None) of each process in one of the lists; drivers before 510 have older versions."""
+        """Return (pid, bytes or None) of each process in the lists of this `kind`; drivers before 510 provide older
+        versions of the lists.
+        """
         forms = self._forms.setdefault(kind, self._forms_of_lists())
         while forms:
             suffix, form = forms[0]
@@ -100,8 +102,8 @@ class Library:
         return []
 
     def _forms_of_lists(self) -> list[tuple[str, type[ctypes.Structure]]]:
-        """Return the versions of the lists, newest first; nvitop (nvitop/api/libnvml.py) knows which drivers have
-        the longer one.
+        """Return the versions of the lists, newest first; nvitop (nvitop/api/libnvml.py) records which drivers have the
+        longer structure.
         """
         long = self.has("nvmlDeviceGetConfComputeMemSizeInfo") and not self.has("nvmlDeviceGetRunningProcessDetailList")
         return [("_v3", _Long if long else _Usual), ("_v2", _Usual), ("", _Old)]
@@ -125,7 +127,7 @@ class Library:
             raise NvmlFailure(int(exc.value), name) from exc
 
     def memory(self, handle: Any) -> dict[str, int | bool]:
-        """Return free and used bytes; `exact` if they do not contain the driver's own share."""
+        """Return free and used bytes; `exact` is true if the used bytes do not contain the driver's own memory."""
         try:
             said = self.call("nvmlDeviceGetMemoryInfo", handle, getattr(self._nvml, "nvmlMemory_v2", 0x02000028))
             return {"total": said.total, "free": said.free, "held": said.used, "exact": True}

@@ -48,33 +48,36 @@ from scheduler.devices.sampler_protocol import Board, serve, tell
 from scheduler.runtime.shim import children_finder, descendants
 
 FAST, CALM, IDLE = 0.075, 0.5, 1.0
-"""Seconds between rounds: while something is new or rises, while nothing does, and while nothing is sampled."""
+"""Seconds between rounds: while anything is new or its use rises, while no use rises, and while nothing is sampled."""
 RISEN = 3.0
-"""Seconds for which rounds are frequent after a rise."""
+"""Seconds after a rise during which rounds are frequent."""
 RISE = 16 << 20
 SHARE = 30.0
-"""The least pause after a round, as a multiple of the processor time of the round: a sampler takes at most 3 % of a
-core."""
+"""The least pause after a round, as a multiple of the processor time of the round: a sampler uses at most 3 % of a
+core.
+"""
 LONGEST = 2.0
 SELDOM = 0.25
 """Seconds between samples of values that change slowly or are expensive: utilisation, accounting, names of
 processes."""
 XID_EVENT = 8
-"""The type of event of a critical error."""
+"""NVML's type of event for a critical error."""
 EVENT_WAIT = 1
-"""Milliseconds for which a look waits for events."""
+"""Milliseconds for which a sample waits for events."""
 FATAL = frozenset({48, 62, 64, 74, 79, 95, 110, 119, 120, 140, 143})
-"""Critical errors (XID) after which the GPU needs a reset, by NVIDIA's catalogue; most others come from programs."""
+"""Critical errors (XID) after which the GPU needs a reset, according to NVIDIA's catalogue; programs cause most other
+XID errors.
+"""
 GPU_SENSOR = 0
 
 
 _Listed = dict[int, tuple[int | None, bool]]
-"""The listed processes: {pid: (bytes if they are visible, whether it is a client of MPS)}."""
+"""The listed processes: {pid: (bytes, or None if they are hidden, and whether it is a client of MPS)}."""
 
 
 class CriticalErrors:
-    """The critical errors (XID) of the GPUs of one child since it began to sample each; none where the driver does not
-    report them.
+    """The critical errors (XID) of the GPUs of one child, since the child began to sample each GPU; empty if the driver
+    does not report such errors.
 
     All GPUs share one event set, and an error belongs to the GPU that the event names: a library may report the errors
     of every GPU to every set.
@@ -96,7 +99,7 @@ class CriticalErrors:
                 self._library.call("nvmlDeviceRegisterEvents", handle, XID_EVENT, self._events)
 
     def fatal(self, uuid: str) -> int:
-        """Return the number of the error after which this GPU needs a reset; 0 if there is none."""
+        """Return the number of the error that requires a reset of this GPU; 0 if there is no such error."""
         while self._events is not None:
             try:
                 said = self._library.call("nvmlEventSetWait_v2", self._events, EVENT_WAIT)
@@ -134,7 +137,7 @@ class SampledGpu:
         self._last: _Listed = {}
 
     def look(self, own: Callable[[Iterable[int]], set[int]]) -> dict[str, Any]:
-        """Take one sample. Free memory is read before and after the processes and the lower value counts, so that no
+        """Take one sample. Free memory is read before and after the processes, and the lower value is used, so that no
         memory seems to be both used and free.
         """
         began = time.monotonic()
@@ -158,8 +161,9 @@ class SampledGpu:
         return {**memory, "at": now, "cost": now - began, "processes": listed, **seldom}
 
     def _open(self) -> Any:
-        """Return the GPU's handle by its place on the bus: a search by UUID asks every GPU, and fails if one of them
-        is lost. The handle of a MIG instance may name another one after a reconfiguration, so it is checked each time.
+        """Return the GPU's handle by its PCI address: a search by UUID queries every GPU, and fails if one of them is
+        lost. After a reconfiguration the handle of a MIG instance may refer to another instance, so the handle is
+        checked each time.
         """
         call = self._library.call
         if self._handle is None:
@@ -186,7 +190,7 @@ class SampledGpu:
         return self._handle
 
     def _is_there(self) -> bool:
-        """Tell whether the handle still leads to this MIG instance."""
+        """Tell whether the handle still refers to this MIG instance."""
         try:
             return uuid_of(self._library, self._handle) == self.uuid
         except NvmlFailure as failure:
@@ -195,14 +199,14 @@ class SampledGpu:
             return False
 
     def _instance(self, parent: Any) -> Any:
-        """Return the handle of the MIG instance, wherever it is on its GPU now."""
+        """Return the handle of the MIG instance, whatever position it has on its GPU now."""
         for _, handle in instances(self._library, parent, first=self._part):
             if uuid_of(self._library, handle) == self.uuid:
                 return handle
         raise NvmlFailure(NOT_FOUND, "nvmlDeviceGetMigDeviceHandleByIndex")
 
     def _processes(self, handle: Any) -> _Listed | None:
-        """Return the listed processes; one that is in several lists has the highest of its values."""
+        """Return the listed processes; a process that is in several lists gets the highest of its values."""
         found: _Listed = {}
         for kind in ("Compute", "Graphics", "MPSCompute"):
             try:
@@ -230,8 +234,8 @@ class SampledGpu:
         self._last = listed
 
     def _peak(self, handle: Any, pid: int) -> Iterator[int]:
-        """Yield the exact peak of a process if accounting mode is on; it is available after the process's end as
-        well.
+        """Yield the exact peak of a process if accounting mode is on; the peak stays available after the end of the
+        process.
         """
         if self._accounting:
             with contextlib.suppress(NvmlFailure):
@@ -257,7 +261,7 @@ class SampledGpu:
 
 
 class GpuSampler:
-    """The rounds over the GPUs that the last order names."""
+    """The sampler of the GPUs that the last order names, round after round."""
 
     gather = 0.0
 
@@ -274,7 +278,7 @@ class GpuSampler:
         self._risen_at = time.monotonic()
 
     def order(self, said: dict[str, Any]) -> None:
-        """Replace the list of GPUs and attempts to sample; those that stay on the list keep their history."""
+        """Replace the list of GPUs and attempts to sample; those that are in both lists keep their history."""
         self._gpus = {
             uuid: self._gpus.get(uuid) or SampledGpu(self._library, self._errors, uuid, bus, index, part)
             for uuid, bus, index, part in said["gpus"]
@@ -285,7 +289,7 @@ class GpuSampler:
         self._owners.order(roots(own, said["others"]))
 
     def look(self) -> dict[str, Any]:
-        """Take one sample of everything."""
+        """Take one sample of every GPU."""
         looks = {uuid: gpu.look(self._own) for uuid, gpu in self._gpus.items()}
         divided = self._divisions.changes()
         self._library.board.rest()
@@ -315,7 +319,7 @@ class GpuSampler:
         return self._clients
 
     def rest(self, cost: float) -> float:
-        """Return the seconds until the next round."""
+        """Return the seconds until the next round; the last one used `cost` seconds of processor time."""
         here = [settled for _, gpus, settled, _ in self._attempts.values() if gpus]
         rising = not all(here) or time.monotonic() - self._risen_at < RISEN
         period = IDLE if not here else FAST if rising else CALM
@@ -332,7 +336,9 @@ def _first_answer(library: Library, first: dict[str, Any]) -> dict[str, Any]:
 
 
 def begin(board: Board) -> GpuSampler | None:
-    """Initialise the library, and carry out the first order; return None if that was all, or if it is impossible."""
+    """Initialise the library, and carry out the first order; return None if the order needs no sampler, or if
+    initialisation fails.
+    """
     library, first = Library(sys.argv[3], board), json.loads(sys.argv[4])
     board.begin("init")
     try:

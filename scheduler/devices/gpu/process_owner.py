@@ -1,8 +1,8 @@
-"""The owners of processes: the sampler child of the GPUs finds them in /proc for the processes that NVML lists.
+"""The owners of processes: the sampler child of the GPUs finds in /proc the owner of each process that NVML lists.
 
-A scheduler also uses it in its own process: after the child's last order new leases may have been made, and the child
-cannot know the owners of their processes yet. This module uses the standard library only, because the child runs a copy
-of it in the run's directory.
+A scheduler also uses this module in its own process: leases may have been granted after the child's last order, and the
+child cannot know the owners of their processes yet. This module uses the standard library only, because the child runs
+a copy of it in the run's directory.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 from scheduler.runtime.shim import children_finder, descendants
 
 SELDOM = 1.0
-"""Seconds between searches through whole trees, which are more expensive."""
+"""Seconds between two searches through whole process trees, which are expensive."""
 CLIENTS = frozenset({b"docker", b"podman", b"nerdctl"})
-"""Programs whose containers are not among their descendants, unlike containers of singularity and apptainer."""
+"""Programs whose containers are not their descendants; containers of singularity and apptainer are."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Process(NamedTuple):
-    """The facts of /proc about one process."""
+    """The facts that /proc has about one process."""
 
     name: bytes
     parent: int
@@ -47,22 +47,22 @@ def _read(path: str) -> bytes:
 
 
 def pids_outside_in(pid: int | str) -> list[int]:
-    """Return a process's pids, from the one in this /proc to the one in its innermost namespace."""
+    """Return all pids of a process, from its pid in this /proc to its pid in its innermost namespace."""
     words = _read(f"/proc/{pid}/status").partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
     return [int(word) for word in words]
 
 
 class ProcessOwners:
-    """The owners of pids, found by going up from a process to a shim, and remembered even after its parents have
-    ended.
+    """The owners of pids. An owner is found by climbing from a process to a shim, and is remembered even after the
+    parents of the process have ended.
     """
 
     def __init__(self) -> None:
         self.roots: dict[int, str] = {}
         self._found: dict[int, tuple[int, str, int]] = {}
-        """The start time, the owner and the user id of each process, by pid."""
+        """The start time, the owner and the user id of each process, by its pid."""
         self._stale: set[int] = set()
-        """Pids whose owner may have changed, because the guest of a lease may take one lease after another."""
+        """Pids whose owner may have changed, because the guest of a lease may use one lease after another."""
         self._inside: dict[int, str] = {}
         self._inside_at = 0.0
 
@@ -71,7 +71,9 @@ class ProcessOwners:
         return self._found.get(pid, (0, "", 0))[1]
 
     def order(self, roots: dict[int, str]) -> None:
-        """Set the roots of the trees with their owners; processes without an owner are looked up again."""
+        """Set the roots of the process trees with their owners; the owners of processes without one are looked up
+        again.
+        """
         self.roots = _as_this_proc_counts(roots)
         self._found = {pid: found for pid, found in self._found.items() if found[1]}
         self._stale = set(self._found)
@@ -91,7 +93,7 @@ class ProcessOwners:
         return told
 
     def owned(self, pids: Iterable[int]) -> dict[int, str]:
-        """Return the owners of those processes that exist and have one."""
+        """Return the owners of the given processes; a process that has ended, or has no owner, is left out."""
         self._found = {pid: self._of(pid, seen) for pid in pids if (seen := process(pid)) is not None}
         return {pid: owner for pid, (_, owner, _) in self._found.items() if owner}
 
@@ -115,7 +117,7 @@ class ProcessOwners:
         return ""
 
     def _among_inner(self, pid: int) -> str:
-        """Return the owner of a pid that exists only in an inner namespace of one of the trees."""
+        """Return the owner of a pid that exists only in an inner pid namespace of one of the trees."""
         if time.monotonic() - self._inside_at >= SELDOM:
             self._inside_at = time.monotonic()
             children = children_finder()
@@ -129,16 +131,19 @@ class ProcessOwners:
 
 
 def roots(own: Mapping[str, tuple[int, int]], others: Iterable[tuple[int, int]]) -> dict[int, str]:
-    """Return the owners of trees by the processes at their roots: the shims, and the guests of leases.
+    """Return the owners of process trees by the pids at their roots: the shims, and the guests of leases.
 
-    `own` has (shim, guest) of each attempt, `others` the pairs of other leases; a guest of 0 means that there is none.
+    `own` has (shim, guest) of each attempt, `others` the (shim, guest) pairs of other leases; a guest of 0 means that
+    the lease has none.
     """
     found = {root: f"!{shim}" for shim, guest in others for root in (shim, guest) if root}
     return found | {root: name for name, pair in own.items() for root in pair if root}
 
 
 def _as_this_proc_counts(roots: dict[int, str]) -> dict[int, str]:
-    """Translate pids if /proc belongs to an outer pid namespace, which numbers them differently."""
+    """Return the roots with the pids of this /proc, which numbers processes differently if it belongs to an outer pid
+    namespace.
+    """
     if os.readlink("/proc/self") == str(os.getpid()):
         return roots
     level = len(pids_outside_in("self")) - 1
@@ -156,5 +161,5 @@ def _user(pid: int) -> int:
 
 
 def has_container_client(pids: list[int]) -> bool:
-    """Tell whether one of the processes is the client of a container daemon."""
+    """Tell whether one of the processes is the client program of a container daemon."""
     return any(seen.name in CLIENTS for pid in pids if (seen := process(pid)))

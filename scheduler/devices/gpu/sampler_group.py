@@ -1,9 +1,9 @@
-"""The sampler children of the GPUs: one samples all healthy GPUs; a GPU that hangs, crashes or errs is separated.
+"""The sampler children of the GPUs: one samples all healthy GPUs; a GPU that hangs, crashes or fails is separated.
 
-A GPU that delays the others stays with the child that waits for it, and the others get a new child; so they are sampled
-again long before the slow one is judged. A GPU that hung, crashed the library or erred is unavailable until it answers
-a child of its own, which is started for it after a while; then that child, the youngest, takes over the others. No
-method waits for a child.
+A GPU that delays the others stays with the child that waits for it, and a new child takes over the others; so they are
+sampled again long before the slow GPU is judged. A GPU that hung, crashed the library or failed is unavailable until it
+answers a child of its own, which is started for it after a while. This youngest child then takes over all other GPUs
+too. No method waits for a child.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ from scheduler.values import dataclass, field
 AT_ONCE = frozenset(
     {"GPU_IS_LOST", "RESET_REQUIRED", "NO_PERMISSION", "OPERATING_SYSTEM", "NOT_FOUND", "NOT_SUPPORTED"}
 )
-"""Errors that repeated calls do not clear; any other error must occur several times in a row."""
+"""Errors after which a GPU is separated at once, because repeated calls do not clear them; any other error must occur
+several times in a row.
+"""
 ERRORS = 3
 MOST_DEATHS = 5
-"""If this many children end within a minute without a fault of a GPU, no child is started for a while."""
+"""The number of children that may end within a minute without a fault of a GPU; after that, no child is started for a
+while.
+"""
 GOOD_LOOKS = 3
 
 
@@ -49,18 +53,18 @@ class SampledGroup:
 
 @dataclass(slots=True)
 class QuarantinedGpu:
-    """A GPU on which nothing may start."""
+    """A GPU on which no task may start."""
 
     reason: str
     again_at: float
     together: bool
-    """True if other GPUs have the same trouble, so that one child tries all of them."""
+    """True if other GPUs have the same fault, so that one child tries all of them."""
     trying: bool = False
 
 
 class SamplerGroup:
-    """All sampler children. `fileno` is readable when `gather` has something; call that once a second anyway, for
-    the deadlines.
+    """All sampler children. `fileno` is readable when `gather` has samples to return; call `gather` once a second
+    anyway, to check the deadlines.
     """
 
     def __init__(self, start: Callable[[Mapping[str, Any]], SamplerChild], limits: SamplerLimits) -> None:
@@ -75,29 +79,31 @@ class SamplerGroup:
         self._watched: Mapping[str, Any] = {"attempts": {}, "others": []}
         self._divided: Sequence[tuple[int, Sequence[str]]] = ()
         self._uncompared: set[int] = set()
-        """The indexes of GPUs that delayed, hung or crashed a child. Each is read only by a child of its own."""
+        """The indexes of GPUs that delayed, hung or crashed a child: their division into instances is not compared,
+        because only a child of its own reads each of them.
+        """
         self._changes: list[list[dict[str, Any]]] = []
         self._news: list[str] = []
         self._told_silent = False
 
     def fileno(self) -> int:
-        """Return a descriptor that stays valid whichever children exist."""
+        """Return a descriptor that stays valid when children start and end."""
         return self._epoll.fileno()
 
     def adopt(self, child: SamplerChild, gpus: Iterable[InstalledGpu]) -> None:
-        """Continue with the child that found the GPUs."""
+        """Take over the child that found the GPUs, and sample them with it."""
         group = SampledGroup(child, {gpu.uuid: gpu for gpu in gpus}, False, time.monotonic(), True)
         self._gpus.update(group.gpus)
         self._add(group)
 
     def expect(self, gpus: Mapping[str, InstalledGpu], reasons: Mapping[str, str]) -> None:
-        """Try these GPUs, which could not be read, again and again: each is in `changes` once it answers."""
+        """Try these GPUs, which could not be read, at regular intervals: each is in `changes` once it answers."""
         self._gpus.update(gpus)
         again = time.monotonic() + self._limits.retry
         self._away.update({uuid: QuarantinedGpu(reason, again, False) for uuid, reason in reasons.items()})
 
     def join(self, gpus: Iterable[InstalledGpu]) -> None:
-        """Sample more GPUs, in the child that samples all healthy ones, unless a child has them already."""
+        """Sample more GPUs, unless a child already samples them, in the child that samples all healthy GPUs."""
         new = {gpu.uuid: gpu for gpu in gpus if not any(gpu.uuid in group.gpus for group in self._groups)}
         if not new:
             return
@@ -110,18 +116,22 @@ class SamplerGroup:
             self._order(main)
 
     def compare(self, divided: Sequence[tuple[int, Sequence[str]]]) -> None:
-        """Report MIG instances that differ from `divided`: the index of each GPU with the UUIDs of its parts."""
+        """Report MIG instances that differ from `divided`, which has the index of each GPU with the UUIDs of
+        its parts.
+        """
         self._divided = divided
         for group in self._groups:
             self._order(group)
 
     def changes(self) -> list[list[dict[str, Any]]]:
-        """Return the facts of GPUs whose division into instances has changed, and of their instances."""
+        """Return the facts of GPUs whose division into instances has changed since the last call, and of their
+        instances.
+        """
         changes, self._changes = self._changes, []
         return changes
 
     def tell(self, attempts: Mapping[str, Any], others: Mapping[int, int]) -> None:
-        """Set the attempts and trees to which processes are attributed from now on."""
+        """Set the attempts and process trees to which processes are attributed from now on."""
         watched = {"attempts": attempts, "others": sorted(others.items())}
         if watched != self._watched:
             self._watched = watched
@@ -129,17 +139,17 @@ class SamplerGroup:
                 self._order(group)
 
     def look_now(self) -> None:
-        """Have every child begin its next round at once: an order ends its pause."""
+        """Have every child begin its next round at once; an order ends the child's pause."""
         for group in self._groups:
             self._order(group)
 
     def why_away(self, uuid: str) -> str:
-        """Return the trouble of a GPU, as words that follow its name; empty if it works."""
+        """Return the fault of an unavailable GPU, as words that follow its name; empty if the GPU works."""
         away = self._away.get(uuid)
         return away.reason if away else ""
 
     def news(self) -> list[str]:
-        """Return sentences about GPUs since the last call."""
+        """Return the sentences about GPUs that were added since the last call."""
         news, self._news = self._news, []
         return news
 
@@ -190,7 +200,9 @@ class SamplerGroup:
             self._note_well(group, uuid, looks[uuid].cost)
 
     def _sample_found(self, group: SampledGroup, found: Sequence[InstalledGpu]) -> None:
-        """Let the child that could read a GPU sample it, or its parts."""
+        """Let the child that was able to read a new GPU sample this GPU, or the MIG instances into which it is
+        divided.
+        """
         for uuid in group.gpus:
             del self._gpus[uuid], self._away[uuid]
         group.gpus = {gpu.uuid: gpu for gpu in divided(found[:1], found) if not gpu.unusable}
@@ -222,13 +234,13 @@ class SamplerGroup:
         return next((group for group in self._groups if not group.apart), None)
 
     def _trust(self, group: SampledGroup) -> None:
-        """Let a child whose GPUs answer sample all healthy GPUs from now on."""
+        """Make a child whose GPUs answer the one that samples all healthy GPUs from now on."""
         group.apart = False
         self._uncompared -= {gpu.index for gpu in group.gpus.values()}
 
     def _merge(self, group: SampledGroup, main: SampledGroup) -> None:
-        """Give a child's GPUs to the younger child: a library that was loaded before the trouble may not notice the end
-        of the trouble.
+        """Give all GPUs of `main` to the younger child: a library that was loaded before a fault may not notice that
+        the fault is over.
         """
         self._trust(group)
         gpus = {**main.gpus, **group.gpus}
@@ -250,7 +262,9 @@ class SamplerGroup:
             self._set_apart(group, asked)
 
     def _set_apart(self, group: SampledGroup, asked: dict[str, InstalledGpu]) -> None:
-        """Leave this GPU, or these parts of one, with their child, and give the others to a new one."""
+        """Leave the GPU that delays the others (or its instances) with their child, and give the others to a
+        new child.
+        """
         self._uncompared |= {gpu.index for gpu in asked.values()}
         others = {uuid: gpu for uuid, gpu in group.gpus.items() if uuid not in asked}
         self._open(others, apart=group.apart)
@@ -268,15 +282,17 @@ class SamplerGroup:
             self._note_death(group, now, how)
 
     def _note_death(self, group: SampledGroup, now: float, why: str) -> None:
-        """Replace a child that ended without a fault of its GPUs; after too many such ends, pause."""
+        """Replace a child that ended without a fault of its GPUs; after MOST_DEATHS such ends within a minute, make its
+        GPUs unavailable for a while.
+        """
         self._deaths.append(now)
         if len(self._deaths) == MOST_DEATHS and now - self._deaths[0] < self._limits.retry:
-            self._give_up(group, list(group.gpus), f"cannot be read: the sampler keeps ending ({why})", kill=True)
+            self._give_up(group, list(group.gpus), f"cannot be read: the sampler keeps exiting ({why})", kill=True)
             return
         self._replace(group)
 
     def _replace_silent(self, group: SampledGroup, now: float) -> None:
-        """Replace a child that does nothing although it is not in a call of the library."""
+        """Replace a child that gives no sign of life although it does not wait for a call to the library."""
         why = f"it did not answer for {self._limits.call:g} s"
         if not self._told_silent:
             self._told_silent = True
@@ -300,7 +316,7 @@ class SamplerGroup:
         self, group: SampledGroup, uuids: list[str], reason: str, *, kill: bool = False, for_good: bool = False
     ) -> None:
         """Make these GPUs unavailable for a while, or for the rest of the run. The others continue, in this child or,
-        if it must end, in a new one.
+        if this child must end, in a new one.
         """
         self._send_away([uuid for uuid in uuids if group.gpus.pop(uuid, None)], reason, for_good=for_good)
         looks_for_parts = bool(self._divided) and not group.apart
@@ -310,7 +326,7 @@ class SamplerGroup:
             self._order(group)
 
     def _send_away(self, uuids: Sequence[str], reason: str, *, for_good: bool = False) -> None:
-        """Mark GPUs as unavailable and report it once, however often they are tried in vain."""
+        """Mark GPUs as unavailable and report each of them once, however often it is then tried in vain."""
         new = [self._gpus[uuid].label for uuid in uuids if uuid not in self._away]
         again = inf if for_good else time.monotonic() + self._limits.retry
         self._away.update({uuid: QuarantinedGpu(reason, again, len(uuids) > 1) for uuid in uuids})
@@ -354,7 +370,7 @@ class SamplerGroup:
         group.child.order({"gpus": gpus, "divided": compared, **self._watched})
 
     def _try_again(self, now: float) -> None:
-        """Try unavailable GPUs, each in a child of its own; GPUs with a common trouble share a child."""
+        """Try unavailable GPUs that are due, each in a child of its own; GPUs that failed together share a child."""
         due = {uuid: away for uuid, away in self._away.items() if now >= away.again_at and not away.trying}
         for away in due.values():
             away.trying = True
@@ -371,5 +387,7 @@ def _is_unread(group: SampledGroup) -> bool:
 
 
 def _asked(group: SampledGroup, where: str) -> dict[str, InstalledGpu]:
-    """Return the GPUs of a child that `where` names: the one with this UUID, or the parts of that with this index."""
+    """Return the GPUs of a child that `where` names: the GPU with this UUID, or all parts of the GPU with this
+    index.
+    """
     return {uuid: gpu for uuid, gpu in group.gpus.items() if where in (uuid, str(gpu.index))}

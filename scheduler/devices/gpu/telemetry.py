@@ -1,4 +1,4 @@
-"""The current state of the GPUs (clocks, power, throttle reasons, energy), read once by a child."""
+"""The current state of the GPUs (clocks, power, throttle reasons, energy), read once by a child process."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ REASONS = {
     0x10: "sync boost", 0x20: "thermal slowdown by software", 0x40: "thermal slowdown by hardware",
     0x80: "power brake", 0x100: "display clocks",
 }  # fmt: skip
-"""The bits of nvmlDeviceGetCurrentClocksThrottleReasons in words (nvml.h)."""
+"""Each bit of nvmlDeviceGetCurrentClocksThrottleReasons with its meaning in words (nvml.h)."""
 SLOWED = 0x8 | 0x20 | 0x40 | 0x80
-"""The bits that mean heat, or a lack of power; the others are usual."""
+"""The bits that mean heat or a lack of power; the other bits do not indicate a problem."""
 
 
 def look_at_cards() -> Cards:
-    """Return NVML's values for each GPU, None for missing ones; nothing if there is no NVML, or if it hangs."""
+    """Return NVML's values for each GPU, with None for missing values; empty if there is no NVML, or if it hangs."""
     module = find_pynvml()
     if module.path is None:
         return []
@@ -40,7 +40,7 @@ def look_at_cards() -> Cards:
 
 
 def reasons(bits: int | None) -> list[str] | None:
-    """Return in words why the clocks are below their maximum."""
+    """Return the reasons, in words, why the clocks are below their maximum; None if they are unknown."""
     if bits is None:
         return None
     known = [word for bit, word in REASONS.items() if bits & bit]
@@ -49,7 +49,9 @@ def reasons(bits: int | None) -> list[str] | None:
 
 
 def joules(before: Cards, after: Cards, uuids: Sequence[str]) -> float | None:
-    """Return the energy that these GPUs used between two readings; None if one of them does not report it."""
+    """Return the energy in joules that these GPUs used between two readings; None if one of the GPUs does not report
+    it.
+    """
     first, last = ({card["uuid"]: card["energy_mj"] for card in cards} for cards in (before, after))
     if not uuids or any(last.get(uuid) is None or first.get(uuid) is None for uuid in uuids):
         return None

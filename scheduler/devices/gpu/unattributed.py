@@ -12,7 +12,7 @@ from scheduler.values import dataclass
 GROWTH = 64 * MIB
 """A smaller change, in bytes, counts neither as growth nor as unfreed memory."""
 USUAL = 8
-"""The number of samples that determine a device's usual unattributed memory."""
+"""The number of samples from which a device's usual unattributed memory is determined."""
 
 
 class Lag:
@@ -27,8 +27,8 @@ class Lag:
     def see(self, unexplained: int, gone: Sequence[tuple[str, int]]) -> None:
         """Add a sample: the memory without a process, and (owner, bytes) of the processes that are no longer listed.
 
-        The usual amount is what two samples agree on: the driver is asked for the processes first and for the memory
-        afterwards, so memory that was allocated in between belongs to no process in one sample.
+        Only memory that two samples agree on counts as usual: the driver is queried for the processes first and for the
+        memory afterwards, so memory that was allocated between the two queries belongs to no process in that sample.
         """
         self.names += [name for name, _ in gone]
         usual = max(self._usual, default=unexplained)
@@ -41,18 +41,18 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class RiseShare:
-    """The largest part of the rise that an attempt may have."""
+    """The reservation of an attempt, which limits its part of the rise, and whether the attempt has settled."""
 
     reservation: int
     settled: bool
 
 
 class UnattributedMemory:
-    """The rise of a device above its base, divided among attempts whose processes are not visible."""
+    """The rise of a device's use above its base, divided among attempts whose processes are not visible."""
 
     def __init__(self) -> None:
         self.base = 0
-        """The use of the device before the first of these attempts."""
+        """The bytes in the pool before the first of these attempts was launched."""
         self.credit: dict[Key, int] = {}
         self.believed: list[Key] = []
         """Attempts whose share counts as measured use."""
@@ -60,11 +60,13 @@ class UnattributedMemory:
         """The bytes of ended attempts that are not free yet."""
         self.gone: list[Key] = []
         self.left = 0
-        """The bytes of the rise that no attempt may have."""
+        """The bytes of the rise that cannot be credited to any attempt."""
         self._last = 0
 
     def see(self, pool: int, shares: Mapping[Key, RiseShare]) -> None:
-        """Divide `pool` bytes among the attempts."""
+        """Divide the rise of the pool among the attempts: `pool` is the memory in bytes that no visible process
+        explains.
+        """
         self._settle_up(pool, shares)
         left = max(0, pool - self.base - self.owed)
         new = [key for key, share in shares.items() if not share.settled]
@@ -79,7 +81,7 @@ class UnattributedMemory:
         self.left = 0 if new else left
 
     def _settle_up(self, pool: int, shares: Mapping[Key, RiseShare]) -> None:
-        """Count a decrease of the pool as memory that ended attempts have freed."""
+        """Count a decrease of the pool as memory of ended attempts that was freed."""
         ended = [key for key in self.credit if key not in shares]
         self.gone += ended
         self.owed += sum(self.credit[key] for key in ended)

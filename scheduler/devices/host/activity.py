@@ -1,6 +1,7 @@
-"""The work of a tree of processes, from /proc: the processor time it used, and for how long it has rested.
+"""The work of a tree of processes, from /proc: its processor time, and the seconds for which it has rested.
 
-It uses the standard library only, because the child runs a copy of it in the run's directory.
+This module uses the standard library only, because the host's sampler child runs a copy of this module in the run's
+directory.
 """
 
 from __future__ import annotations
@@ -11,20 +12,23 @@ from typing import NamedTuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
 _STATE, _FAULTS, _TIMES = 0, slice(7, 11), slice(11, 15)
-"""Fields of /proc/PID/stat after the name: its state, the page faults and processor times of it and its children."""
+"""The fields of /proc/PID/stat after the name: the state of the process, and the page faults and processor times of the
+process and its ended children.
+"""
 
 
 class ProcessWork(NamedTuple):
-    """The work of one process so far."""
+    """The work that one process has done so far."""
 
     asleep: bool
-    """True if the process waits for an event. A process that waits for a disk, or was stopped, does not count as
-    asleep."""
+    """True if the process waits for an event. A process that waits for a disk, or that was stopped, does not count as
+    asleep.
+    """
     ticks: int
     """The processor time of the process and of its ended children, in clock ticks."""
     faults: int
     switches: int
-    """How often the main thread of the process has gone to sleep or was interrupted."""
+    """The number of times that the main thread of the process went to sleep or was interrupted."""
 
 
 def work_of(pid: int) -> ProcessWork | None:
@@ -41,7 +45,7 @@ def work_of(pid: int) -> ProcessWork | None:
 
 
 class Activity:
-    """The processor time of a tree, and the time since which none of its processes has run."""
+    """The processor time of a process tree, and the time since which none of its processes has run."""
 
     def __init__(self) -> None:
         self.cpu_seconds = 0.0
@@ -50,7 +54,7 @@ class Activity:
         self._since = 0.0
 
     def look(self, pids: Sequence[int], now: float) -> None:
-        """Look at all processes of the tree once."""
+        """Measure the work of all processes of the tree once."""
         works = {pid: work for pid in pids if (work := work_of(pid)) is not None}
         self.cpu_seconds = max(self.cpu_seconds, sum(work.ticks for work in works.values()) / TICKS)
         rests = bool(works) and all(work.asleep for work in works.values())

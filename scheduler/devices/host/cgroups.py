@@ -1,6 +1,7 @@
-"""The control groups of this process: the limit of each, and how much of it is left.
+"""The control groups of this process: the limit of each, and how much of the limit is left.
 
-It uses the standard library only, because the host's sampler child runs a copy of it in the run's directory.
+This module uses the standard library only, because the host's sampler child runs a copy of this module in the run's
+directory.
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
 """The file that lists the groups of this process."""
 _UNLIMITED = 1 << 60
-"""Numbers from here on mean no limit: cgroup v1 writes 'no limit' as a number near 2^63."""
+"""Values from here on mean no limit: cgroup v1 writes 'no limit' as a number near 2^63."""
 Group = tuple[int | str, str, str]
-"""A group's limit or the file with the limit, the file with its usage, and the file with the kinds of that usage."""
+"""A tuple of three: the group's limit or the path of the file with the limit, the path of the file with the usage, and
+the path of the file that divides this usage into kinds.
+"""
 
 REST = 1.0
-"""Seconds before a group without a limit is read again, because free memory is read for every start."""
+"""Seconds before a group without a limit is read again; this saves time because free memory is read for every start of
+a task.
+"""
 
 
 class MemoryGroup:
-    """A cgroup with a memory limit above this process; v1 and v2 differ only in names."""
+    """A cgroup with a memory limit that applies to this process; the files of v1 and v2 differ only in their names."""
 
     def __init__(self, folder: Path, limit: str, usage: str) -> None:
         self.folder = folder
@@ -36,7 +41,7 @@ class MemoryGroup:
         return _limit(str(self._limit))
 
     def left(self) -> int | None:
-        """Return the bytes that the group may still use; page cache that can be dropped counts as free."""
+        """Return the bytes that the group may still use; page cache that the kernel can drop counts as free."""
         if time.monotonic() < self._unlimited_until:
             return None
         limit = self.limit()
@@ -46,11 +51,13 @@ class MemoryGroup:
         return limit - self.held()
 
     def held(self) -> int:
-        """Return the bytes that the group uses and cannot drop."""
+        """Return the bytes that the group uses and that the kernel cannot drop."""
         return _held(str(self._usage), str(self._stat))
 
     def where(self, limit: int | None = None) -> Group:
-        """Return the files with these values; if `limit` is given, it replaces the group's own limit."""
+        """Return the group's limit and the paths of its files; if `limit` is given, it replaces the group's own
+        limit.
+        """
         return str(self._limit) if limit is None else limit, str(self._usage), str(self._stat)
 
 
@@ -74,7 +81,7 @@ def _held(usage: str, stat: str) -> int:
 
 
 def memory_groups(root: Path = ROOT, own: Path = OWN) -> Iterator[MemoryGroup]:
-    """Yield the memory cgroups of this process, from its own up to the root, v2 and v1."""
+    """Yield the memory cgroups of this process, from its own cgroup up to the root, in v2 and in v1."""
     for version, folder in _own_folders("memory", root, own):
         names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
         if (folder / names[0]).is_file():
@@ -82,7 +89,7 @@ def memory_groups(root: Path = ROOT, own: Path = OWN) -> Iterator[MemoryGroup]:
 
 
 def cpu_quotas(root: Path = ROOT, own: Path = OWN) -> Iterator[tuple[Path, float]]:
-    """Yield every limit on the cores of this process, with the cgroup that sets it."""
+    """Yield each limit on the cores of this process, with the directory of the cgroup that sets it."""
     for version, folder in _own_folders("cpu", root, own):
         quota = _quota(folder, version)
         if quota is not None:
@@ -90,8 +97,8 @@ def cpu_quotas(root: Path = ROOT, own: Path = OWN) -> Iterator[tuple[Path, float
 
 
 def process_limits(root: Path = ROOT, own: Path = OWN) -> Iterator[tuple[Path, int, int]]:
-    """Yield every limit on the number of processes and threads: the cgroup that sets it, the limit, and the current
-    number.
+    """Yield each limit on the number of processes and threads: the directory of the cgroup that sets it, the limit, and
+    the current number.
     """
     for _, folder in _own_folders("pids", root, own):
         limit, now = text(folder / "pids.max"), text(folder / "pids.current")
@@ -102,7 +109,7 @@ def process_limits(root: Path = ROOT, own: Path = OWN) -> Iterator[tuple[Path, i
 def device_rules(root: Path = ROOT, own: Path = OWN) -> str:
     """Return the devices that this process may open, as cgroup v1 lists them.
 
-    Empty if they are not listed: in v2 these rules are a program in the kernel, which cannot be read.
+    The result is empty under v2, where these rules are a program in the kernel, which cannot be read.
     """
     lists = (folder / "devices.list" for version, folder in _own_folders("devices", root, own) if version == 1)
     return next((said for path in lists if (said := text(path))), "")
@@ -111,7 +118,7 @@ def device_rules(root: Path = ROOT, own: Path = OWN) -> str:
 def _own_folders(controller: str, root: Path, own: Path) -> Iterator[tuple[int, Path]]:
     """Yield the version and the folder of each cgroup of this process, from its own up to the root.
 
-    In a container only the topmost may exist, under another path than the kernel reports.
+    In a container, only the topmost folder may exist, at another path than the kernel reports.
     """
     for version, path in _own_groups(controller, own):
         base = root / controller if version == 1 else root

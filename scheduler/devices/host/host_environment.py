@@ -1,4 +1,4 @@
-"""The environment of this process: a container, a pid namespace, a login session, the limits of its shell."""
+"""The environment of this process: its container, pid namespace and login session, and the limits of its shell."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GROUPS = {
     "containerd": "containerd",
 }
 _LOGIND = ("etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd", "lib/systemd")
-"""Folders of logind's configuration; earlier ones override later ones."""
+"""The directories of logind's configuration; earlier directories override later ones."""
 _ENTRY = lazy_pattern(r"^(#?)(\w+)=(.*)$", re.MULTILINE)
 _SESSION, _MANAGER = re.compile(r"/(session-\w+\.scope)"), re.compile(r"/(user@\d+\.service)")
 _ULIMITS = (
@@ -44,26 +44,26 @@ _ULIMITS = (
 
 
 class Ulimit(NamedTuple):
-    """One limit of the shell in the kernel's unit (bytes, seconds, pieces); None: no limit."""
+    """One limit of the shell in the kernel's unit (bytes, seconds, or a plain number); None: no limit."""
 
     name: str
     flag: str
-    """The letter of the limit for `ulimit`."""
+    """The letter of the limit as an option of `ulimit`."""
     soft: int | None
     hard: int | None
 
 
 class LoginPolicy(NamedTuple):
-    """The effect of a logout on a process of the user."""
+    """The effect of a logout on a process of the user, according to systemd's configuration."""
 
     unit: str
-    """The systemd unit of this process that a logout may end; empty: none."""
+    """The systemd unit of this process that a logout may end; empty if there is none."""
     kills: bool
-    """True if the unit ends with the session: KillUserProcesses."""
+    """True if logind kills the unit at the end of the session: KillUserProcesses."""
     source: str
     """The file that configures the effect of a logout."""
     lingers: bool
-    """True if the user's own services continue without a session."""
+    """True if the user's service manager continues without a session."""
 
     @property
     def is_session(self) -> bool:
@@ -74,12 +74,14 @@ class LoginPolicy(NamedTuple):
 
     @property
     def ends_us(self) -> bool:
-        """True if logging out ends the processes that start from here."""
+        """True if a logout ends the processes that start from this one."""
         return self.kills if self.is_session else bool(self.unit) and not self.lingers
 
 
 def container(environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> tuple[str, str]:
-    """Return the type of container in which this process seems to run, and the sign of it; empty strings if none."""
+    """Return the type of container in which this process seems to run, and the evidence for it; empty strings if there
+    is none.
+    """
     for name, kind in _VARIABLES.items():
         if environ.get(name):
             return kind, f"the variable {name}"
@@ -94,7 +96,9 @@ def container(environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> tup
 
 
 def in_first_pid_namespace(root: Path = ROOT) -> bool:
-    """Tell whether pids here are those of the machine, with which the NVIDIA driver identifies processes."""
+    """Tell whether the pids of this process's namespace are the pids of the whole machine, which the NVIDIA driver
+    reports.
+    """
     try:
         return (root / "proc/self/ns/pid").stat().st_ino == _FIRST_PID_NAMESPACE
     except OSError:
@@ -102,19 +106,21 @@ def in_first_pid_namespace(root: Path = ROOT) -> bool:
 
 
 def in_wsl(root: Path = ROOT) -> bool:
-    """Tell whether the kernel is that of the Windows Subsystem for Linux."""
+    """Tell whether the kernel is the one of the Windows Subsystem for Linux."""
     return "microsoft" in text(root / "proc/sys/kernel/osrelease").lower()
 
 
 def cgroup_version(root: Path = ROOT) -> str:
-    """Return `v2`, `v1`, `v1 and v2` (controllers of v1 are used in addition to v2), or an empty string."""
+    """Return `v2`, `v1`, or `v1 and v2` if controllers of v1 are used in addition to v2; an empty string if there are
+    no cgroups.
+    """
     lines = [line.split(":", 2) for line in text(root / "proc/self/cgroup").splitlines()]
     names = {"v2" if words[0] == "0" and not words[1] else "v1" for words in lines if not words[1].startswith("name=")}
     return " and ".join(sorted(names))
 
 
 def swap(root: Path = ROOT) -> int:
-    """Return the size of swap in bytes."""
+    """Return the size of the swap space in bytes."""
     match = re.search(r"^SwapTotal:\s+(\d+)", text(root / "proc/meminfo"), re.MULTILINE)
     return int(match[1]) * 1024 if match else 0
 
@@ -159,9 +165,10 @@ def login(user: str, root: Path = ROOT) -> LoginPolicy:
 
 
 def _logind(root: Path) -> tuple[dict[str, str], str]:
-    """Return logind's configuration, and the file that decides about killing.
+    """Return logind's configuration, and the file that sets whether a logout kills processes.
 
-    The main file shows, after a `#`, what its distribution built in, which may differ from systemd's own default.
+    The main file shows, after a `#`, the defaults that the distribution compiled in, which may differ from systemd's
+    own.
     """
     main = next((path for where in _LOGIND if (path := root / where / "logind.conf").is_file()), None)
     said, source = {"KillUserProcesses": "no"}, "its default"
@@ -176,7 +183,7 @@ def _logind(root: Path) -> tuple[dict[str, str], str]:
 
 
 def _drop_ins(root: Path) -> list[Path]:
-    """Return the drop-in files in the order in which they are read: by name, each name once."""
+    """Return the drop-in files in the order in which systemd reads them: sorted by name, each name once."""
     found: dict[str, Path] = {}
     for where in _LOGIND:
         for path in (root / where / "logind.conf.d").glob("*.conf"):

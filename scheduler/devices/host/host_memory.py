@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HostLimit:
-    """A limit on the use of something, and the source of that limit."""
+    """A limit on a resource of the host, and the source of that limit."""
 
     what: str
     """The resource that is limited: `memory`, in bytes, or `cores`."""
@@ -36,12 +36,12 @@ class HostLimit:
 
 
 REST = 0.01
-"""Seconds before the kernel is asked again for free memory, since its counters are summed up once a second."""
+"""Seconds before the kernel is asked again for free memory; its counters change only about once a second."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class HostDevices:
-    """A single device, `host`; `cap` is a budget for all leases together."""
+    """A device port with a single device, `host`; `cap` is the budget in bytes for all leases together."""
 
     def __init__(
         self,
@@ -62,7 +62,9 @@ class HostDevices:
         self._seen: Callable[[int], int] = int
 
     def discover(self) -> tuple[Device, ...]:
-        """Return the host, with the lowest of its RAM and all limits that apply to this process."""
+        """Return the host as a device; its capacity is the lowest of its RAM and all limits that apply to this
+        process.
+        """
         return (self._device,)
 
     def limits(self) -> tuple[HostLimit, ...]:
@@ -70,7 +72,7 @@ class HostDevices:
         return self._memory, self._cores
 
     def snapshot(self) -> tuple[DeviceBudget, ...]:
-        """Return what is free: the lower of the kernel's available memory and what the limits leave."""
+        """Return the free memory: the lower of the kernel's available memory and what the limits leave."""
         lefts = [group.left() for group in self._groups]
         if time.monotonic() - self._looked >= REST:
             self._looked, self._available = time.monotonic(), _available()
@@ -79,11 +81,11 @@ class HostDevices:
         return (DeviceBudget(self._device, max(0, free), self._cap),)
 
     def watcher(self, code: Path) -> HostWatcher:
-        """Return the watcher of tasks' use, started from a run's copies. From then on `snapshot` counts no more memory
-        as free than the watcher saw.
+        """Return the watcher of the memory that tasks use; its child starts from a run's copies. After this call,
+        `snapshot` counts no more memory as free than the watcher measured.
 
-        Memory that a task has freed since the last sample still seems to be used: it must not count both as free and as
-        used.
+        Memory that a task has freed since the last sample still counts as used by the task, so it must not count as
+        free too.
         """
         from scheduler.devices.host.sampler_client import HostWatcher  # not needed by views, which only show the host
 
@@ -99,17 +101,17 @@ class HostDevices:
             yield job.where(int(self._slurm.value))
 
     def environment_for(self, placement: Placement, *, numbers: bool = False) -> Mapping[str, str | None]:
-        """Return the variables of numeric libraries: as many threads as the task has cores, unless its user sets
-        them.
+        """Return the variables that limit each numeric library to as many threads as the task has cores; a limit that
+        the user has set stays.
         """
         return self.threads(placement.cores)
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
-        """Return nothing: there are no GPUs."""
+        """Return an empty sequence, because the host has no GPUs."""
         return ()
 
     def threads(self, cores: float) -> dict[str, str | None]:
-        """Return the variables that limit numeric libraries to this many cores; none if the user has set one of
+        """Return the variables that limit numeric libraries to this many cores; none if the user has set any of
         them.
         """
         if self._says_threads:
@@ -126,9 +128,9 @@ class HostDevices:
             yield self._slurm
 
     def _left_by_slurm(self) -> Iterator[int]:
-        """Yield what is left of a Slurm allocation.
+        """Yield the bytes that are left of a Slurm allocation.
 
-        The use of the job is only visible if it has a cgroup; otherwise the whole limit counts as left.
+        The use of the Slurm job can only be read if the job has a cgroup; otherwise the whole limit counts as left.
         """
         if self._slurm is None:
             return
@@ -141,7 +143,9 @@ class HostDevices:
 
 
 def slurm_memory(environ: Mapping[str, str]) -> HostLimit | None:
-    """Return what Slurm allocated on this node; None outside of Slurm, or if it allocated everything (`--mem=0`)."""
+    """Return the memory that Slurm allocated on this node as a limit; None outside of Slurm, or if Slurm allocated all
+    memory (`--mem=0`).
+    """
     for sizes, numbers in (("SLURM_MEM_PER_NODE", ""), ("SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE")):
         size, number = environ.get(sizes, ""), environ.get(numbers, "") if numbers else "1"
         if size.isdecimal() and number.isdecimal() and int(size) * int(number):
@@ -151,7 +155,7 @@ def slurm_memory(environ: Mapping[str, str]) -> HostLimit | None:
 
 
 def _core_limits(root: Path, own: Path) -> Iterator[HostLimit]:
-    """Yield the limits on cores: the affinity of this process, and every CPU quota of its cgroups."""
+    """Yield the limits on cores: the CPU affinity of this process, and every CPU quota of its cgroups."""
     mine = len(os.sched_getaffinity(0))
     yield HostLimit("cores", float(mine), "sched_getaffinity" if mine != os.cpu_count() else "all cores")
     for folder, quota in cpu_quotas(root, own):
@@ -179,7 +183,7 @@ def _available() -> int:
 
 
 def available() -> tuple[int, int]:
-    """Return the total and the available RAM of the machine, for views that must not load psutil."""
+    """Return the total and the available RAM of the machine in bytes, for views that must not load psutil."""
     lines = dict(line.split(":", 1) for line in text(Path("/proc/meminfo")).splitlines() if ":" in line)
     total, free = (int(lines.get(name, "0").split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     return total, free

@@ -32,40 +32,42 @@ from scheduler.runtime.shim import children_finder, lease_members
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 FAST, SLOW = 0.1, 1.0
-"""Seconds between samples while something is new, and when nothing has grown for a while."""
+"""Seconds between samples: while a tree is new or its memory grows, and when nothing has grown for a while."""
 CALM = 20.0
 SHARE = 50.0
-"""The least pause after a sample, as a multiple of the processor time of the sample: a sampler takes at most 2 % of a
-core."""
+"""The least pause after a sample, as a multiple of the processor time of the sample: a sampler uses at most 2 % of a
+core.
+"""
 TRIGGER = 1.05
 PSS_REST = 100.0
 PROGRESS_REST, SAVE_REST = 0.5, 2.0
-"""Seconds between two looks at the files of a task, and between two writes of its metrics."""
+"""Seconds between two reads of the files of a task, and between two writes of its metrics."""
 LONGEST_LOOK = 0.02
-"""Seconds of processor time after which a look at files goes on later."""
+"""Seconds of processor time after which the reading of files stops and continues at a later sample."""
 
 
 class Tree:
-    """The memory and progress of one attempt's processes, as far as they were measured."""
+    """The memory and progress of one attempt's processes, as measured so far."""
 
     def __init__(self, pid: int, files: MetricReader | None = None, guest: int = 0) -> None:
         self.pid = pid
         self.guest = guest
-        """The pid of a process outside of the shim's tree that uses the attempt's devices, as its descendants may; 0:
-        none."""
+        """The pid of a process outside of the shim's tree that may use the attempt's devices, as its descendants may;
+        0: there is none.
+        """
         self.files = files
-        """The reader of the attempt's epochs and metrics; None if they are not requested."""
+        """The reader of the attempt's epochs and metrics; None if the order does not request them."""
         self.activity: Activity | None = None
-        """The work of the attempt's processes; None if it is not requested."""
+        """The work of the attempt's processes; None if the order does not request it."""
         self.unsaid = files is not None and bool(files.record.curves)
         """True if the attempt's metrics have changed since they were last sent."""
         self._read_at = self._saved_at = 0.0
         self.used = 0
         self.peak = 0
         self._looked_at = 0
-        """The sum of RSS when PSS was last read."""
+        """The sum of RSS in bytes at the last reading of PSS."""
         self._share = 1.0
-        """The ratio of PSS to the sum of RSS at that time."""
+        """The ratio of PSS to the sum of RSS at the last reading of PSS."""
         self._next_look = 0.0
 
     def look(self, children: Callable[[int], list[int]], shims: Collection[int] = ()) -> bool:
@@ -83,7 +85,7 @@ class Tree:
         return self.peak > before
 
     def told(self) -> list[Any]:
-        """Return what the last look found, in the form of the child's answer."""
+        """Return the last sample in the form of the child's answer."""
         cpu, rested = (None, 0.0) if self.activity is None else (self.activity.cpu_seconds, self.activity.rested)
         progress = self.files.record.progress if self.files is not None else None
         metrics = self._last_values() if self.unsaid else None
@@ -94,11 +96,13 @@ class Tree:
         return self.files.record.last_values(self.files.first) if self.files is not None else None
 
     def attend(self, asked: bool) -> None:
-        """Begin or end the measurement of the tree's activity."""
+        """Begin or end the measurement of the tree's activity, as `asked` says."""
         self.activity = (self.activity or Activity()) if asked else None
 
     def read_files(self, now: float) -> None:
-        """Read the next part of the attempt's epochs and metrics, if that is due, and save the metrics."""
+        """Read the next part of the attempt's epochs and metrics if the reading is due, and save the metrics if that is
+        due.
+        """
         if self.files is None or now - self._read_at < PROGRESS_REST:
             return
         self._read_at = now
@@ -109,7 +113,9 @@ class Tree:
             self.files.save()
 
     def is_read(self) -> bool:
-        """Read the next part of the files of an ended attempt. At their end, save the metrics and return True."""
+        """Read the next part of the files of an ended attempt. Return whether their ends are reached; then the metrics
+        are saved.
+        """
         if self.files is None:
             return True
         if self.files.look():
@@ -133,7 +139,9 @@ class Tree:
 
 
 def read_in_turn(trees: Sequence[Tree], first: int) -> int:
-    """Read files of trees, beginning with the tree `first`, for a limited time; return the tree that is next."""
+    """Read the files of trees for a limited time, beginning with the tree at index `first`; return the index at which
+    to continue.
+    """
     now, began = time.monotonic(), time.process_time()
     for place in range(len(trees)):
         trees[(first + place) % len(trees)].read_files(now)
@@ -143,12 +151,12 @@ def read_in_turn(trees: Sequence[Tree], first: int) -> int:
 
 
 def resident(pid: int) -> int:
-    """Return the RSS of one process; 0 if it has ended."""
+    """Return the RSS of one process in bytes; 0 if it has ended."""
     return _statm(pid, 1) * PAGE
 
 
 def private(pid: int) -> int:
-    """Return RSS without shared pages, which is all that can be read of other users' processes."""
+    """Return the RSS without shared pages; for processes of other users, this is all that can be read."""
     return max(0, _statm(pid, 1) - _statm(pid, 2)) * PAGE
 
 
@@ -163,13 +171,15 @@ def high_water(pid: int) -> int:
 
 
 def proportional(pid: int) -> int:
-    """Return the PSS of one process, or its RSS if the kernel provides no PSS."""
+    """Return the PSS of one process in bytes, or its RSS if the kernel provides no PSS."""
     text = _read(f"/proc/{pid}/smaps_rollup")
     return _kilobytes(text, b"\nPss:") if text else resident(pid)
 
 
 def available(groups: Iterable[Group]) -> int:
-    """Return the memory that the kernel reports as available, or less if a control group's limit leaves less."""
+    """Return the memory in bytes that the kernel reports as available, or less if the limit of a control group leaves
+    less.
+    """
     lefts = [room for room in map(left, groups) if room is not None]
     return min([_kilobytes(_read("/proc/meminfo"), b"MemAvailable:"), *lefts])
 
@@ -188,7 +198,7 @@ def _read(path: str) -> bytes:
 
 
 class HostSampler:
-    """The sampling of the trees and processes that the last order names."""
+    """The sampler of the process trees that the last order names."""
 
     gather = 0.02
 
@@ -200,14 +210,14 @@ class HostSampler:
         self._groups: list[Group] = []
         self._last_rise = time.monotonic()
         self._ended: list[tuple[str, Tree]] = []
-        """Trees that have ended, and whose files were not read to the end yet."""
+        """Ended trees whose files have not been read to the end yet."""
         self._files_at = self._files_cost = 0.0
-        """The time from which files may be read again, and the processor time that the last look spent on them."""
+        """The time from which files may be read again, and the processor time in seconds that the last reading took."""
         self._turn = 0
-        """The tree whose files are read next."""
+        """The index of the tree whose files are read next."""
 
     def order(self, said: dict[str, Any]) -> None:
-        """Replace the list of trees and processes to sample; those that stay on the list keep their history."""
+        """Replace the list of trees and processes to sample; those that are in both lists keep their history."""
         known = self.trees
         self.trees = {}
         for name, (pid, guest, activity, files) in said["trees"].items():
@@ -221,7 +231,7 @@ class HostSampler:
         self._groups = said.get("groups", [])
 
     def look(self) -> dict[str, Any]:
-        """Take one sample of everything."""
+        """Take one sample of every tree."""
         at, before, children = time.monotonic(), available(self._groups), children_finder()
         shims = {*(tree.pid for tree in self.trees.values()), *(shim for shim, _ in self.others)}
         for name, tree in self.trees.items():
@@ -237,9 +247,9 @@ class HostSampler:
         return {"trees": trees, "other_use": other_use, "at": at, "free": free, "readings": readings, "ended": ended}
 
     def _read_files(self) -> dict[str, list[tuple[str, float, float]]]:
-        """Read files of tasks for at most 2 % of the time, however much they write: each tree in its turn.
+        """Read the files of tasks for at most 2 % of the time, however much the tasks write: one tree after another.
 
-        Return the last values of watched metrics of the trees that have ended and were read to their end.
+        Return the last values of watched metrics of ended trees whose files were read to the end.
         """
         ended: dict[str, list[tuple[str, float, float]]] = {}
         now, began = time.monotonic(), time.process_time()
@@ -264,7 +274,9 @@ class HostSampler:
         self._board.say("look")
 
     def rest(self, cost: float) -> float | None:
-        """Return the seconds until the next sample; None if there is nothing to sample."""
+        """Return the seconds until the next sample, after one that took `cost` seconds of processor time; None if there
+        is nothing to sample.
+        """
         if not self.trees and not self.others:
             return FAST if self._ended else None
         calm = time.monotonic() - self._last_rise > CALM

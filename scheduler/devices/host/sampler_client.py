@@ -1,4 +1,4 @@
-"""The client of the host's sampler child: it sends orders, receives samples, and restarts a child that fails."""
+"""The client of the host's sampler child: it sends orders, receives samples, and replaces a child that fails."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from scheduler.devices.host.cgroups import Group
 from scheduler.devices.sampler_child import SamplerChild, bury
 
 LONG = 30.0
-"""Seconds after which a sample says nothing about free memory any more."""
+"""Seconds after which a sample is too old to tell how much memory is free."""
 PAUSE = 0.1
-"""The least time between orders, in seconds: as long as the child pauses between samples."""
+"""The least seconds between two orders: as long as the child pauses between samples."""
 PATIENCE = 3.0
-"""Seconds for which a child may owe an answer without a sign of life, before it is killed."""
+"""Seconds for which a child may owe an answer without a sign of life; then it is killed."""
 LONGEST = 30.0
-"""The longest time in seconds before a failed child is started again; it doubles with each failure in a row."""
+"""The most seconds before a failed child is started again; the pause doubles with each failure in a row."""
 WELL = 60.0
-"""Seconds after which a living child ends a series of failures."""
+"""Seconds for which a child must have worked before its failure counts as the first of a new series."""
 CLOSING = 0.5
 """Seconds within which killed children must end when the watcher is closed."""
 OFTEN = 3
-"""The number of failures in a row that is reported separately."""
+"""The number of failures in a row from which on the series is reported in a sentence of its own."""
 _WHAT = "the sampler of the host's memory"
 
 
@@ -37,18 +37,18 @@ class Restarts:
 
     def __init__(self) -> None:
         self.at = 0.0
-        """The time before which the child is not started, on the monotonic clock."""
+        """The time before which the child must not be started again, on the monotonic clock."""
         self.in_a_row = 0
         self._began = inf
         self._said: set[str] = set()
         self._news: list[str] = []
 
     def begun(self, now: float) -> None:
-        """Note a start."""
+        """Note that the child was started."""
         self._began = now
 
     def well(self, now: float) -> None:
-        """Note an answer; one that comes long after the start ends a series of failures."""
+        """Note that the child answered; an answer long after the start ends a series of failures."""
         if self.in_a_row and now - self._began > WELL:
             self.in_a_row = 0
             if "often" in self._said:
@@ -56,8 +56,8 @@ class Restarts:
             self._said.clear()
 
     def failed(self, now: float, why: str, *, silent: bool) -> None:
-        """Note that the child must be started again: at once after the first failure in a row, later after each
-        further one.
+        """Note that the child failed and must be started again: at once after the first failure in a row, and after a
+        growing pause for each further one.
         """
         self.in_a_row = 1 if now - self._began > WELL else self.in_a_row + 1
         wait = 0.0 if self.in_a_row == 1 else min(LONGEST, 2.0 ** (self.in_a_row - 2))
@@ -78,7 +78,7 @@ class Restarts:
             self._news.append(sentence)
 
     def news(self) -> list[str]:
-        """Return the sentences since the last call."""
+        """Return the sentences for the user that were added since the last call."""
         news, self._news = self._news, []
         return news
 
@@ -87,30 +87,35 @@ class HostWatcher:
     """The watcher of host RAM; `fileno` becomes readable when there are samples. No method waits for the child."""
 
     def __init__(self, code: Path, groups: Sequence[Group] = ()) -> None:
-        """Prepare the watcher; free memory is limited by the control groups in `groups` too."""
+        """Prepare the watcher; the control groups in `groups` limit free memory too."""
         self._code = code
         self._groups = list(groups)
         self._attempts: Mapping[Key, Watched] = {}
         self._others: Trees = {}
         self._order: dict[str, Any] = {}
-        """The last order for the child."""
+        """The last order that was sent or is kept for the next child."""
         self._unsent, self._send_at = False, 0.0
-        """True if the child does not have the order yet, and the time from which it may be sent."""
+        """A flag that is true while an order waits to be sent, and the time from which it may be sent."""
         self._other_use: Mapping[str, int] = {}
         self._looked = 0.0
         """The time at which the last sample began."""
         self._free: int | None = None
-        """The memory that was free in that sample."""
+        """The free memory in bytes that the last sample found."""
         self._held: dict[str, int] = {}
-        """The bytes of each attempt in that sample; attempts of other schedulers are named by their shims."""
+        """The bytes of each attempt in the last sample; attempts of other schedulers are named by the pids of their
+        shims.
+        """
         self._here: frozenset[str] = frozenset()
-        """The attempts and processes of that sample that are alive."""
+        """The names of the attempts, and the pids of other schedulers' shims, that are watched now."""
         self._asked: dict[int, tuple[str, float]] = {}
-        """For each shim, the lease that `used_by` last asked about, and the time of its first question about that
-        lease."""
+        """For each shim, the lease that `used_by` was last called for, and the time of the first call for that
+        lease.
+        """
         self._child: SamplerChild | None = None
         self._dying: list[SamplerChild] = []
-        """Children that were killed and have not ended yet: one in an uninterruptible system call takes long."""
+        """Children that were killed and have not ended yet; a child in an uninterruptible system call may take long to
+        end.
+        """
         self._restarts = Restarts()
 
     def fileno(self) -> int:
@@ -123,8 +128,8 @@ class HostWatcher:
         others: Trees,
         _unnamed: frozenset[UnnamedShim] = NO_UNNAMED,
     ) -> None:
-        """Have these attempts and the trees of these shims sampled; the child gets a new order soon, if they have
-        changed.
+        """Have these attempts and the trees of these shims sampled. If they have changed, the child soon gets a new
+        order.
         """
         self._asked = {shim: since for shim, since in self._asked.items() if shim in others}
         self._attempts, self._others = attempts, others
@@ -133,8 +138,8 @@ class HostWatcher:
         self._send_if_due()
 
     def _send_if_due(self) -> None:
-        """Send the order if it is due. Not every start of a task sends one, because the task may end before the
-        first sample.
+        """Send the order if it is due. Orders have a least distance in time, so not every start of a task sends one:
+        the task may end before the first sample.
         """
         now = time.monotonic()
         if not self._unsent or now < self._send_at:
@@ -156,7 +161,7 @@ class HostWatcher:
         return {"trees": trees, "others": sorted(self._others.items()), "groups": self._groups}
 
     def _start(self, now: float) -> None:
-        """Start a child with the newest order, if that is due."""
+        """Start a child with the newest order, if a start is due."""
         if now < self._restarts.at:
             self._unsent, self._send_at = True, self._restarts.at
             return
@@ -169,7 +174,7 @@ class HostWatcher:
         self._child.order(self._order)
 
     def _failed(self, now: float, why: str, *, silent: bool = False) -> None:
-        """Give up the child, and start the next one when it is due, with the newest order."""
+        """Kill the child if it still exists, and schedule the start of the next one with the newest order."""
         if self._child is not None:
             self._child.end()
             self._dying.append(self._child)
@@ -178,7 +183,7 @@ class HostWatcher:
         self._unsent, self._send_at = True, max(now, self._restarts.at)
 
     def collect(self) -> list[Sample]:
-        """Return the newest sample of each attempt; call this at least once a second, since it also checks the
+        """Return the newest sample of each attempt; call this at least once a second, because it also supervises the
         child.
         """
         self._send_if_due()
@@ -222,12 +227,12 @@ class HostWatcher:
         return samples + [_last_sample(name, readings) for name, readings in said["ended"].items()]
 
     def free(self, now: int) -> int:
-        """Return the free bytes that a decision may count on: `now`, which the kernel reports, but no more than the
-        last sample found.
+        """Return the free bytes that a decision may count on: the lower of `now`, which the kernel reports, and the
+        free memory that the last sample found.
 
-        Memory that the sample found in attempts that have ended since counts as free. Long after the last sample,
-        return `now` without the use of the living attempts in that sample: they may have freed it since, and `now` may
-        contain it.
+        Memory of attempts that have ended since that sample counts as free. If the sample is old (LONG), return `now`
+        minus the bytes that the attempts still running used in that sample: they may have freed this memory since, so
+        that `now` contains it while it still counts as theirs.
         """
         if self._free is None or self._here.isdisjoint(self._held):
             return now
@@ -236,9 +241,10 @@ class HostWatcher:
         return min(now, self._free + sum(used for name, used in self._held.items() if name not in self._here))
 
     def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
-        """Return the use of another scheduler's tree, from a sample that began after the shim got that lease.
+        """Return the use of another scheduler's process tree, from a sample that began after the first call for the
+        lease `whose`; 0 before there is such a sample.
 
-        Otherwise a shim that has just begun another attempt would seem to use what the earlier attempt has freed.
+        An older sample may show the memory of an earlier attempt of the shim, which is freed by now.
         """
         if shim not in self._asked or self._asked[shim][0] != whose:
             self._asked[shim] = whose, time.monotonic()
@@ -249,7 +255,7 @@ class HostWatcher:
         return self._restarts.news()
 
     def close(self) -> None:
-        """End the sampler; one that does not die at once is left to the kernel."""
+        """End the sampler; a child that does not end at once is left to the kernel."""
         if self._child is not None:
             self._child.end()
             self._dying.append(self._child)
@@ -258,7 +264,9 @@ class HostWatcher:
 
 
 def _joined(answers: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
-    """Return the newest answer with the metrics of earlier ones, because an answer contains only changed metrics."""
+    """Return the newest answer, with metrics from earlier answers where it has none, because an answer contains only
+    changed metrics.
+    """
     newest = answers[-1]
     for part in ("readings", "ended"):
         newest[part] = _all_readings(answers, part)
@@ -270,7 +278,7 @@ def _joined(answers: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
 
 
 def _all_readings(answers: Sequence[Mapping[str, Any]], part: str) -> dict[str, list[Any]]:
-    """Return the readings of all answers by attempt, in their order."""
+    """Return the readings of all answers by attempt, oldest first."""
     found: dict[str, list[Any]] = {}
     for answer in answers:
         for name, readings in answer.get(part, {}).items():
@@ -279,6 +287,6 @@ def _all_readings(answers: Sequence[Mapping[str, Any]], part: str) -> dict[str, 
 
 
 def _last_sample(name: str, readings: Sequence[StepReading]) -> Sample:
-    """Return what an attempt had written before it ended."""
+    """Return a sample with the values that an attempt had written before it ended."""
     task, attempt = name.split(".")
     return Sample(int(task), int(attempt), {}, {}, readings=readings, ended=True)

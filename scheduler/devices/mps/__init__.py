@@ -1,4 +1,4 @@
-"""NVIDIA MPS: private daemons, clients, compute modes.
+"""NVIDIA MPS: private daemons, their clients, and compute modes of GPUs.
 
 Start at `sharing`, then `daemon`.
 """

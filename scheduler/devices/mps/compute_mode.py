@@ -30,13 +30,13 @@ class ComputeMode:
         return self._note.exists()
 
     def why_not(self) -> str:
-        """Return why the mode cannot be set; empty if it can."""
+        """Return why the mode cannot be set; an empty string if it can be."""
         if os.geteuid() != 0:
             return "--mps-exclusive sets the compute mode of GPUs, which only root may do: leave it out"
         return "" if self._smi else f"--mps-exclusive needs {_SMI}, which is not on PATH: leave it out"
 
     def exclude(self) -> None:
-        """Restrict the GPU to MPS. Raise DeviceError if that fails."""
+        """Set the mode in which only MPS can use the GPU. Raise DeviceError if that fails."""
         if self.is_changed():
             return
         before = self._read()
@@ -50,7 +50,7 @@ class ComputeMode:
         self._set(EXCLUSIVE)
 
     def restore(self) -> None:
-        """Restore the earlier mode, whichever scheduler changed it. Raise DeviceError if that fails."""
+        """Restore the earlier mode, even if another scheduler changed it. Raise DeviceError if that fails."""
         if not self.is_changed():
             return
         before, self._uuid = self._note.read_text(encoding="ascii").split()

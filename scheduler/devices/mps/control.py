@@ -1,6 +1,7 @@
 """The client of an MPS control daemon, through NVIDIA's own program.
 
-It uses the standard library only, because `terminate_client` runs a copy of it in the run's directory.
+This module uses the standard library only, because `terminate_client` runs a copy of this module in the run's
+directory.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ PROGRAM = "nvidia-cuda-mps-control"
 DIRECTORY, LOG_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 PERCENTAGE, LIMIT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 PATIENCE = 5.0
-"""Seconds within which a daemon must answer; a real one takes 0.002 s."""
+"""Seconds within which a daemon must answer; a real daemon takes 0.002 s."""
 LONGEST = 106
-"""The longest path of a socket in bytes; with a longer one a real daemon ends at once without giving a reason."""
+"""The most bytes that the path of a socket may have; with a longer path, a real daemon exits at once without giving a
+reason.
+"""
 HEALTHY = "get_default_active_thread_percentage"
 """A command that every healthy daemon answers."""
 
 
 class DaemonSilent(Exception):
-    """A daemon that does not exist or does not answer; the message says which of the two."""
+    """A daemon that does not exist, or that does not answer; the message says which of the two."""
 
 
 class MpsControl:
@@ -39,9 +42,10 @@ class MpsControl:
         self._env = {**base, DIRECTORY: self.directory}
 
     def ask(self, command: str, patience: float = PATIENCE) -> str:
-        """Return the answer to one command, without surrounding blanks. Raise DaemonSilent.
+        """Return the answer to one command, without surrounding blanks. Raise DaemonSilent if there is no answer within
+        `patience` seconds.
 
-        The daemon also answers a command that it refuses, with exit code 0: so read back what was set.
+        The exit code is 0 even if the daemon refuses a command: after a change, query the value to confirm it.
         """
         try:
             code, said = answer([self.program], command + "\n", patience, self._env)
@@ -54,8 +58,8 @@ class MpsControl:
         return said.strip()
 
     def percentage(self) -> float:
-        """Return the share of the threads that tasks get unless they request less. Raise DaemonSilent if it is not a
-        number.
+        """Return the percentage of the GPU's threads that tasks get unless they request less. Raise DaemonSilent if the
+        answer is not a number.
         """
         said = self.ask(HEALTHY)
         try:
@@ -77,15 +81,17 @@ class MpsControl:
         return None if "Unknown command" in said else "FAULT" in said.upper()
 
     def terminate(self, server: int, client: int, patience: float) -> bool:
-        """End all work of a client on its GPU, and wait for that; a signal then does no harm."""
+        """End all work of a client on its GPU, and wait for at most `patience` seconds; afterwards, a signal to the
+        client does no harm. Return whether this succeeded.
+        """
         return self.ask(f"terminate_client {server} {client}", patience).splitlines()[-1:] == ["0"]
 
     def quit(self, patience: float = PATIENCE) -> None:
-        """Ask the daemon to end after its servers, which get `patience` seconds."""
+        """Ask the daemon to end after its servers have ended, for which they get `patience` seconds."""
         self.ask(f"quit -t {max(1, int(patience) - 1)}", patience)
 
     def owner(self) -> tuple[int, int]:
-        """Return (pid, uid) of the process that listens. Raise DaemonSilent if there is none."""
+        """Return (pid, uid) of the process that listens on the daemon's socket. Raise DaemonSilent if there is none."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as end:
                 end.settimeout(1.0)
@@ -98,5 +104,5 @@ class MpsControl:
 
 
 def _numbers(said: str) -> list[int]:
-    """Return a list of pids; a sentence that contains a number yields none."""
+    """Return a list of pids; empty if the answer is a sentence, even one that contains a number."""
     return [int(line) for line in said.splitlines() if line.strip().isdecimal()]

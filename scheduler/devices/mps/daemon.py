@@ -1,4 +1,4 @@
-"""The private MPS daemon of one user on one GPU: its directory, its users, its start and its end."""
+"""The private MPS daemon of one user on one GPU: its directory, its users, its start and its stop."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from scheduler.errors import DeviceError
 from scheduler.runtime.processes import answer
 
 PATIENCE = 30.0
-"""Seconds to wait for another run that is starting or stopping the daemon."""
+"""Seconds to wait for the directory's lock, while another run starts or stops the daemon."""
 START = 15.0
-"""Seconds within which a daemon must start; a real one takes 0.005 s."""
+"""Seconds within which a daemon must start; a real daemon takes 0.005 s."""
 GONE = 5.0
-"""Seconds within which a daemon must end; after that it is killed."""
+"""Seconds within which a daemon must end; a daemon that takes longer is killed."""
 _PREFIX = "mps"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class MpsHome:
-    """The directory of one daemon. The daemon runs as long as a file in `users` is locked: by a run of this user, or
-    by tasks of a run, which may outlive their scheduler and hold a copy of its descriptor.
+    """The directory of one daemon. The daemon runs as long as a file in `users` is locked: by a run of this user, or by
+    tasks of such a run, which may outlive their scheduler because they hold a copy of its descriptor.
     """
 
     def __init__(self, root: Path, uuid: str, program: str, environ: Mapping[str, str], name: str = "") -> None:
@@ -55,7 +55,7 @@ class MpsHome:
         self.mode = ComputeMode(self.root / "compute_mode", uuid, environ)
 
     def check(self) -> None:
-        """Check that a daemon could run here. Raise DeviceError if not."""
+        """Check that a daemon could run in this directory. Raise DeviceError if its path is too long."""
         longest = len(os.fsencode(str(self.pipes / "control_privileged")))
         if longest > LONGEST:
             raise DeviceError(
@@ -64,7 +64,9 @@ class MpsHome:
             )
 
     def enter(self, *, exclusive: bool = False) -> int:
-        """Become a user of a daemon that answers; return the locked descriptor that shows it. Raise DeviceError."""
+        """Become a user of the daemon, which is started if it does not answer; return the locked descriptor that shows
+        this use. Raise DeviceError if the daemon cannot be used.
+        """
         self.check()
         self._make()
         with self._alone():
@@ -81,7 +83,9 @@ class MpsHome:
         return fd
 
     def revive(self) -> bool:
-        """Start the daemon again if it has died while in use; return whether that was necessary. Raise DeviceError."""
+        """Start the daemon again if it has died while in use; return whether that was necessary. Raise DeviceError if
+        it cannot be started.
+        """
         with self._alone():
             return self._be_up()
 
@@ -90,13 +94,15 @@ class MpsHome:
         return not all(self._members().values())
 
     def leave(self, fd: int) -> None:
-        """End the use; the last user ends the daemon. Tasks that go on are users too."""
+        """Stop using the daemon; the last user stops it. Tasks that are still running are users too."""
         with self._alone():
             os.close(fd)
             self._stop_if_unused()
 
     def clean(self) -> bool:
-        """End a daemon that a killed scheduler left without users; return whether there was one. Raise DeviceError."""
+        """Stop a daemon that a killed scheduler left without users; return whether there was one. Raise DeviceError if
+        the compute mode cannot be restored.
+        """
         if not self.root.is_dir():
             return False
         with self._alone():
@@ -104,7 +110,7 @@ class MpsHome:
             return self._stop_if_unused() and left
 
     def is_left(self) -> bool:
-        """Tell whether a daemon, or a compute mode to restore, is left without users; change nothing."""
+        """Tell whether there is a daemon without users, or a compute mode to restore; change nothing."""
         with self._opened("users") as users:
             used = any(_is_locked(name, users) for name in _names(users))
         return not used and (bool(self._members()) or self.mode.is_changed())
@@ -121,7 +127,9 @@ class MpsHome:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Lock the directory: no other scheduler starts or stops the daemon while the block runs."""
+        """Hold the lock of the directory while the block runs: meanwhile no other scheduler starts or stops the
+        daemon.
+        """
         fd = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             deadline = time.monotonic() + PATIENCE
@@ -140,7 +148,7 @@ class MpsHome:
         return fd, path
 
     def in_use(self) -> bool:
-        """Tell whether the daemon has users, and remove the files of users that have ended."""
+        """Tell whether the daemon has users, and remove the files of users that have exited."""
         with self._opened("users") as users:
             for name in [name for name in _names(users) if not _is_locked(name, users)]:
                 with contextlib.suppress(FileNotFoundError):
@@ -149,11 +157,10 @@ class MpsHome:
 
     @contextlib.contextmanager
     def _opened(self, *names: str) -> Iterator[int]:
-        """Yield the descriptor of the directory, -1 if there is none; never that of another user's directory in its
-        place.
+        """Yield the descriptor of the directory; -1 if there is none, or if another user's directory is in its place.
 
-        The owner of the lease directory can replace it at any moment: a name may then lead elsewhere, a descriptor does
-        not.
+        The owner of the lease directory can replace it at any moment: a path may then lead elsewhere, but a descriptor
+        does not.
         """
         fd = -1
         try:
@@ -171,7 +178,9 @@ class MpsHome:
     # ---- the daemon ----
 
     def _be_up(self) -> bool:
-        """Make sure that a daemon answers and gives the requested share; return whether it had to be started."""
+        """Start the daemon unless it answers, and check that it gives tasks all threads; return whether it had to be
+        started. Raise DeviceError if it limits the threads.
+        """
         started = not self._answers()
         if started:
             self._kill_members(daemons_only=True)
@@ -242,7 +251,9 @@ class MpsHome:
 
 
 def homes_left(root: Path, program: str, environ: Mapping[str, str]) -> list[MpsHome]:
-    """Return the directories of daemons that this user has, or had, here; those of other users are left out."""
+    """Return the directories in `root` of daemons that this user runs, or ran; directories of other users are
+    left out.
+    """
     prefix = f"{_PREFIX}.{os.getuid()}."
     try:
         names = sorted(name for name in os.listdir(root) if name.startswith(prefix) and _is_own(root / name))
@@ -252,15 +263,15 @@ def homes_left(root: Path, program: str, environ: Mapping[str, str]) -> list[Mps
 
 
 def _digest(uuid: str) -> str:
-    """Return a short name of a GPU or MIG instance for paths, which must fit into the addresses of sockets; the
-    beginnings of UUIDs can be equal on one machine.
+    """Return a short name of a GPU or MIG instance for paths, which must fit into socket addresses. It is a hash,
+    because several UUIDs on one machine may begin with equal characters.
     """
     return hashlib.sha256(uuid.encode()).hexdigest()[:13]
 
 
 def _is_own(folder: Path) -> bool:
-    """Tell whether a directory belongs to this user; in another user's directory a link could lead to this user's
-    files.
+    """Tell whether a directory belongs to this user; in another user's directory, a symbolic link could lead to files
+    of this user.
     """
     try:
         status = folder.lstat()
@@ -270,7 +281,7 @@ def _is_own(folder: Path) -> bool:
 
 
 def _check_private(folder: Path) -> None:
-    """Refuse a directory that another user has created here."""
+    """Make a directory accessible to this user only. Raise DeviceError if it belongs to another user."""
     status = folder.lstat()
     if not _is_own(folder):
         raise DeviceError(f"{folder} belongs to user {status.st_uid}, not to you: ask that user or root to remove it")
@@ -279,7 +290,7 @@ def _check_private(folder: Path) -> None:
 
 
 def _open_own(name: str, within: int) -> int:
-    """Open a directory of this user inside another one; return -1 where there is none."""
+    """Open a directory of this user inside another one; return -1 if there is no such directory."""
     try:
         fd = os.open(name, _FOLDER, dir_fd=within if within >= 0 else None)
     except OSError:
@@ -314,8 +325,8 @@ def _lock(fd: int) -> bool:
 
 
 def _mps_processes() -> Iterator[tuple[int, bool]]:
-    """Yield living daemons and servers of MPS, and whether each is a server; client programs of the daemon are left
-    out.
+    """Yield the pid of each running daemon and server of MPS, and whether it is a server; client programs of the daemon
+    are left out.
     """
     for name in os.listdir("/proc"):
         if name.isdigit() and _bytes(int(name), "comm").startswith(b"nvidia-cuda-mps"):

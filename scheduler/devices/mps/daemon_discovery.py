@@ -1,4 +1,4 @@
-"""Discovery of the MPS daemons that tasks would find by themselves. Nothing is started or asked."""
+"""Discovery of the MPS daemons that tasks would find by themselves; no daemon is started or queried."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from scheduler.runtime.paths import open_plain
 from scheduler.values import dataclass
 
 USUAL = Path("/tmp/nvidia-mps")
-"""The directory in which CUDA looks for a daemon if no variable names another."""
+"""The directory in which CUDA looks for a daemon if no variable names another directory."""
 _LONGEST_NAME = 15
-"""The length to which the kernel cuts a process's name."""
+"""The number of characters to which the kernel truncates the name of a process."""
 _LONGEST_PID = 32
 SERVER = b"nvidia-cuda-mps-server"
 
@@ -43,9 +43,10 @@ def find_daemons(environ: Mapping[str, str], usual: Path = USUAL) -> list[FoundD
 
 
 def find_daemon(directory: Path) -> FoundDaemon | None:
-    """Return the daemon that listens in a directory, found by the pid that it wrote, or by its socket if it wrote none.
+    """Return the daemon that listens in a directory; None if there is none. It is found by the pid that it wrote to a
+    file, or by its socket if there is no such file.
 
-    A killed daemon leaves both behind, and another process may have its pid by now.
+    A killed daemon leaves both files behind, and another process may have its pid by now.
     """
     pid = _written(directory / f"{PROGRAM}.pid")
     if not pid.isdecimal():
@@ -62,7 +63,7 @@ def find_daemon(directory: Path) -> FoundDaemon | None:
 
 
 def _written(path: Path) -> str:
-    """Return the pid in a file, which any user may have written, as a string; empty if the file cannot be read."""
+    """Return the pid in a file as a string; empty if the file cannot be read. Any user may have written the file."""
     try:
         with open_plain(path) as file:
             return file.read(_LONGEST_PID).decode("ascii", "replace").strip()
@@ -71,14 +72,14 @@ def _written(path: Path) -> str:
 
 
 def is_daemon(pid: int) -> bool:
-    """Tell whether a living process with this pid has the name of a daemon."""
+    """Tell whether a running process has this pid and the name of an MPS daemon."""
     stat = text(Path("/proc", str(pid), "stat"))
     state = stat.rpartition(")")[2].split()[:1]
     return f"({PROGRAM[:_LONGEST_NAME]})" in stat and state not in (["Z"], ["X"])
 
 
 def find_servers(pids: Iterable[int]) -> list[int]:
-    """Return the processes that are MPS servers, of any user."""
+    """Return those of the processes that are MPS servers, of any user."""
     return [pid for pid in pids if SERVER in _command_line(pid)]
 
 

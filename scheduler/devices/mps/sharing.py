@@ -1,4 +1,4 @@
-"""The use of MPS by a run: launch parameters of each task, whether it became a client, health of the daemons."""
+"""The use of MPS by a run: the launch parameters of each task, the tasks that are clients, the daemons' health."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ from scheduler.units import MIB
 from scheduler.values import dataclass, field
 
 LOOK = 0.25
-"""Seconds between checks while it is unknown whether an attempt is a client, or a daemon is suspected."""
+"""Seconds between checks while it is not known whether an attempt is a client, or while a daemon is suspected."""
 HEALTH = 2.0
 """Seconds between checks at other times."""
 SILENT = 60.0
-"""Seconds without an answer after which a living daemon is replaced."""
+"""Seconds without an answer after which a daemon that is still running is replaced."""
 LEAVE = 15.0
-"""Seconds that the thread has at the end to receive its last answers, three at most."""
+"""Seconds that the thread has to receive its last answers, at most three, when the run ends."""
 TAKES = 4.0
-"""Seconds for which a task may use its GPU without being on its daemon's list before it counts as outside of MPS."""
+"""Seconds for which a task may use its GPU without being on its daemon's list of clients; after that it counts as
+outside of MPS.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonLook:
-    """The answers of a daemon, or the reason why there are none."""
+    """The answers of a daemon, or the reason why it gave none."""
 
     began: float
     clients: frozenset[int] = frozenset()
@@ -64,12 +66,12 @@ class MpsGpu:
     suspected: float = 0.0
     why: str = ""
     before: frozenset[int] = frozenset()
-    """The clients of the daemon at the time when the daemon was suspected."""
+    """The clients of the daemon at the moment when the daemon was suspected."""
 
 
 @dataclass(slots=True)
 class UnverifiedClient:
-    """An attempt for which it is not known yet whether MPS accepted it."""
+    """An attempt for which it is not known yet whether it became a client of MPS."""
 
     shim: int
     uuid: str
@@ -78,8 +80,8 @@ class UnverifiedClient:
 
 
 class MpsSharing:
-    """The GpuSharing and Watcher of a run. A separate thread talks to the daemons, so that none of them stops the
-    loop.
+    """The GpuSharing and Watcher ports of a run. A separate thread talks to the daemons, so that none of them can block
+    the loop.
     """
 
     def __init__(self, gpus: Mapping[str, MpsGpu], *, exclusive: bool = False) -> None:
@@ -96,7 +98,9 @@ class MpsSharing:
         self._thread: StartedThread | None = None
 
     def begin(self) -> None:
-        """Use the daemon of every GPU, and start those that do not run; all of them or none. Raise DeviceError."""
+        """Become a user of the daemon of every GPU, and start the daemons that are not running. Raise DeviceError if
+        one of them fails; then none is used.
+        """
         try:
             for gpu in self._gpus.values():
                 if gpu.home is not None:
@@ -114,7 +118,7 @@ class MpsSharing:
             raise DeviceError("no thread can be started to check the MPS daemons: raise ulimit -u, or leave --mps out")
 
     def close(self) -> None:
-        """End the use of all daemons."""
+        """Stop using all daemons."""
         self._over = True
         self._poked.set()
         if self._thread is not None:
@@ -133,8 +137,8 @@ class MpsSharing:
     # ---- launching ----
 
     def attend(self, placement: Placement) -> MpsLaunch:
-        """Return the attempt's daemon, its share of the threads and its memory limit, for the one GPU that the attempt
-        sees.
+        """Return the attempt's daemon, its percentage of the threads and its memory limit, for the one GPU that the
+        attempt sees.
         """
         (uuid,) = placement.sees
         gpu = self._gpus[uuid]
@@ -151,7 +155,7 @@ class MpsSharing:
         )
 
     def suspect(self, device: str, sentence: str) -> None:
-        """Close a GPU until its daemon is known to work."""
+        """Close a GPU to new tasks until its daemon is known to work."""
         gpu = self._gpus.get(device)
         if gpu is None:
             return
@@ -160,7 +164,7 @@ class MpsSharing:
         self._poked.set()
 
     def closed(self) -> Mapping[str, str]:
-        """Return the GPUs whose daemon is silent or suspected, with the reason."""
+        """Return the GPUs whose daemon does not answer or is suspected, with the reason for each."""
         found = {}
         for uuid, gpu in self._gpus.items():
             why = (gpu.look.trouble if gpu.look is not None else "") or gpu.why
@@ -169,7 +173,7 @@ class MpsSharing:
         return found
 
     def percentages(self) -> dict[str, float]:
-        """Return the share of the threads that each daemon gives, by the name of the GPU."""
+        """Return the percentage of the threads that each daemon gives to tasks, by the name of the GPU."""
         found = {}
         for gpu in self._gpus.values():
             with contextlib.suppress(DaemonSilent):
@@ -199,16 +203,16 @@ class MpsSharing:
         return {}
 
     def troubles(self) -> list[str]:
-        """Return sentences for the user, each once."""
+        """Return sentences for the user, each of them once."""
         news, self._news = self._news, []
         return news
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when a daemon has answered."""
+        """Return a descriptor that is readable when a daemon has answered."""
         return self._bell
 
     def collect(self) -> list[Sample]:
-        """Return samples of attempts that have since been found to be clients, or not to be."""
+        """Return a sample for each attempt that was found, since the last call, to be a client or not to be one."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._bell)
         fresh = [uuid for uuid, gpu in self._gpus.items() if gpu.news]
@@ -264,7 +268,7 @@ class MpsSharing:
 
 
 def _look(gpu: MpsGpu) -> DaemonLook:
-    """Ask one daemon for its whole state; start the daemon again if it has died."""
+    """Query the whole state of one daemon; start the daemon again if it has died."""
     began = time.monotonic()
     try:
         revived = _revive(gpu)
@@ -278,7 +282,9 @@ def _look(gpu: MpsGpu) -> DaemonLook:
 
 
 def _revive(gpu: MpsGpu) -> bool:
-    """Start a daemon again if it has died. One that is alive may only be busy with the end of a client."""
+    """Start a daemon again if it has died; return whether that was necessary. A daemon that runs but does not answer
+    may only be busy with the end of a client.
+    """
     try:
         gpu.control.percentage()
     except DaemonSilent:

@@ -1,4 +1,4 @@
-"""The program that a shim runs before it signals its task: it makes MPS end the work of the task's processes.
+"""The program that a shim runs before it signals its task: it makes MPS end the GPU work of the task's processes.
 
 `python -I -S -c START CODE PROGRAM DIRECTORY`. A signal to a process in the middle of its work under MPS may hang or
 break the server, and with it every client on that GPU.
@@ -19,11 +19,11 @@ START = (
     "from scheduler.devices.mps.terminate_client import main; main(sys.argv[2:])"
 )
 PATIENCE = 15.0
-"""Seconds for the whole program; less than a shim waits."""
+"""Seconds that the whole program may take; fewer than a shim waits for it."""
 
 
 def command(code: str, program: str, directory: str) -> tuple[str, ...]:
-    """Return the command for a shim; `code` is the directory of the run's copies."""
+    """Return the command that a shim runs; `code` is the directory of the run's copies."""
     return (*isolated_python(), "-c", START, code, program, directory)
 
 

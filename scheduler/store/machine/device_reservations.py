@@ -21,18 +21,18 @@ from scheduler.values import dataclass
 
 VERSION = 1
 MOST_WORDS = 200
-"""The largest number of characters of a reason, since a record has a fixed size."""
+"""The most characters that a reason may have; it is limited because a record has a fixed size."""
 May = Callable[[int, str], bool]
 """A function that tells whether a user has a right: `reserve` or `disable`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceReservation:
-    """A device that is closed to other users: by which user, for which user, until when and why."""
+    """A device that is closed to other users: who closed it, for which user, until when, and why."""
 
     device: str
     by: int
-    """The file's owner, whatever the file says."""
+    """The user id of the file's owner; what the file says about its creator is ignored."""
     user: int | None = None
     """The user that the device is reserved for; None: the device is disabled."""
     until: float = 0.0
@@ -43,7 +43,7 @@ class DeviceReservation:
 
     @property
     def asks(self) -> str:
-        """The right that the creator of the reservation needs, so that it is valid."""
+        """The right that the creator of the reservation must have for the reservation to be valid."""
         return DISABLE if self.user is None else RESERVE
 
 
@@ -85,9 +85,10 @@ RESERVATIONS = ReservationKind()
 
 
 def standing(records: RecordDirectory, may: May, now: float) -> list[DeviceReservation]:
-    """Return the reservations that apply now: valid, in force, and by users who may make them.
+    """Return the reservations that apply now: they are valid, have not expired, and their creators have the right to
+    make them.
 
-    Files of users who may make none are not opened.
+    Files of users without any such right are not opened.
     """
     has_rights = cache(lambda uid: may(uid, RESERVE) or may(uid, DISABLE))
     found = records.read(RESERVATIONS, lambda name: has_rights(int(name[1])))
@@ -112,7 +113,7 @@ def for_others(
 
 
 def sentence(device_reservation: DeviceReservation, name: Callable[[int], str]) -> str:
-    """Return why other users may start nothing on a device."""
+    """Return, for a message, why other users may start nothing on a device."""
     why = f" ({device_reservation.why})" if device_reservation.why else ""
     if device_reservation.user is None:
         return f"it is disabled by {name(device_reservation.by)}{why}"
@@ -121,14 +122,15 @@ def sentence(device_reservation: DeviceReservation, name: Callable[[int], str]) 
 
 
 def _moment(at: float) -> str:
-    """Return a time for a sentence: the hour if it is today, otherwise with the day."""
+    """Return a time for a message: the time of day; with the weekday or the date if it is not today."""
     then, now = time.localtime(at), time.localtime()
     form = "%H:%M" if then[:3] == now[:3] else "%a %H:%M" if 0 < at - time.time() < 5 * 86400 else "%Y-%m-%d %H:%M"
     return time.strftime(form, then)
 
 
 def close(directory: Path, device_reservations: Iterable[DeviceReservation]) -> None:
-    """Close devices, each with a file that only this user and root can remove. Raise LeaseError.
+    """Close devices, each with a file that only this user and root can remove. Raise LeaseError if a file cannot be
+    written.
 
     Expired reservations of this user are removed.
     """
@@ -145,7 +147,7 @@ def close(directory: Path, device_reservations: Iterable[DeviceReservation]) -> 
 
 
 def end(directory: Path, device_reservations: Iterable[DeviceReservation]) -> Iterator[DeviceReservation]:
-    """Remove reservations; yield the removed ones. Only root can remove those of other users."""
+    """Remove reservations; yield the removed ones. Only root can remove reservations of other users."""
     for one in device_reservations:
         with contextlib.suppress(FileNotFoundError, PermissionError):
             os.unlink(directory / one.name)

@@ -16,8 +16,8 @@ FALLBACK = Path("/tmp/.gpu-batch-scheduler")
 
 
 def find_directory(said: str | None) -> Path:
-    """Return the lease directory: the named one, else the administrator's, else one under /tmp that the first user
-    creates.
+    """Return the lease directory: the one that `said` names, else the administrator's, else one under /tmp that the
+    first user creates.
     """
     if said:
         return Path(said).absolute()
@@ -25,14 +25,14 @@ def find_directory(said: str | None) -> Path:
 
 
 def make_directory(said: str | None) -> Path:
-    """Return the lease directory, created if it is missing. Raise LeaseError if it cannot be trusted."""
+    """Return the lease directory, and create it if it is missing. Raise LeaseError if it cannot be trusted."""
     directory = find_directory(said)
     os.close(open_trusted(directory))
     return directory
 
 
 def open_trusted(path: Path) -> int:
-    """Open the lease directory, created if it is missing. Raise LeaseError if it cannot be trusted or locked."""
+    """Open the lease directory, and create it if it is missing. Raise LeaseError if it cannot be trusted or locked."""
     try:
         if not path.exists():
             path.mkdir(parents=True)
@@ -62,9 +62,9 @@ def open_trusted(path: Path) -> int:
 
 
 def distrust(directory: Path) -> str:
-    """Return why leases in a directory cannot be trusted or written, with the cure; empty if they can.
+    """Return why leases in a directory cannot be trusted or written, with the cure; an empty string if they can.
 
-    The first run creates a directory that does not exist yet.
+    The string is also empty for a directory that does not exist, because the first run creates it.
     """
     if not os.path.lexists(directory):
         return ""
@@ -85,9 +85,10 @@ def distrust(directory: Path) -> str:
 
 
 def of_another_user(directory: Path) -> str:
-    """Return a sentence that names the owner of a lease directory who can remove the leases of other users there.
+    """Return a sentence that names the owner of a lease directory, if this owner can remove the leases of other users
+    there.
 
-    It is empty for a directory of root or of this user, and if there is none.
+    The string is empty if the directory belongs to root or to this user, or does not exist.
     """
     who = owned_by(directory)
     if not who:
@@ -99,7 +100,9 @@ def of_another_user(directory: Path) -> str:
 
 
 def owned_by(directory: Path) -> str:
-    """Return which user besides root and this one may remove any lease, as the end of a sentence; empty if none may."""
+    """Return, as the end of a sentence, which user other than root and this user may remove any lease; empty if no such
+    user exists.
+    """
     try:
         uid = os.lstat(directory).st_uid
     except OSError:
@@ -110,7 +113,9 @@ def owned_by(directory: Path) -> str:
 
 
 def _check(path: Path, status: os.stat_result) -> None:
-    """Refuse a directory in which other users could remove or replace our leases."""
+    """Raise LeaseError for a directory in which other users could remove or replace this user's leases, or in which
+    this user may not write.
+    """
     open_to_others = status.st_mode & 0o022
     if open_to_others and not status.st_mode & stat.S_ISVTX:
         raise LeaseError(f"{path} can be written by others and is not sticky: {_cure(path, status.st_uid)}")
@@ -121,8 +126,8 @@ def _check(path: Path, status: os.stat_result) -> None:
 
 
 def _cure(path: Path, owner: int) -> str:
-    """Return the command that opens a lease directory to all users; another user's directory would stay under that
-    user's control.
+    """Return the command that makes a lease directory usable for all users. If another user owns the directory, the
+    command creates a new one, because the old one would stay under that user's control.
     """
     if owner == 0:
         return f"sudo chmod 1777 {path}"

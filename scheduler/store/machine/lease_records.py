@@ -1,4 +1,4 @@
-"""The file of a lease: its name, its fields, and whether it is alive; no process of another user can keep it alive."""
+"""The file of a lease: its name, its fields, and whether it is alive; no other user's process can keep it alive."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ from scheduler.values import replace
 
 VERSION = 1
 FIRST_NAMESPACE = 0xEFFFFFFC
-"""The inode of the host's pid namespace; in a container /proc/locks leaves out locks of dead processes."""
+"""The inode of the first pid namespace. In a container, /proc/locks omits locks that were taken by processes which have
+ended.
+"""
 BY_SHIM = ".shim"
-"""The suffix of a lease that was created again, and lives as long as the shim that it names."""
+"""The suffix of a lease that was created again: such a lease lives as long as the shim that it names."""
 LASTING = ("since", "expected", "locker", "namespace", "guest", "guest_id")
-"""The fields of a record that never change after the lease was created."""
+"""The fields of a record that never change after the creation of the lease."""
 
 
 def stem(uid: int, run: str) -> str:
-    """Return the beginning of the names of a run's leases."""
+    """Return the beginning of the file names of a run's leases."""
     return f"{uid}.{run}."
 
 
 def to_block(
     placement: Placement, shim: int, boot: str, lasting: Mapping[str, Any], offer: RoomOffer = NO_OFFER
 ) -> bytes:
-    """Return the record of a placement's lease, with the `lasting` fields from its creation."""
+    """Return the record of a placement's lease; `lasting` has the fields that were set when the lease was created."""
     fields = {
         **lasting,
         "alone": placement.alone,
@@ -65,7 +67,7 @@ class LeaseKind(RecordKind[Lease]):
         return bool(name[5])
 
     def parse(self, name: re.Match[str], said: Mapping[str, Any]) -> Lease:
-        """Return the lease in a record; the fields for shim, bytes and load mean the same in every version."""
+        """Return the lease in a record; the fields for shim, bytes and load have the same meaning in every version."""
         return Lease(
             *_identifiers(name),
             shim=int(said["shim"]),
@@ -88,8 +90,8 @@ class LeaseKind(RecordKind[Lease]):
         return Lease(*_identifiers(name), shim=0, reserved={}, load={}, unreadable=user_name_soon(int(name[1])))
 
     def judge(self, record: Lease, file: RecordFile) -> Lease | None:
-        """Return a lease, without a shim or guest that is not its own; None if it is dead. Only a lease that was
-        created again needs no lock.
+        """Return a lease, without its shim or guest if these processes are not its own; None if the lease is dead. Only
+        a lease that was created again may live without a lock.
         """
         if file.is_free and not record.by_shim:
             return None
@@ -106,20 +108,22 @@ LEASES = LeaseKind()
 
 
 def living(directory: Path) -> list[Lease]:
-    """Return every living lease of this machine, for views: without the mutex, so the leases may be of slightly
+    """Return every living lease of this machine, for views. The mutex is not taken, so the leases may be from slightly
     different times.
     """
     return read_all(directory, LEASES)
 
 
 def _offer(said: Mapping[str, Any]) -> RoomOffer:
-    """Return the offer to make room in a record; a record that says nothing about it makes no offer."""
+    """Return the offer to make room that a record has; a record without such fields makes no offer."""
     priority, asked_by = said.get("offer", (None, None))
     return RoomOffer(*(None if number is None else int(number) for number in (priority, asked_by)))
 
 
 def _guest(said: Mapping[str, Any]) -> int:
-    """Return the guest that a record names; 0 if that process has ended, or its number means nothing here."""
+    """Return the pid of the guest that a record names: a process outside of the shim's tree that uses the lease. Return
+    0 if that process has ended, or if its pid belongs to another process in this pid namespace.
+    """
     guest = int(said.get("guest", 0))
     return guest if guest and said.get("guest_id") == process_identity(guest) else 0
 
@@ -138,10 +142,11 @@ def _identifiers(name: re.Match[str]) -> tuple[str, int, str, int, int]:
 
 
 def _has_its_shim(lease: Lease, lockers: LockHolders) -> bool:
-    """Tell whether the process that a lease names is its shim, so that its memory counts as the lease's.
+    """Tell whether the process that a lease names is the shim of the lease, so that its memory counts as used under the
+    lease.
 
-    A process of another user is not, whatever the lease says. Nor is one that merely has that number here: the lease's
-    scheduler may be in a container with its own pids.
+    A process of another user is never the shim, whatever the lease says. Neither is a process that only has the pid in
+    this namespace: the scheduler of the lease may be in a container with its own pids.
     """
     if not lease.shim or lockers.user(lease.shim) != lease.uid:
         return False
@@ -149,8 +154,8 @@ def _has_its_shim(lease: Lease, lockers: LockHolders) -> bool:
 
 
 def process_identity(pid: int) -> str:
-    """Return a string that distinguishes a process from all others of this machine, in any pid namespace; `gone` if it
-    has ended.
+    """Return a string that distinguishes a process from all other processes of this machine, in any pid namespace;
+    `gone` if the process has ended.
     """
     try:
         return _identity_of(pid, os.stat(f"/proc/{pid}").st_ino)
@@ -160,15 +165,15 @@ def process_identity(pid: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _identity_of(pid: int, inode: int) -> str:
-    """Return a process's identity, cached by the inode of its folder in /proc: many leases are read while all other
-    schedulers wait.
+    """Return a process's identity, cached by the inode of its folder in /proc. The cache saves time, because many
+    leases are read while all other schedulers wait.
     """
     return f"{namespace()}.{start_time(pid)}"
 
 
 @cache
 def namespace() -> int:
-    """Return the inode of this process's pid namespace; pids mean something only within it."""
+    """Return the inode of this process's pid namespace; a pid has a meaning only within its namespace."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
@@ -176,12 +181,12 @@ def namespace() -> int:
 
 
 def _is_feigned(lease: Lease, file: RecordFile) -> bool:
-    """Tell whether a lease without its shim is kept locked by another user, to make it look alive.
+    """Tell whether a lease whose shim has ended is kept locked by another user, to make the lease seem alive.
 
-    The kernel lists a lock under the process that took it: the scheduler, even when only the shim or the rest of its
-    tree still holds it. The lease names that process, so a lock under another number belongs to another user. What
-    cannot be judged counts as alive: a lock that is not listed here, and in a container the process that the lease
-    names, since its number may mean nothing there.
+    The kernel lists a lock under the process that took it: this is the scheduler, even when only the shim or the rest
+    of its tree still holds the lock. The lease names the scheduler's pid, so a lock that is listed under another pid
+    belongs to another user. A lease counts as alive if this cannot be decided: if its lock is not listed in this
+    namespace, or if the scheduler is in a container, where its pid may belong to another process here.
     """
     pids = file.lockers.of(file.status)
     if lease.locker and pids and lease.locker not in pids:
@@ -190,7 +195,7 @@ def _is_feigned(lease: Lease, file: RecordFile) -> bool:
 
 
 def _has_shims(uid: int) -> bool:
-    """Tell whether a user has any process that could be the shim of a lease that does not name one."""
+    """Tell whether a user has any process that could be the shim of a lease whose record names no shim."""
     for name in os.listdir("/proc"):
         try:
             if name.isdigit() and os.stat(f"/proc/{name}").st_uid == uid and b"shim.py" in _command_line(name):

@@ -45,13 +45,15 @@ from scheduler.units import count
 from scheduler.values import replace
 
 LOOKING = 1.0
-"""The least number of seconds between two checks of the directory and of the site's rules without the mutex."""
+"""The least seconds between two checks of the directory and of the site's rules without the mutex."""
 KNOWN = 0.05
-"""The largest number of seconds for looking up a user's groups while the mutex is held; usually the check without the
-mutex has found them already."""
+"""The most seconds that the lookup of a user's groups may take while the mutex is held; usually the groups are known
+already from the check without the mutex.
+"""
 PATIENCE = 5.0
-"""Seconds to wait for the directory's mutex before an error names its holder; a decision holds it for less than a
-millisecond."""
+"""Seconds to wait for the directory's mutex; after that, an error names its holder. A decision holds the mutex for less
+than a millisecond.
+"""
 
 Key = tuple[int, int]
 """A task and its attempt."""
@@ -62,20 +64,22 @@ class OwnLease(NamedTuple):
 
     name: str = ""
     inode: int = 0
-    """The inode of the lease's file, which distinguishes the file from another one of that name; 0: the lease must be
-    created again."""
+    """The inode of the lease's file, which distinguishes it from another file of that name; 0: the lease must be
+    created again.
+    """
     since: float = 0.0
     port: int = 0
     by_shim: bool = False
     """True if the lease was created again, so that it lives as long as the shim that it names."""
     fd: int = -1
-    """The lock of a lease that was created again; for any other, the shim has the lock."""
+    """The descriptor that locks a lease that was created again; -1 for any other lease, which the shim keeps locked."""
 
 
 class FileLeaseRegistry:
-    """This run's leases, and a view of all others; a scheduler writes only files of its own run.
+    """The leases of this run, and a view of all other leases; a scheduler writes only files of its own run.
 
-    `deciding` yields the registry itself as the transaction; methods that need the mutex say so.
+    `deciding` yields the registry itself as the transaction; the methods under "while the mutex is held" may be called
+    only within it.
     """
 
     def __init__(self, directory: Path, run: str, boot: str) -> None:
@@ -106,7 +110,7 @@ class FileLeaseRegistry:
         self._tickets.leave(self._fd)
 
     def close(self) -> None:
-        """Close the directory."""
+        """Remove this run's wait ticket and published forecast, and close the directory."""
         self._tickets.forget(self._records)
         self._forecast.forget(self._records)
         for one in (self._own or {}).values():
@@ -115,13 +119,14 @@ class FileLeaseRegistry:
         os.close(self._fd)
 
     def seen(self) -> list[Lease]:
-        """Return the living leases of other runs, without the mutex."""
+        """Return the living leases of other runs, without taking the mutex."""
         return [lease for lease in living(self.directory) if (lease.uid, lease.run) != (self.uid, self.run)]
 
     def publish(self, forecast: PublishedForecast | None) -> None:
-        """Tell other schedulers when this run's attempts end and what its tasks wait for; None: it has nothing to do.
+        """Publish when this run's attempts are expected to end and what its tasks wait for; None removes the published
+        forecast, because the run has nothing to do.
 
-        If that cannot be written, only their forecasts are less exact.
+        A failure to write is ignored: it only makes the forecasts of other schedulers less exact.
         """
         if forecast is None:
             self._forecast.leave(self._fd)
@@ -137,7 +142,9 @@ class FileLeaseRegistry:
 
     @contextmanager
     def deciding(self) -> Iterator[FileLeaseRegistry]:
-        """Hold the mutex of the whole machine; keep it short, because all other schedulers wait. Raise LeaseError."""
+        """Hold the mutex of the whole machine for the block, which must be short, because all other schedulers wait.
+        Raise LeaseError if the mutex stays locked.
+        """
         self._look_ahead()
         self._lock()
         self._records.hold(exclusive=True)
@@ -148,8 +155,8 @@ class FileLeaseRegistry:
             self._mutex.release()
 
     def _look_ahead(self) -> None:
-        """Read all files before the mutex is taken, so that files that can never be valid are known while it is
-        held.
+        """Read all files before the mutex is taken: files that can never be valid are then known, and need not be
+        opened while the mutex is held.
         """
         now = time.monotonic()
         if now - self._looked_at < LOOKING:
@@ -167,7 +174,9 @@ class FileLeaseRegistry:
         return not name.string.startswith(self._stem)
 
     def _lock(self) -> None:
-        """Lock the directory that has the name now, because the open one may have been removed or replaced."""
+        """Lock the directory that has the configured path now, because the open one may have been removed or
+        replaced.
+        """
         self._wait_for_lock()
         while not self._is_there():
             fd = open_trusted(self.directory)
@@ -195,15 +204,16 @@ class FileLeaseRegistry:
     # ---- while the mutex is held ----
 
     def others(self) -> list[Lease]:
-        """Return every living lease of other runs; remove dead ones of this user."""
+        """Return every living lease of other runs; remove dead leases of this user."""
         others = list(self._records.read(LEASES, self._is_other))
         self._ports = {lease.port for lease in others}.union([one.port for one in self.own().values()])
         return others
 
     def take(self, placement: Placement, guest: str = "") -> HeldLease:
-        """Write a placement's lease and lock it, before another scheduler can decide. Raise LeaseError.
+        """Write a placement's lease and lock it, before another scheduler can decide. Raise LeaseError if the lease
+        cannot be written.
 
-        The lease names a port that is in no lease of the last result of `others`.
+        The lease gets a port that no lease had when `others` was last called.
         """
         port = free_port(self._ports, crc32(f"{self._stem}{placement.task}.{placement.attempt}".encode()))
         self._ports.add(port)
@@ -220,16 +230,16 @@ class FileLeaseRegistry:
             yield placement, self.take(placement, guest)
 
     def waiters(self) -> list[Waiter]:
-        """Return every other scheduler that waits for capacity."""
+        """Return the waiters of all other schedulers that wait for capacity."""
         return self._tickets.others(self._records)
 
     def calls(self) -> list[RoomCall]:
-        """Return the requests of this user's other runs to make room, without the mutex."""
+        """Return the requests of this user's other runs to make room, without taking the mutex."""
         every = RecordDirectory(self._fd, -1).read(TICKETS, self._tickets.is_of_this_user)
         return [waiter.ticket.call for waiter in every if waiter.ticket.call is not None]
 
     def wait(self, ticket: WaitTicket | None) -> None:
-        """Publish what this run waits for; None: nothing."""
+        """Publish what this run waits for; None removes the published ticket."""
         self._tickets.show(self._records, ticket)
 
     def house(self) -> SitePolicy:
@@ -242,9 +252,9 @@ class FileLeaseRegistry:
     def _make(
         self, placement: Placement, since: float, guest: str, shim: int = 0, *, by_shim: bool = False
     ) -> HeldLease:
-        """Create the file of a lease under a new name, with its record in it and locked.
+        """Create the file of a lease under a new name, locked and with its record.
 
-        An earlier lease of that attempt is replaced: no shim has it, or its file is gone.
+        An earlier lease of the attempt is replaced: either no shim holds it, or its file is gone.
         """
         key = placement.task, placement.attempt
         self.drop(*key)
@@ -262,8 +272,8 @@ class FileLeaseRegistry:
     def own(self) -> dict[Key, OwnLease]:
         """Return this run's leases by task and attempt.
 
-        The first call searches the directory for the leases of an earlier scheduler of this run, and removes the dead
-        ones. It needs no mutex, because a run has one scheduler at a time.
+        The first call searches the directory for leases of an earlier scheduler of this run, and removes dead ones. The
+        search needs no mutex, because a run has only one scheduler at a time.
         """
         if self._own is None:
             records = RecordDirectory(self._fd, self.uid)
@@ -273,20 +283,23 @@ class FileLeaseRegistry:
         return self._own
 
     def _found(self, lease: Lease) -> OwnLease:
-        """Return a lease of an earlier scheduler of this run. A lease that was created again is not locked any more, so
-        `restore` must create it anew.
+        """Return a lease that an earlier scheduler of this run left. If it was created again by that scheduler, it is
+        no longer locked, so its inode is 0 and `restore` must create it again.
         """
         inode = 0 if lease.by_shim else _inode(self._fd, lease.name)
         return OwnLease(lease.name, inode, lease.since, lease.port, lease.by_shim)
 
     def adopt(self, task: int, attempt: int) -> None:
-        """Expect a lease of an attempt that an earlier scheduler started; if there is none, `restore` creates it."""
+        """Expect a lease for an attempt that an earlier scheduler started; if the attempt has no lease, `restore`
+        creates one.
+        """
         self.own().setdefault((task, attempt), OwnLease())
 
     def missing(self) -> list[Key]:
-        """Return the attempts of this run whose leases are not in the directory; take no mutex.
+        """Return the attempts of this run whose leases are not in the directory, without taking the mutex.
 
-        An attempt that has just ended is among them: its shim removes the lease before it reports the end.
+        An attempt that has just ended may be among these attempts: its shim removes the lease before it reports the
+        end.
         """
         own = self.own()
         if own and not self._is_there():
@@ -297,11 +310,12 @@ class FileLeaseRegistry:
         return missing
 
     def restore(self, living: Sequence[tuple[Placement, int, str]]) -> str:
-        """Create the leases of living attempts again, each with its shim and guest; return a sentence about them.
+        """Create the leases of living attempts again, each with its shim and guest; return a sentence about leases that
+        were lost, else an empty string.
 
-        This scheduler holds the lock of such a lease, because the attempt's shim has the lock of the removed file. So
-        the lease also lives as long as the shim that it names, and the next scheduler of the run locks it again. Raise
-        LeaseError.
+        This scheduler holds the lock of a new lease, because the attempt's shim holds only the lock of the removed
+        file. So that the lease survives this scheduler, it counts as alive as long as the shim that it names is alive,
+        and the next scheduler of the run locks it again. Raise LeaseError if a lease cannot be written.
         """
         with self.deciding():
             moved, self.has_moved = self.has_moved, False
@@ -323,7 +337,7 @@ class FileLeaseRegistry:
         return f"{made}: the files were removed from {self.directory}{owned_by(self.directory)}"
 
     def rewrite(self, placement: Placement, shim: int, offer: RoomOffer = NO_OFFER) -> bool:
-        """Bring the file of a living lease up to date; return False if there is none any more."""
+        """Update the file of a living lease; return False if the file no longer exists."""
         one = self.own().get((placement.task, placement.attempt))
         if one is None:
             return False
@@ -341,7 +355,7 @@ class FileLeaseRegistry:
         return True
 
     def drop(self, task: int, attempt: int) -> None:
-        """Remove the lease of a lost attempt; that of any other attempt is removed by its shim."""
+        """Remove the lease of a lost attempt; the lease of any other attempt is removed by its shim."""
         one = self.own().pop((task, attempt), OwnLease())
         if one.name:
             with contextlib.suppress(OSError):
@@ -350,14 +364,16 @@ class FileLeaseRegistry:
             os.close(one.fd)
 
     def forget(self, task: int, attempt: int) -> None:
-        """Forget the lease of an ended attempt; remove one that was created again, which the shim does not know."""
+        """Forget the lease of an ended attempt; remove its file if the lease was created again, because the shim does
+        not know that file.
+        """
         if self.own().get((task, attempt), OwnLease()).by_shim:
             self.drop(task, attempt)
         else:
             self.own().pop((task, attempt), None)
 
     def troubles(self) -> list[str]:
-        """Return a sentence about each user whose files in the directory exceed the number that is read, or slow
+        """Return a sentence about each user with more files than are read, and about the user whose files slow
         decisions down.
         """
         told = [

@@ -11,14 +11,14 @@ from pathlib import Path
 
 ROOT = 0
 MOST_NAMED = 3
-"""The largest number of processes that one sentence names."""
+"""The most processes that one sentence names."""
 LONGEST_COMMAND = 120
-"""The largest number of characters of a command line that are shown."""
+"""The most characters of a command line that are shown."""
 
 
 def take_lock(fd: int, patience: float = 0.05) -> None:
-    """Lock a file. Raise BlockingIOError if it stays locked for `patience` seconds; a process that only inspects the
-    lock needs less.
+    """Lock a file. Raise BlockingIOError if another process holds the lock for `patience` seconds; a process that only
+    checks the lock releases it sooner.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -32,13 +32,13 @@ def take_lock(fd: int, patience: float = 0.05) -> None:
 
 
 def open_directory(path: Path) -> int:
-    """Open a directory in order to lock it, without following a link. Raise OSError."""
+    """Open a directory in order to lock it, without following a symbolic link. Raise OSError."""
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def why_not_lockable(fd: int) -> str:
-    """Return why locks do not work on the file system of an open file or directory, in the kernel's words; empty if
-    they do.
+    """Return why locks do not work on the file system of an open file or directory, in the kernel's words; an empty
+    string if they do.
     """
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -66,7 +66,9 @@ def is_locked(directory: Path) -> bool:
 
 
 def is_free(fd: int) -> bool:
-    """Tell whether a file is not locked. The caller must then close it, to release the shared lock of this check."""
+    """Tell whether a file is not locked. Then the caller must close the file, to release the shared lock that this
+    check took.
+    """
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as exc:
@@ -77,7 +79,7 @@ def is_free(fd: int) -> bool:
 
 
 def is_held_long(fd: int) -> bool:
-    """Return whether a lock that is normally held for milliseconds is still held at each of several checks."""
+    """Tell whether a lock that is normally held for milliseconds is still held at each of several checks."""
     for _ in range(20):
         if is_free(fd):
             return False
@@ -86,9 +88,10 @@ def is_held_long(fd: int) -> bool:
 
 
 def make_locked(directory: int, name: str, record: bytes) -> int:
-    """Create a file, lock it and write a record into it; return its descriptor. Only then can other users read it.
+    """Create a file, lock it and write a record into it; return its descriptor. Other users can read the file only
+    after that.
 
-    Raise FileExistsError if the name is taken.
+    Raise FileExistsError if a file has this name already.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(name, flags, 0o600, dir_fd=directory)
@@ -104,7 +107,7 @@ def make_locked(directory: int, name: str, record: bytes) -> int:
 
 
 class LockHolders:
-    """The processes that took each lock, as the kernel lists them; read on the first call."""
+    """The processes that took each lock, as the kernel lists them; the list is read on the first call."""
 
     def __init__(self) -> None:
         self._pids: _Listed | None = None
@@ -113,8 +116,8 @@ class LockHolders:
     def of(self, file: os.stat_result) -> list[int]:
         """Return the visible processes that took a lock on a file.
 
-        A file system without a disk of its own may report another device than the kernel lists. Then return all
-        processes that locked a file with that inode number.
+        For a file system without a block device, the device number of the file may differ from the one in the kernel's
+        list of locks. Then return all processes that locked any file with that inode number.
         """
         if self._pids is None:
             self._pids = _listed()
@@ -124,7 +127,7 @@ class LockHolders:
         return here if here or os.major(file.st_dev) else [pid for _, pid in listed]
 
     def user(self, pid: int) -> int | None:
-        """Return a process's user; None if it has ended or must not be inspected."""
+        """Return the user of a process; None if the process has ended or must not be inspected."""
         if pid not in self._users:
             self._users[pid] = user_of(pid)
         return self._users[pid]
@@ -136,7 +139,9 @@ class LockHolders:
 
 
 def holder(fd: int, *, command: bool = False) -> str:
-    """Return the holder of an open file's lock, for a sentence; `command`: also the command of a living holder."""
+    """Return, for a sentence, the process that holds the lock of an open file; with `command`, add the command line of
+    a living holder.
+    """
     pids = LockHolders().of(os.fstat(fd))
     if not pids:
         return "a process that cannot be seen from here"
@@ -155,7 +160,7 @@ def named(pid: int) -> str:
 
 
 def _command(pid: int) -> str:
-    """Return the beginning of a process's command line; empty where it cannot be read."""
+    """Return the beginning of a process's command line; empty if it cannot be read."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
     except OSError:
@@ -166,9 +171,10 @@ def _command(pid: int) -> str:
 
 
 def having_open(matches: Callable[[str], bool]) -> Iterator[tuple[int, str]]:
-    """Yield the pid and the descriptor of each process that has a matching file open, as far as this user may see it.
+    """Yield the pid and the descriptor of each process that has a matching file open, among the processes that this
+    user may inspect.
 
-    `matches` gets the path of an open file in the kernel's form.
+    `matches` is called with the path of an open file in the kernel's form.
     """
     for pid in filter(str.isdigit, os.listdir("/proc")):
         for fd in _listdir(f"/proc/{pid}/fd"):
@@ -196,8 +202,9 @@ def _heirs(file: os.stat_result) -> set[int]:
 
 
 def _has_lock(pid: int, fd: str, file: os.stat_result) -> bool:
-    """Tell whether a process holds a lock on a file by this descriptor, without touching other files: they may be on a
-    dead network mount."""
+    """Tell whether this descriptor of a process holds a lock on a file. No other file is touched, because it may be on
+    a network mount that does not respond.
+    """
     try:
         said = Path(f"/proc/{pid}/fdinfo/{fd}").read_text(encoding="ascii", errors="replace")
         if "lock:" not in said or f":{file.st_ino} " not in said:
@@ -209,7 +216,9 @@ def _has_lock(pid: int, fd: str, file: os.stat_result) -> bool:
 
 
 def user_of(pid: int) -> int | None:
-    """Return a process's real user; /proc/PID itself belongs to root if a process is not dumpable."""
+    """Return a process's real user. (The owner of /proc/PID does not tell: it is root if the process is not
+    dumpable.)
+    """
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as status:
             return next(int(line.split()[1]) for line in status if line.startswith("Uid:"))

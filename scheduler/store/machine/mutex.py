@@ -1,4 +1,4 @@
-"""The mutex of the lease directory, taken in turn: waiting processes queue in the kernel."""
+"""The mutex of the lease directory, taken in turn: processes that wait for it queue in the kernel."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ import time
 from scheduler.runtime.threads import start_thread
 
 TRYING = 0.002
-"""The longest pause between attempts to take a busy lock, in seconds. A decision takes less time, and to queue in the
-kernel costs a thread."""
+"""The longest pause in seconds between attempts to take a busy lock. A decision takes less time than this, and queueing
+in the kernel costs a thread.
+"""
 
 
 class Mutex:
     """The lock of an open directory; the descriptor may be given to another directory only while the lock is held.
 
-    Other users may take and release the lock without pause. A process that only tries now and then hardly ever finds it
-    free; so a thread waits in the kernel, and the caller waits for the thread, for a limited time. A thread whose
-    caller has given up keeps its place for the next call. Nothing helps against a process that takes the lock again at
-    the moment of its release: the kernel wakes the waiting process, but does not keep the lock for it.
+    Other users may take and release the lock without pause. A process that only polls hardly ever finds it free; so a
+    thread waits in the kernel, and the caller waits for the thread, for a limited time. A thread whose caller has given
+    up keeps its place for the next call. Nothing helps against a process that takes the lock again at the moment of its
+    release: the kernel wakes the waiting process, but does not keep the lock for it.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._changed = threading.Condition()
         self._is_queued = False
-        """True while a thread waits for the lock; then nothing else may lock or unlock the file."""
+        """True while a thread waits for the lock; meanwhile no other thread may lock or unlock the file."""
         self._is_wanted = False
-        """True if that thread should keep the lock once it has it."""
+        """True if the waiting thread should keep the lock once it has it."""
         self._error: OSError | None = None
 
     def take(self, patience: float) -> bool:
-        """Take the lock; return False if it is not free for this many seconds. Raise OSError."""
+        """Take the lock; return False if it does not become free within `patience` seconds. Raise OSError."""
         end = time.monotonic() + patience
         with self._changed:
             if not self._is_queued:
@@ -68,7 +69,7 @@ class Mutex:
             pause *= 2
 
     def _poll(self, end: float) -> bool:
-        """Try again and again until the time `end`; return whether the lock was taken."""
+        """Try to take the lock repeatedly until the time `end`; return whether it was taken."""
         while not self._try():
             if time.monotonic() > end:
                 return False
@@ -76,9 +77,10 @@ class Mutex:
         return True
 
     def _queue(self) -> bool:
-        """Let a thread wait, on a descriptor of its own: the caller may be gone when it gets the lock.
+        """Start a thread that waits for the lock on a descriptor of its own, because the caller may have given up by
+        the time the lock is free.
 
-        Return False if this user may have no more threads.
+        Return False if this user may start no more threads.
         """
         self._is_queued, self._error = True, None
         fd = os.dup(self._fd)

@@ -1,4 +1,4 @@
-"""The network ports that attempts are given, for programs whose processes meet at a port of this machine."""
+"""The network ports that attempts are given, for programs whose processes connect to each other."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import socket
 from collections.abc import Collection
 
 FIRST, END = 20_000, 29_000
-"""The range of the ports: below those that the kernel assigns by itself, and below the fixed ports of launchers (29400,
-29500) and of Kubernetes."""
+"""The range of the ports: below the ports that the kernel assigns by itself, and below the fixed ports of launchers
+(29400, 29500) and of Kubernetes.
+"""
 EACH = 8
-"""The distance between the ports of two attempts, because some programs count up from the port that they are given."""
+"""The distance between the ports of two attempts, because some programs also use the ports that follow the one that
+they are given.
+"""
 BLOCKS = (END - FIRST) // EACH
 
 
 def free_port(taken: Collection[int], start: int) -> int:
     """Return a port that is not `taken` and to which a socket can be bound now; 0 if there is none.
 
-    `start` is any number; different ones begin the search at different ports. The port is only tried: a process
-    without a lease can still take it later.
+    `start` is any number; different numbers begin the search at different ports. The port is only tested, not kept: a
+    process without a lease can still take it later.
     """
     passed_over = taken if len(taken) < BLOCKS else ()  # more leases than ports: only sockets decide
     for number in range(start, start + BLOCKS):
@@ -28,7 +31,7 @@ def free_port(taken: Collection[int], start: int) -> int:
 
 
 def _is_free(port: int) -> bool:
-    """Tell whether a socket can be bound to a port on every address of this machine, IPv4 and IPv6."""
+    """Tell whether a socket can be bound to a port on all addresses of this machine, IPv4 and IPv6."""
     try:
         with _any_address() as trial:
             trial.bind(("", port))
@@ -38,7 +41,7 @@ def _is_free(port: int) -> bool:
 
 
 def _any_address() -> socket.socket:
-    """Return a socket for both families; for IPv4 alone where the kernel has no IPv6."""
+    """Return a socket for IPv4 and IPv6; for IPv4 alone if the kernel has no IPv6."""
     try:
         both = socket.socket(socket.AF_INET6)
     except OSError:

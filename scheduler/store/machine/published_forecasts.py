@@ -1,7 +1,7 @@
-"""Published forecasts: one record in the lease directory for each scheduler with unfinished tasks, which writes it.
+"""Published forecasts: one record in the lease directory for each scheduler with unfinished tasks.
 
-It says when the living attempts end and what the waiting tasks request, in a bounded number of groups, so that the
-forecasts of other schedulers know of them. No decision depends on it.
+The record says when the running attempts are expected to end and what the waiting tasks request, in a bounded number of
+groups, so that other schedulers can include them in their own forecasts. No decision depends on a published forecast.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from scheduler.values import replace
 
 VERSION = 1
 MOST_DEVICES = 32
-"""The largest number of devices of a run that a forecast names; a run with more devices is taken to use all devices of
-the machine."""
+"""The most devices of a run that a forecast names; a run with more devices is assumed to use all devices of the
+machine.
+"""
 MOST_GPUS = 64
-"""The largest number of GPUs of one task that is believed."""
+"""The most GPUs of one task that a forecast of another user may claim."""
 LONGEST_WORD = 64
-"""The largest number of characters of a word for devices."""
+"""The most characters that a device's name may have."""
 
 
 def to_dict(forecast: PublishedForecast) -> dict[str, Any]:
@@ -105,13 +106,13 @@ class PublishedForecastKind(RecordKind[PublishedForecast]):
     plural = "forecasts"
 
     def parse(self, name: re.Match[str], said: Mapping[str, Any]) -> PublishedForecast | None:
-        """Return a forecast with its user and run; an invalid one is left out."""
+        """Return a forecast with its user and run; None if it is invalid."""
         if said.get("version") != VERSION:
             return None
         return replace(from_dict(said), uid=int(name[1]), run=name[2], name=name.string)
 
     def judge(self, record: PublishedForecast, file: RecordFile) -> PublishedForecast | None:
-        """Return a forecast while its scheduler lives."""
+        """Return a forecast while its scheduler lives; None afterwards."""
         return None if file.is_free else record
 
 
@@ -119,7 +120,7 @@ FORECASTS = PublishedForecastKind()
 
 
 def others(directory: Path, uid: int, run: str) -> list[PublishedForecast]:
-    """Return the forecasts of all other schedulers, without the directory's mutex."""
+    """Return the forecasts of all other schedulers, without taking the directory's mutex."""
     return [one for one in read_all(directory, FORECASTS) if (one.uid, one.run) != (uid, run)]
 
 
@@ -131,25 +132,25 @@ class PublishedForecastFile(OwnRecord):
 
     @property
     def needs_mutex(self) -> bool:
-        """True if there is no file, or it was removed: its creator must hold the directory's mutex."""
+        """True if there is no file, or if it was removed: the directory's mutex must be held to create a new one."""
         return self._fd < 0 or not os.fstat(self._fd).st_nlink
 
     def make(self, records: RecordDirectory, forecast: PublishedForecast) -> None:
-        """Create the file and remove the dead files of this user; the caller holds the mutex. Raise OSError."""
+        """Create the file, and remove dead files of this user; the caller must hold the mutex. Raise OSError."""
         self.leave(records.fd)
         for _ in records.read(FORECASTS):
             pass
         self._name, self._fd = records.make(self._stem, _block(forecast))
 
     def rewrite(self, forecast: PublishedForecast) -> None:
-        """Replace the record. No mutex is needed, because readers leave out a half-written record: its checksum is
-        wrong. Raise OSError.
+        """Replace the record. This needs no mutex, because readers ignore a half-written record: its checksum is wrong.
+        Raise OSError.
         """
         os.pwrite(self._fd, _block(forecast), 0)
 
 
 def _block(forecast: PublishedForecast) -> bytes:
-    """Return the record in one block, with fewer ends and groups if not all of them fit."""
+    """Return the record in one block; if not all of its ends and groups fit, leave some of them out."""
     most = MOST_ENDS
     while True:
         ends = dict(list(forecast.ends.items())[:most])

@@ -1,10 +1,10 @@
 """The store of the lease directory: small files of one block each, in a directory to which any user may add files.
 
 A record is a file whose name contains its owner. It holds one block of JSON with a checksum, and it is valid as long as
-its creator, or a process that inherited it, keeps it locked; a kind of record may have another rule. Records of other
-users are never trusted: they are opened without following links, must belong to the owner in their name, and only a
-limited number for each user is read. A file that was found invalid is not opened again: names are never reused, so it
-can never become valid.
+its creator, or a process that inherited its descriptor, keeps it locked, unless its kind has another rule. Records of
+other users are never trusted: they are opened without following links, must belong to the user in their name, and for
+each user only a limited number is read. A file that was found invalid is not opened again: names are never reused, so
+it can never become valid.
 """
 
 from __future__ import annotations
@@ -28,28 +28,31 @@ from scheduler.store.machine.locked_files import LockHolders, is_free, make_lock
 T = TypeVar("T")
 
 SETTLED = 50_000_000
-"""Nanoseconds after which a second change of a file certainly changes its ctime, because the kernel's clock advances
-in steps."""
+"""Nanoseconds after which another change of a file is certain to change its ctime, because the kernel's clock advances
+in steps.
+"""
 NONSENSE = (ValueError, OverflowError, TypeError, KeyError, AttributeError)
-"""The errors of reading fields into which another user may have written anything."""
+"""The errors that can occur when fields are read, because another user may have written anything into them."""
 MOST_BYTES = 1 << 60
 LONGEST = 1e11
-"""The largest plausible number of seconds since the epoch; no other amount is as large."""
+"""The largest number that is plausible in a record: a time in seconds since the epoch; every other quantity is
+smaller.
+"""
 _RANDOM_BYTES = 8
-"""The number of random bytes in each name, so that no other user can predict the next name and take it first."""
+"""The number of random bytes in each name; other users cannot predict such a name and create the file first."""
 MANY = 20_000
 """The number of files in the directory above which each decision takes noticeably longer."""
 _SAMPLE = 50
-"""The number of files in the sample that shows which user owns most files."""
+"""The number of files in the sample that shows which user owns the most files."""
 _TRIES = 3
-"""The number of names tried for one record; a second one is hardly ever needed."""
+"""The number of names that are tried for one record; a second name is hardly ever needed."""
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_FILE = (errno.ELOOP, errno.ENXIO)
-"""The errors of opening a link or a socket."""
+"""The errors that are raised when a symbolic link or a socket is opened."""
 
 
 class RecordFile(NamedTuple):
-    """The file of a record at the time of one check."""
+    """The file of a record, as it was at the time of one check."""
 
     status: os.stat_result
     is_free: bool
@@ -57,8 +60,8 @@ class RecordFile(NamedTuple):
     lockers: LockHolders
 
     def user(self, *, with_process: bool = True) -> str:
-        """Return the name of the file's user, for a sentence, with the process that locked the file if the kernel lists
-        one.
+        """Return, for a sentence, the name of the file's owner, and the process that locked the file if the kernel
+        lists one.
         """
         name = user_name_soon(self.status.st_uid)
         pids = self.lockers.of(self.status) if with_process else []
@@ -66,13 +69,13 @@ class RecordFile(NamedTuple):
 
 
 class RecordKind(Generic[T]):
-    """A kind of record: how its files are named, read and judged."""
+    """A kind of record: how its files are named, read and checked."""
 
     prefix: tuple[str, ...]
     pattern: re.Pattern[str]
-    """The form of a whole name; the first group is the user id of its owner."""
+    """The pattern of a complete file name; its first group is the user id of the owner."""
     most: int
-    """The largest number of records of one user that are read."""
+    """The most records of one user that are read."""
     plural: str
     is_cached = False
     """True if a record is read again only after its file has changed."""
@@ -82,41 +85,47 @@ class RecordKind(Generic[T]):
         return False
 
     def parse(self, name: re.Match[str], said: Mapping[str, Any]) -> T | None:
-        """Return the record; None, or an error of NONSENSE, if the file does not contain one."""
+        """Return the record in a file; if the file does not contain a valid one, return None or raise one of
+        NONSENSE.
+        """
         raise NotImplementedError
 
     def nonsense(self, name: re.Match[str]) -> T | None:
-        """Return the record to assume for a living file with invalid content."""
+        """Return the record to assume for a file that is alive but has invalid content."""
         return None
 
     def judge(self, record: T, file: RecordFile) -> T | None:
-        """Return a record with the values that are valid now; None if it is dead."""
+        """Return a record with only the values that are valid now; None if it is dead."""
         return record
 
 
 class RecordDirectory:
-    """The records of one open directory; `uid` is the user whose dead files are removed, not just ignored."""
+    """The records of one open directory; `uid` is the user whose dead files are removed, while those of other users are
+    only ignored.
+    """
 
     def __init__(self, fd: int, uid: int = -1) -> None:
         self.fd = fd
         self.crowded: dict[int, str] = {}
-        """The users who have more records than are read, with the number that is read."""
+        """The users who have more records than are read, each with the limit in words."""
         self._uid = uid
         self._worthless: set[str] = set()
         self._cache: dict[str, tuple[int, Any]] = {}
-        """The records that were read, by name, each with the ctime that its file had then."""
+        """The records that were read, by name, each with the ctime of its file at that time."""
         self._is_exclusive = False
         self._listed: list[str] | None = None
         self._sample: list[str] = []
-        """Some of the files; empty unless there are too many."""
+        """The names of some of the files; empty unless the directory has more than MANY files."""
 
     def hold(self, *, exclusive: bool) -> None:
-        """Note whether the directory's mutex is held: while it is, no other scheduler creates a file."""
+        """Note whether the directory's mutex is held: meanwhile, no other scheduler creates files."""
         self._is_exclusive, self._listed = exclusive, None
 
     @contextmanager
     def listed_once(self) -> Iterator[None]:
-        """Use one list of names for all reads of the block: another user may have put many files here."""
+        """Use one list of names for all reads of the block, because another user may have put many files into the
+        directory.
+        """
         self._listed = self.names()
         try:
             yield
@@ -124,7 +133,7 @@ class RecordDirectory:
             self._listed = None
 
     def read(self, kind: RecordKind[T], wanted: Callable[[re.Match[str]], object] = bool) -> Iterator[T]:
-        """Yield the valid records of a kind whose names are `wanted`; remove dead ones of this user."""
+        """Yield the valid records of a kind whose names `wanted` accepts; remove dead records of this user."""
         names = [name for name in self.names() if name.startswith(kind.prefix)]
         if not names:
             return
@@ -144,7 +153,9 @@ class RecordDirectory:
                     yield look[0]
 
     def names(self) -> list[str]:
-        """Return all names that are not known to be invalid, listed once while the mutex is held."""
+        """Return all names that are not known to be invalid; while the mutex is held, the directory is listed only
+        once.
+        """
         if self._listed is not None:
             return self._listed
         try:
@@ -162,7 +173,7 @@ class RecordDirectory:
         return names
 
     def filler(self) -> int | None:
-        """Return the user who owns most files, judged by a sample; None if the directory has too few files to delay
+        """Return the user who owns the most files, judged by a sample; None if the directory has too few files to delay
         decisions.
         """
         owners = Counter[int]()
@@ -189,7 +200,9 @@ class RecordDirectory:
     def _look(
         self, kind: RecordKind[T], match: re.Match[str], owner: int, lockers: LockHolders, now: int
     ) -> tuple[T | None, bool]:
-        """Read one file; return its record, or None if it does not count, and whether it is dead, planted or gone."""
+        """Read one file. Return its record, or None if the file has no valid one, and whether the file is dead, is not
+        its owner's regular file, or is gone.
+        """
         try:
             opened = self._open(match.string, owner)
         except OSError:
@@ -210,9 +223,9 @@ class RecordDirectory:
             os.close(fd)
 
     def _open(self, name: str, owner: int) -> tuple[int, os.stat_result] | None:
-        """Open a regular file of this owner for reading; return None for any other, which is not opened again.
+        """Open a regular file of this owner for reading; return None for any other file, which is not opened again.
 
-        Raise OSError if its owner delays opening it by a kernel lease on the file.
+        Raise OSError if the owner delays the opening by a kernel lease on the file.
         """
         try:
             fd = os.open(name, _READ, dir_fd=self.fd)
@@ -230,7 +243,7 @@ class RecordDirectory:
         return None
 
     def _record(self, kind: RecordKind[T], match: re.Match[str], fd: int, status: os.stat_result, now: int) -> T | None:
-        """Return the content of a file; from the cache if it has not changed since."""
+        """Return the record in a file; take it from the cache if the file has not changed since it was read."""
         record: T | None
         changed, record = self._cache.get(match.string, (-1, None))
         if changed == status.st_ctime_ns:
@@ -244,9 +257,10 @@ class RecordDirectory:
         return record
 
     def _bury(self, name: str, fd: int) -> None:
-        """Discard a dead file: remove this user's own; ignore another user's from now on.
+        """Discard a dead file: remove it if it belongs to this user; otherwise ignore it from now on.
 
-        A file is created unreadable for others, locked, then made readable; its creator holds the mutex meanwhile.
+        A new file is not mistaken for a dead one: its creator holds the mutex while it creates the file unreadable for
+        others, locks it, and makes it readable.
         """
         status = os.fstat(fd)
         if status.st_uid == self._uid:
@@ -258,7 +272,7 @@ class RecordDirectory:
 
 @contextmanager
 def opened(directory: Path) -> Iterator[RecordDirectory]:
-    """Open a directory for the block, without its mutex. Raise OSError."""
+    """Open a directory for the block, without taking its mutex. Raise OSError."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield RecordDirectory(fd)
@@ -267,7 +281,9 @@ def opened(directory: Path) -> Iterator[RecordDirectory]:
 
 
 def read_all(directory: Path, kind: RecordKind[T], wanted: Callable[[re.Match[str]], object] = bool) -> list[T]:
-    """Return the records of a directory, for views: without the mutex, so they may be of slightly different times."""
+    """Return the records of a directory, for views. The mutex is not taken, so the records may be from slightly
+    different times.
+    """
     try:
         with opened(directory) as records:
             return list(records.read(kind, wanted))
@@ -276,7 +292,7 @@ def read_all(directory: Path, kind: RecordKind[T], wanted: Callable[[re.Match[st
 
 
 def size(said: Any) -> int:
-    """Return a number of bytes, at least 0. Raise ValueError for a number that exceeds the memory of any machine."""
+    """Return a number of bytes that is at least 0. Raise ValueError if the number exceeds the memory of any machine."""
     number = int(said)
     if number > MOST_BYTES:
         raise ValueError("no machine has that much memory")
@@ -284,7 +300,7 @@ def size(said: Any) -> int:
 
 
 def amount(said: Any) -> float:
-    """Return a number, at least 0. Raise ValueError if it is not a number, or not finite."""
+    """Return a number that is at least 0. Raise ValueError if the value is not a number, or not finite."""
     number = float(said)
     if not number <= LONGEST:
         raise ValueError(f"{number} is no amount")
@@ -292,10 +308,10 @@ def amount(said: Any) -> float:
 
 
 class OwnRecord:
-    """The one record that a run has of a kind; its file lasts until the run leaves, or its scheduler dies."""
+    """The only record of its kind that a run has; its file lasts until the run leaves or its scheduler dies."""
 
     def __init__(self, stem: str) -> None:
-        """Make no file yet; the names of all files of the run begin with `stem`."""
+        """Prepare without creating a file; the names of all files of the run begin with `stem`."""
         self._stem = stem
         self._name = ""
         self._fd = -1
@@ -310,7 +326,7 @@ class OwnRecord:
         self._fd = -1
 
     def forget(self, records: RecordDirectory) -> None:
-        """Remove the file, and those that an earlier scheduler of this run may have left."""
+        """Remove the file, and other files that an earlier scheduler of this run may have left."""
         self.leave(records.fd)
         for name in records.names():
             if name.startswith(self._stem):

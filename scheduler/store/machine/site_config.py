@@ -1,4 +1,4 @@
-"""The site's rules from root's file: the quota of each user, and who may reserve or disable devices."""
+"""The site's rules from a file that root writes: the quota of each user, and who may reserve or disable devices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SIZES = frozenset({"memory", "host_memory"})
 
 @dataclass(frozen=True, slots=True)
 class UserSet:
-    """Users by id, and all members of groups, including those with the group as their primary one."""
+    """A set of users: user ids, and all members of groups, including users whose primary group is one of them."""
 
     users: frozenset[int]
     groups: frozenset[int] = frozenset()
@@ -44,7 +44,9 @@ NO_PEOPLE = UserSet(frozenset())
 
 @cache
 def _groups_of(uid: int) -> frozenset[int]:
-    """Return a user's groups as `id` does; a directory service may not list all users or members."""
+    """Return a user's groups as `id` lists them; this works even if a directory service does not list all users or
+    members.
+    """
     try:
         user = pwd.getpwuid(uid)
         return frozenset(os.getgrouplist(user.pw_name, user.pw_gid))
@@ -54,22 +56,22 @@ def _groups_of(uid: int) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class SiteConfig:
-    """The site's rules, as far as they concern one user."""
+    """The site's rules that apply to one user."""
 
     path: str
     devices: str = ""
-    """The GPUs that are offered, in the form of `--devices`; empty: all of them."""
+    """The GPUs that users may use, in the form of `--devices`; empty: all of them."""
     caps: Caps = NO_CAPS
     """The quota of this user."""
     quotas: UserQuotas = UserQuotas()
     """The quotas of all users."""
     may: Mapping[str, UserSet | None] | None = None
-    """The users who have each right besides root; None: all users."""
+    """The users who have each right, in addition to root; None: all users."""
     unknown: tuple[str, ...] = ()
-    """Users and groups that the file names and this machine does not have."""
+    """Users and groups that the file names but that do not exist on this machine."""
 
     def allows(self, uid: int, what: str) -> bool:
-        """Tell whether a user has a right: to reserve or to disable devices."""
+        """Tell whether a user has a right: RESERVE or DISABLE."""
         if uid == site_file.ROOT:
             return True
         found = (self.may or {}).get(what, NO_PEOPLE)
@@ -82,7 +84,7 @@ def read(environ: Mapping[str, str], uid: int) -> SiteConfig:
 
 
 def parse(file: SiteFile, uid: int) -> SiteConfig:
-    """Return a user's rules from the contents of a file. Raise UsageError."""
+    """Return a user's rules from the contents of a file. Raise UsageError that names the invalid place."""
     _groups_of.cache_clear()
     said, unknown = file.said, list[str]()
     _known(file.path, said, {*READERS, *_TABLES, "devices"})
@@ -94,7 +96,7 @@ def parse(file: SiteFile, uid: int) -> SiteConfig:
 
 
 def _quotas(path: str, table: Mapping[str, Any], unknown: list[str]) -> UserQuotas:
-    """Return the quotas of all users; a value in a user's own table replaces the general one."""
+    """Return the quotas of all users; a value in a user's own table replaces the general value."""
     _known(f"{path}, [quotas]", table, {*_CAPS, "users"})
     numbers = _numbers(f"{path}, [quotas]", table)
     users: dict[int, Caps] = {}
@@ -114,7 +116,7 @@ def _numbers(place: str, table: Mapping[str, Any]) -> dict[str, int | None]:
 
 
 def _number(place: str, name: str, said: object) -> int | None:
-    """Return a count or a size; `none` (None) removes the general quota for a user."""
+    """Return a count or a size; None for `none`, which exempts a user from the general quota."""
     if said == "none":
         return None
     try:
@@ -147,7 +149,9 @@ def _gid(word: str, unknown: list[str]) -> int | None:
 
 
 def _uid(user: str, unknown: list[str]) -> int | None:
-    """Return a user's number; an account that does not exist is only noted, because it must not stop other users."""
+    """Return a user's id; an account that does not exist is only added to `unknown`, because it must not stop other
+    users.
+    """
     try:
         return int(user) if user.isdecimal() else pwd.getpwnam(user).pw_uid
     except (KeyError, ValueError):  # no account has such a name: a NUL byte, too many digits
@@ -163,7 +167,7 @@ def _table(path: str, said: Mapping[str, Any], name: str, spelled: str = "") -> 
 
 
 def _known(place: str, said: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Refuse unknown names: a quota with a misspelt name would have no effect."""
+    """Raise UsageError for unknown names: a quota with a misspelt name would have no effect."""
     for name in said:
         if name not in names:
             raise UsageError(f"{place}: {name!r} is unknown; known are {', '.join(sorted(names))}")
@@ -172,7 +176,8 @@ def _known(place: str, said: Mapping[str, Any], names: Iterable[str]) -> None:
 class SiteConfigReader:
     """The current rules; the file is read again when it has changed.
 
-    The names in it are looked up in a directory of users, which may not answer: until it does, the former rules hold.
+    Names in the file are looked up in a directory service, which may not answer; until it answers, the earlier rules
+    apply.
     """
 
     def __init__(self, uid: int, environ: Mapping[str, str] | None = None) -> None:
@@ -184,7 +189,9 @@ class SiteConfigReader:
         self._calls = BoundedCalls()
 
     def now(self) -> SiteConfig:
-        """Return the current rules; if the file has become invalid, the former ones, which `doctor` reports."""
+        """Return the current rules; if the file has become invalid, return the last valid ones, and `doctor` reports
+        the error.
+        """
         seen = self._look()
         if seen != self._seen:
             with contextlib.suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""Wait tickets: one record in the lease directory for each scheduler that waits for capacity and writes it."""
+"""Wait tickets: one record in the lease directory for each scheduler that waits for capacity."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERSION = 3
 
 
 def to_dict(ticket: WaitTicket, now: float) -> dict[str, Any]:
-    """Return the record of a ticket that is published now; times are in seconds since boot."""
+    """Return the record of a ticket that is published at the time `now`; times are in seconds since boot."""
     return {
         "version": VERSION,
         "task": ticket.task,
@@ -74,15 +74,15 @@ class TicketKind(RecordKind[Waiter]):
     plural = "tickets"
 
     def parse(self, name: re.Match[str], said: Mapping[str, Any]) -> Waiter | None:
-        """Return the waiter of a ticket; an invalid ticket gets no turn."""
+        """Return the waiter of a ticket; None if the ticket is invalid, which gives it no turn."""
         if said.get("version") != VERSION:
             return None
         now = since_boot()
         return Waiter(name.string, int(name[1]), name[2], from_dict(said, now), amount(now - float(said["looked"])))
 
     def judge(self, record: Waiter, file: RecordFile) -> Waiter:
-        """Return a waiter with the name of its user. For a `closed` ticket the name also has the process that locks the
-        file.
+        """Return a waiter with the name of its user. If its ticket is `closed`, the name also includes the process that
+        locks the file.
         """
         return replace(record, who=file.user(with_process=record.ticket.closed))
 
@@ -96,18 +96,23 @@ def waiters(directory: Path) -> list[Waiter]:
 
 
 class Tickets(OwnRecord):
-    """This run's ticket, and a view of all others; hold the directory's mutex for all methods but `leave`."""
+    """This run's ticket, and a view of all other tickets. `show` must be called with the directory's mutex held;
+    `others` removes dead tickets only while it is held.
+    """
 
     def __init__(self, uid: int, run: str) -> None:
         super().__init__(f"ticket.{uid}.{run}.")
         self._uid = uid
         self._absent: dict[str, float] = {}
-        """For each ticket of the last read, the time of the latest read that did not find it; -inf if every read found
-        it."""
+        """For each ticket that the last read found, the time of the last read that did not find it; -inf if no read has
+        missed it.
+        """
         self._looked_at = -math.inf
 
     def show(self, records: RecordDirectory, ticket: WaitTicket | None) -> None:
-        """Write what this run waits for (None: nothing). If no file can be written, the run only loses its turn."""
+        """Publish what this run waits for; None removes the ticket. If the file cannot be written, the run only loses
+        its turn.
+        """
         if ticket is None:
             self.leave(records.fd)
             return
@@ -121,15 +126,15 @@ class Tickets(OwnRecord):
                 os.pwrite(self._fd, block, 0)
 
     def is_of_this_user(self, name: re.Match[str]) -> bool:
-        """Tell whether a name is that of a ticket of another run of this user."""
+        """Tell whether a file name belongs to a ticket of another run of this user."""
         return int(name[1]) == self._uid and not name.string.startswith(self._stem)
 
     def others(self, records: RecordDirectory) -> list[Waiter]:
-        """Return the other waiters of the directory; remove dead tickets of this user, including those of this run's
-        earlier schedulers, which were killed.
+        """Return the other waiters of the directory; remove dead tickets of this user, including tickets of this run's
+        earlier schedulers that were killed.
 
-        The waiting time that another user's ticket claims is cut to the time since the last read at which that ticket
-        was absent.
+        The waiting time that a ticket of another user claims is limited to the time since the last read that did not
+        find the ticket.
         """
         mine = self._name if self._fd >= 0 else ""
         every = records.read(TICKETS, lambda name: name.string != mine)
@@ -142,7 +147,7 @@ class Tickets(OwnRecord):
 
 
 def _bounded(waiter: Waiter, longest: float) -> Waiter:
-    """Return a waiter that has waited for at most this many seconds."""
+    """Return a waiter whose waiting time is at most `longest` seconds."""
     if waiter.ticket.waited <= longest:
         return waiter
     return replace(waiter, ticket=replace(waiter.ticket, waited=longest))

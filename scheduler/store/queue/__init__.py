@@ -1,4 +1,4 @@
-"""The files of a standing queue outside of its run: the link to the run, the lock for its start, and shells.
+"""The files of a standing queue beside those of its run: the link to the run, the start lock, submitted shells.
 
 The files of the run itself are in `store/run`. Start at `queue_link`.
 """

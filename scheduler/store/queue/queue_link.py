@@ -1,4 +1,4 @@
-"""The link from a queue's name to its present run, changed under a lock by the process that starts the queue."""
+"""The link from a queue's name to its current run; the process that starts the queue changes it under a lock."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from scheduler.store.machine.locked_files import holder, take_lock
 
 NAME = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z")
 USUAL = "queue"
-"""The name of a user's standing queue where no other is given."""
+"""The name of a user's standing queue if no other name is given."""
 PATIENCE = 60.0
 """Seconds to wait for another process that starts the queue."""
 
 
 def checked_name(name: str) -> str:
-    """Return the name of a queue; raise UsageError for one that cannot be the name of a file or is a number."""
+    """Return the name of a queue; raise UsageError if it cannot be a file name, or is a number."""
     if not NAME.match(name):
         raise UsageError(f"--queue {name}: write a name of letters, digits, '_', '-' and '.' that begins with a letter")
     return name
 
 
 def find_queue(home: StatePaths, name: str) -> RunPaths | None:
-    """Return the directory of the queue's latest run; None if there is none, or if it was removed."""
+    """Return the directory of the queue's latest run; None if there is none, or if that run was removed."""
     try:
         number = os.readlink(home.queues / name)
     except OSError:
@@ -36,7 +36,9 @@ def find_queue(home: StatePaths, name: str) -> RunPaths | None:
 
 
 def set_queue(home: StatePaths, name: str, number: int) -> None:
-    """Make a run the queue of that name; the caller holds `start_lock`. Raise StateError."""
+    """Make a run the current run of a queue; the caller must hold `start_lock`. Raise StateError if the link cannot be
+    written.
+    """
     link = home.queues / name
     part = home.queues / f".{name}.part"
     try:
@@ -50,9 +52,10 @@ def set_queue(home: StatePaths, name: str, number: int) -> None:
 
 @contextlib.contextmanager
 def start_lock(home: StatePaths, name: str) -> Iterator[int]:
-    """Hold the lock for starting the queue, and yield its descriptor, which a copy of this process must close.
+    """Hold the lock for starting the queue during the block, and yield the lock's descriptor, which a forked copy of
+    this process must close.
 
-    Raise StateError if another process keeps it for long.
+    Raise StateError if another process holds the lock for longer than PATIENCE.
     """
     make_private(home.queues)
     path = home.queues / f"{name}.lock"

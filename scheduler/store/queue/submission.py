@@ -1,6 +1,6 @@
-"""Submissions to a queue: their form in a request, and the queue's scheduler as their receiver.
+"""Submissions to a queue: their form in a request, and their receiver in the queue's scheduler.
 
-It accepts each submission only once.
+The receiver accepts each submission only once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FORMAT = "1"
 MOST_TOKENS = 128
-"""The number of latest submissions whose tokens the journal keeps: a client may ask again after a crash."""
+"""The number of latest submissions whose tokens the journal keeps, because a client may ask again after a crash."""
 OTHER_VERSION = (
     "the queue's scheduler is of another version and cannot read this submission: scheduler stop queue lets its "
     "running tasks end, the next submit starts it again"
@@ -40,14 +40,18 @@ OTHER_NODES = (
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """Rows to be accepted together, with all that the queue's scheduler needs to know."""
+    """Rows to be accepted together, with all other values that the queue's scheduler needs to accept them."""
 
     token: str
-    """A random string, by which a submission that is sent again is accepted only once."""
+    """A random string that identifies the submission, so that it is accepted only once even if the client sends it
+    again.
+    """
     form: RowForm
     rows: Sequence[InputRow]
     secrets: str = ""
-    """The path of a file in memory with the variables that no disk may hold; it exists while the client waits."""
+    """The path of an in-memory file with variables that must not be written to a disk; the file exists while the client
+    waits.
+    """
     on: str = ""
     """The nodes on which the queue must run; empty: the queue may run anywhere."""
 
@@ -65,7 +69,7 @@ class Submission:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, str]) -> Submission:
-        """Return what `to_dict` wrote; raise KeyError, TypeError or ValueError for anything else."""
+        """Return the submission that `to_dict` wrote; raise KeyError, TypeError or ValueError for anything else."""
         if data["format"] != FORMAT:
             raise ValueError(f"format {data['format']}")
         form = RowForm.unpack(data["form"])
@@ -80,13 +84,13 @@ class SubmissionReceiver:
     """The receiver of submissions in the scheduler of a queue."""
 
     def __init__(self, store: SqliteRunStore, mark: str, on: str = "") -> None:
-        """Prepare to accept into a run; `mark` names the fact of its journal in which tokens are kept, `on` the run's
-        nodes.
+        """Prepare to accept submissions into a run. `mark` is the fact of the run's journal with the tokens that were
+        accepted so far, and `on` names the run's nodes.
         """
         self._store = store
         self._on = on
         self._batches: dict[str, int] = dict(json.loads(mark)) if mark else {}
-        """The batches of the latest accepted submissions by their tokens."""
+        """The batch of each of the latest accepted submissions, by the submission's token."""
 
     def accept(self, request: Request) -> SubmissionResult:
         """Accept a submission durably, or refuse it; the answer has the ids of its tasks, or the reason."""
@@ -126,9 +130,10 @@ class SubmissionReceiver:
 
 
 def accepted_before(path: Path, token: str) -> tuple[int, ...]:
-    """Return the tasks of a submission whose answer was lost, as the journal has them.
+    """Return the ids of the tasks of a submission whose answer was lost, as the journal has them.
 
-    None if it was not accepted, or if the journal cannot be read now: then the scheduler can be asked again.
+    Return None if the submission was not accepted, or if the journal cannot be read now; then the client can send the
+    submission again.
     """
     from scheduler.store.run.journal_reader import JournalReader  # hardly any client comes here
 
@@ -139,7 +144,7 @@ def accepted_before(path: Path, token: str) -> tuple[int, ...]:
 
 
 def _tasks(journal: JournalReader, batch: int) -> tuple[int, ...]:
-    """Return the tasks of an accepted batch."""
+    """Return the ids of the tasks of an accepted batch."""
     for submitted in journal.submissions(batch - 1):
         if submitted.batch == batch:
             return tuple(range(submitted.first, submitted.first + len(submitted.terms)))
@@ -147,7 +152,7 @@ def _tasks(journal: JournalReader, batch: int) -> tuple[int, ...]:
 
 
 def _read_secrets(path: str) -> dict[str, str]:
-    """Return the variables from an in-memory file of the client; none if the client has ended."""
+    """Return the variables from an in-memory file of the client; empty if the client has ended."""
     if not path:
         return {}
     with contextlib.suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The shells that tasks of a queue were submitted from: one file for all submissions from one shell."""
+"""The shells from which tasks were submitted to a queue: one file for all submissions from equal shells."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SubmittedShell:
 
 
 def digest_of(shell: ShellState, python: Python) -> str:
-    """Return the name of a shell's file: equal shells have one file."""
+    """Return the name of a shell's file, a digest of its state: equal shells share one file."""
     from hashlib import blake2b
 
     said = [sorted(shell.environ.items()), shell.umask, sorted(shell.limits.items()), python.path, python.prefix]
@@ -35,7 +35,9 @@ def digest_of(shell: ShellState, python: Python) -> str:
 
 
 def keep_shell(folder: Path, shell: ShellState, python: Python) -> str:
-    """Write a shell durably unless its file exists, without secrets, and return its digest. Raise StateError."""
+    """Write a shell durably without its secrets, unless its file exists, and return its digest. Raise StateError if it
+    cannot be written.
+    """
     digest = digest_of(shell, python)
     path = folder / digest
     if path.exists():
@@ -49,22 +51,22 @@ def keep_shell(folder: Path, shell: ShellState, python: Python) -> str:
 
 
 class SubmittedShells:
-    """The shells of one queue, read when a task needs them."""
+    """The shells of one queue; the file of a shell is read when a task first needs it."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str], *, on_nodes: bool = False) -> None:
-        """Prepare to read from a folder; `environ` is the run's own environment.
+        """Prepare to read shells from a folder; `environ` is the run's own environment.
 
-        With `on_nodes`, variables that mean one machine only are left out.
+        With `on_nodes`, variables that have a meaning on one machine only are left out.
         """
         self._on_nodes = on_nodes
         self._folder = folder
         self._environ = environ
         self._known: dict[str, SubmittedShell] = {}
         self._secrets: dict[str, Mapping[str, str]] = {}
-        """The variables of each shell that its file leaves out."""
+        """For each shell, the variables that its file leaves out."""
 
     def learn_secrets(self, digest: str, secrets: Mapping[str, str]) -> None:
-        """Keep in memory the variables that the file of a shell leaves out, because they look like secrets."""
+        """Keep in memory those variables of a shell that its file leaves out because they look like secrets."""
         if secrets:
             self._secrets[digest] = secrets
             self._known.pop(digest, None)

@@ -1,4 +1,4 @@
-"""CUDA_VISIBLE_DEVICES of the shell that submits: the devices of its own tasks, and of no other task of the queue."""
+"""CUDA_VISIBLE_DEVICES of the shell that submits tasks: it limits the devices of these tasks alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _IN_A_TASK = "SCHEDULER_TASK_ID"
 _NONE = "NoDevFiles"
-"""The word that Slurm writes where no GPU may be used."""
+"""The word that Slurm writes if no GPU may be used."""
 
 
 def visible_words(said: str) -> list[str]:
@@ -28,11 +28,12 @@ def visible_words(said: str) -> list[str]:
 def limited(
     form: RowForm, rows: Sequence[InputRow], changes: Mapping[str, str | None]
 ) -> tuple[RowForm, Sequence[InputRow], str]:
-    """Return the form and the rows, limited to the devices that their shell makes visible, and the variable's value.
+    """Return the form and the rows, limited to the devices that their shell makes visible, and the value of the shell's
+    CUDA_VISIBLE_DEVICES.
 
-    `changes` are the shell's differences from the queue's environment. Rows that name devices stay as they are. So do
-    all rows that a task submits, because there the variable names the devices of that task. The value is empty if
-    a task submits, or if the shell leaves the variable unchanged.
+    `changes` are the shell's differences from the queue's environment. Rows that name devices stay as they are. All
+    rows that are submitted by a task stay as they are too, because in its shell the variable names the devices of that
+    task. The value is empty if a task submits, or if the shell leaves the variable unchanged.
     """
     said = changes.get(VISIBLE)
     if said is None or changes.get(_IN_A_TASK) is not None:
@@ -53,5 +54,5 @@ def limited(
 
 
 def _is_free(terms: Terms, column: str) -> bool:
-    """Tell whether a row leaves open which devices it uses."""
+    """Tell whether a row leaves it open which devices it uses; `column` is the column that would set them."""
     return not terms.device and (terms.gpus is None or (terms.gpus > 0 and column == "Device"))

@@ -1,4 +1,4 @@
-"""One run's directory: journal, requests, counter, catalog of runs.
+"""One run's directory: journal, requests, task counter and the catalog of runs.
 
 All SQL is in `schema`. Start at `run_store`, then `journal`.
 """

@@ -1,4 +1,4 @@
-"""Runs on disk for readers: found by number or name, with or without a living scheduler."""
+"""The catalog of stored runs, for readers: found by number or name, with or without a living scheduler."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ class RunInfo:
     lost: str = ""
     """A sentence about how much of the end of the run's journal was lost; empty if nothing was lost."""
     kept: bool = False
-    """True if the facts are those that the run's scheduler saved when it ended; then the recorded status is up to
-    date."""
+    """True if the facts are the ones that the run's scheduler saved when it ended; then the recorded status is up to
+    date.
+    """
 
     @property
     def what(self) -> str:
@@ -38,29 +39,32 @@ class RunInfo:
 
     @property
     def elsewhere(self) -> str:
-        """The other machine to which the run belongs, so that its lock and pids mean nothing here; empty for a run of
-        this machine.
+        """The name of the other machine to which the run belongs, where its lock and pids have their meaning; empty for
+        a run of this machine.
         """
         host = self.meta.get("host", "")
         return "" if is_here(self.meta.get("boot", ""), self.meta.get("machine", ""), host) else host
 
 
 FACTS_VERSION = 1
-"""The version of the form in which the facts of a run are kept."""
+"""The version of the format in which the facts of a run are saved."""
 MOST_FACTS = 1 << 20
-"""The largest number of bytes of kept facts."""
+"""The most bytes of saved facts that are read."""
 
 
 def final_facts(journal: JournalReader) -> Mapping[str, str]:
-    """Return the facts in a journal; none if it has lost its end, or if its recorded status is not the last one."""
+    """Return the facts in a journal; none if the journal has lost its end, or if events were written after its recorded
+    status.
+    """
     meta = journal.meta()
     return {} if journal.lost or last_status(meta).get("up_to") != journal.reach() else meta
 
 
 def keep_facts(places: RunPaths, meta: Mapping[str, str]) -> None:
-    """Save the facts of a run next to its journal, which is closed, so that readers need not open it.
+    """Save the facts of a run next to its journal, which is closed, so that readers need not open the journal.
 
-    They hold for this state of the journal only. Without them readers open it, so a failure is ignored.
+    The saved facts are valid for this state of the journal only. A failure is ignored, because readers then open the
+    journal.
     """
     with contextlib.suppress(OSError):
         kept = {"version": FACTS_VERSION, "journal": _stamp(places), "meta": meta}
@@ -68,7 +72,9 @@ def keep_facts(places: RunPaths, meta: Mapping[str, str]) -> None:
 
 
 def _read_facts(places: RunPaths) -> dict[str, str] | None:
-    """Return the facts that a run's scheduler kept; None if there are none or its journal has changed since."""
+    """Return the facts that a run's scheduler saved; None if there are none, or if the run's journal has
+    changed since.
+    """
     try:
         with open_plain(places.facts) as file:
             kept = json.loads(file.read(MOST_FACTS))
@@ -81,8 +87,8 @@ def _read_facts(places: RunPaths) -> dict[str, str] | None:
 
 
 def _stamp(places: RunPaths) -> list[int]:
-    """Return values that change whenever a journal's file is written; raise FileExistsError if changes are still in its
-    write-ahead log.
+    """Return values that change whenever the file of a journal is written; raise FileExistsError if its write-ahead log
+    still contains changes.
     """
     with contextlib.suppress(FileNotFoundError):
         if os.stat(f"{places.journal}-wal").st_size:
@@ -92,15 +98,15 @@ def _stamp(places: RunPaths) -> list[int]:
 
 
 MOST_NAMED = 4
-"""The largest number of runs with one name that an error names."""
+"""The most runs with an ambiguous name that an error names."""
 LAST = "last"
-"""The word for the latest run, or for its last task."""
+"""The word that means the latest run, or its last task."""
 DIGITS = 18
-"""The largest number of digits in the number of a run or a task."""
+"""The most digits in the number of a run or a task."""
 
 
 def run_word(word: str | None) -> str | None:
-    """Return the value of a flag that takes only runs in the form that `RunCatalog.find` reads: `3` becomes `r3`."""
+    """Return the value of a flag that accepts only runs, in the form that `RunCatalog.find` reads: `3` becomes `r3`."""
     return f"r{word}" if word is not None and word.isascii() and word.isdecimal() else word
 
 
@@ -123,14 +129,16 @@ class RunCatalog:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def info(self, number: int) -> RunInfo:
-        """Return one run. Raise NoSuchRun if it does not exist or was never accepted."""
+        """Return one run. Raise NoSuchRun if it does not exist, or if its list was never accepted."""
         info, journal = self.look(number)
         if journal is not None:
             journal.close()
         return info
 
     def look(self, number: int) -> tuple[RunInfo, JournalReader | None]:
-        """Return one run, with its open journal unless its scheduler kept the facts. Raise as `info` does."""
+        """Return one run, with its open journal unless its scheduler saved the facts. Raise the errors that `info`
+        raises.
+        """
         places = self.places.run(number)
         meta = _read_facts(places)
         if meta is not None and not is_locked(places.root):
@@ -138,7 +146,7 @@ class RunCatalog:
         return self.open(number)
 
     def open(self, number: int) -> tuple[RunInfo, JournalReader]:
-        """Return one run with its journal, which the caller closes. Raise as `info` does."""
+        """Return one run with its journal, which the caller must close. Raise the errors that `info` raises."""
         places = self.places.run(number)
         if not places.root.exists():
             raise NoSuchRun(f"there is no run {number} in {self.places.runs}: scheduler runs shows what there is")
@@ -164,9 +172,10 @@ class RunCatalog:
                 yield self.info(number)
 
     def find(self, word: str | None) -> RunInfo:
-        """Return a run by its number (r3) or name; for `last` or without a word, the latest living run or the latest.
+        """Return a run by its number (r3) or name; for `last` or without a word, the latest living run, or the latest
+        run if none lives.
 
-        Raise UsageError for a number without r, which is a task, and for the name of several runs.
+        Raise UsageError for a number without r, which means a task, and for a name that several runs have.
         """
         if word is None:
             return self._latest()
@@ -190,7 +199,7 @@ class RunCatalog:
         return named[0]
 
     def _no_run(self, number: int) -> str:
-        """Return why a number names no run: it is a task."""
+        """Return a sentence that says that a number is a task and not a run."""
         for info in self.all():
             with (
                 contextlib.suppress(StateError),
@@ -201,9 +210,10 @@ class RunCatalog:
         return f"a number is a task; run {number} is written r{number}"
 
     def _latest(self) -> RunInfo:
-        """Return the latest living run, else the latest of this machine, else the latest of all.
+        """Return the latest living run that is not a standing queue, else the latest run of this machine, else the
+        latest run of all.
 
-        A standing queue lives on for a while without tasks, so a living queue counts only by its number.
+        A standing queue lives on for a while without tasks, so being alive gives it no precedence.
         """
         for number in filter(lambda one: is_locked(self.places.run(one).root), reversed(self.numbers())):
             with contextlib.suppress(StateError):
@@ -221,7 +231,7 @@ class RunCatalog:
         return first
 
     def _raise_unreadable_queue(self, name: str) -> None:
-        """Raise the error of a queue's run that cannot be read, such as that of another version."""
+        """Raise the error for a queue whose run cannot be read, for example because another version wrote it."""
         with contextlib.suppress(OSError, ValueError, NoSuchRun):
             self.info(int(os.readlink(self.places.queues / name)))
 

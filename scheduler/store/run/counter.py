@@ -1,4 +1,4 @@
-"""The durable counter of task ids and run numbers, which never repeat, in one locked file."""
+"""The durable counter of task ids and run numbers in one locked file; no id or number is used twice."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from scheduler.runtime.paths import RunPaths
 from scheduler.store.machine.locked_files import holder, is_held_long, take_lock
 
 PATIENCE = 5.0
-"""Seconds to wait for the lock before an error names its holder; it is held for a few milliseconds."""
+"""Seconds to wait for the lock, which is normally held for a few milliseconds; after that, an error names its
+holder.
+"""
 
 
 LENGTH = 64
-"""The number of bytes that contain the counter's two numbers."""
+"""The bytes of the file that hold the counter's two numbers."""
 
 
 class Counter:
@@ -29,11 +31,11 @@ class Counter:
 
     @contextmanager
     def held(self, patience: float = PATIENCE) -> Iterator[HeldCounter]:
-        """Lock the counter for the block; the numbers taken are durable at its end.
+        """Lock the counter for the block; the numbers that were taken are durable at the end of the block.
 
         Keep the block short, because every start of a run of this user waits for it. Raise StateError, which names the
-        holder, if the lock is not free within `patience` seconds. With the usual patience, raise it only if no other
-        start has taken numbers meanwhile.
+        holder of the lock, if the lock is not free within `patience` seconds. With the default patience, raise it only
+        if no other start has taken numbers meanwhile.
         """
         try:
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -54,16 +56,17 @@ class Counter:
             os.close(fd)
 
     def give_back(self, run: RunPaths, patience: float) -> None:
-        """Give the number of a removed run back, if it is the last one and the lock is free within `patience` seconds.
+        """Return the number of a removed run to the counter, if it is the last number and the lock becomes free within
+        `patience` seconds.
 
-        Otherwise the number is lost, which harms nothing.
+        Otherwise the number stays unused, which does no harm.
         """
         with contextlib.suppress(StateError, OSError), self.held(patience) as held:
             if held.run == run.number + 1 and not run.root.exists():
                 held.advance(task=held.task, run=run.number)
 
     def next_task(self) -> int:
-        """Return the next task id without locking: another process may take it at any time."""
+        """Return the next task id without locking the counter: another process may take that id at any time."""
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
@@ -75,7 +78,7 @@ class Counter:
 
 
 def why_locked(path: Path) -> str:
-    """Return a sentence about the process that has kept the counter locked for long; empty if there is none."""
+    """Return a sentence about the process that has held the counter's lock for long; empty if there is none."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -87,8 +90,8 @@ def why_locked(path: Path) -> str:
 
 
 def _take_in_turn(fd: int, patience: float) -> None:
-    """Lock the counter; wait longer than `patience` while other starts take numbers, so that each of many gets its
-    turn.
+    """Lock the counter; wait longer than `patience` as long as other starts take numbers, so that each of many starts
+    gets its turn.
     """
     while True:
         before = os.pread(fd, LENGTH, 0)
@@ -108,7 +111,7 @@ def _locked(fd: int, path: Path, how_long: str = "") -> str:
 
 
 class HeldCounter:
-    """The numbers of the counter while its lock is held."""
+    """The numbers of the counter while this process holds its lock."""
 
     def __init__(self, fd: int, path: Path, first: int) -> None:
         self._fd = fd

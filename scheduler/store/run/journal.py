@@ -31,16 +31,18 @@ class Journal(JournalReader):
         super().__init__(path, connection, owner, reached)
         self._reach_file: ReachFile | None = None
         self._current = self._pending = Reach()
-        """The present end of the journal, and its end after the open transaction."""
+        """The present end of the journal, and the end that it will have after the open transaction."""
         self._is_lax = self._is_unsynced = False
         self._deferred: list[EventRow] = []
         """Events that will be written together with the next ones."""
         self.lasting = True
-        """True if what is written must survive a power failure; it always survives the death of this process."""
+        """True if each written transaction must survive a power failure; it survives the death of this process in any
+        case.
+        """
 
     @classmethod
     def create(cls, path: Path) -> Journal:
-        """Create a journal that only its owner can read; it is empty until the first transaction ends."""
+        """Create a journal that only its owner can read; it stays empty until the first transaction ends."""
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         journal = cls(path, connect(path, "rwc"))
         with journal.transaction():
@@ -61,7 +63,9 @@ class Journal(JournalReader):
         return journal
 
     def close(self) -> None:
-        """Close the database and the file next to it, once: later its descriptor may be that of another file."""
+        """Close the database and the file next to it. Close that file only once, because its descriptor may later
+        belong to another file.
+        """
         if self._reach_file is not None:
             self._reach_file.close()
             self._reach_file = None
@@ -69,7 +73,9 @@ class Journal(JournalReader):
 
     @contextmanager
     def transaction(self, *, lax: bool = False) -> Iterator[None]:
-        """Write all of the block or nothing; it is durable at the end of the block, unless the transaction is lax."""
+        """Write all changes of the block or none; they are durable at the end of the block, unless the transaction is
+        lax.
+        """
         try:
             with self._translated():
                 self._set_durability(lax=lax)
@@ -92,7 +98,9 @@ class Journal(JournalReader):
             self._is_lax = lax
 
     def _write_reach(self) -> None:
-        """Write how far the journal is durable, unless its end was lost and the loss is not accepted yet."""
+        """Write how far the journal is durable. Do nothing if the journal has lost its end and this loss is not
+        accepted yet.
+        """
         if self._reach_file is not None and not self.lost and self.lasting:
             self._reach_file.write(self._current)
 
@@ -131,7 +139,7 @@ class Journal(JournalReader):
         self._pending = replace(self._pending, last=last, rows=self._pending.rows + number)
 
     def move_rows(self, first: int, by: int) -> None:
-        """Raise the ids of all rows from `first` on, in the transaction that stored them."""
+        """Raise the ids of all rows from the id `first` on by `by`, in the transaction that stored the rows."""
         there, back = schema.MOVE_ROWS
         self._db.create_function("row_sum", 7, lambda *row: checksum("submitted", row), deterministic=True)
         self._db.execute(there, {"by": by, "first": first})
@@ -139,21 +147,23 @@ class Journal(JournalReader):
         self._pending = replace(self._pending, last=self._pending.last + by)
 
     def put_events(self, events: Sequence[ev.Event], at: float) -> None:
-        """Store events together with other rows."""
+        """Store events in the transaction that stores other rows."""
         self._db.executemany(schema.PUT_EVENT, [_event_row(event, at) for event in events])
         self._pending = replace(self._pending, newest=self._pending.newest + len(events))
 
     def flush(self) -> None:
-        """Sync the rows stored so far, so that the end of a long transaction takes little time."""
+        """Sync the rows that were stored so far, so that the end of a long transaction takes little time."""
         if os.path.exists(f"{self.path}-wal"):
             self._sync()
 
     # ---- events ----
 
     def record(self, events: Sequence[ev.Event], at: float, *, later: bool = False) -> None:
-        """Append events in one transaction, together with all deferred ones; with `later`, defer them to the next call.
+        """Append events in one transaction, together with all deferred events; with `later`, defer the new events to
+        the next call instead.
 
-        Without events, write the deferred ones; with `later`, a power failure before the next call may lose them.
+        Without events, write the deferred ones; if `later` is given, a power failure before the next call may lose
+        them.
         """
         if later and events:
             self._deferred += [_event_row(event, at) for event in events]
@@ -167,7 +177,9 @@ class Journal(JournalReader):
             self._write_reach()
 
     def _write(self, rows: Sequence[EventRow], *, lax: bool) -> None:
-        """Write one transaction. Unless it is lax, its commit waits until it and all earlier lax ones are durable."""
+        """Write the rows of events in one transaction. Unless the transaction is lax, its commit waits until it and all
+        earlier lax transactions are durable.
+        """
         try:
             self._set_durability(lax=lax)
             self._db.execute(schema.BEGIN)
@@ -193,7 +205,9 @@ class Journal(JournalReader):
     # ---- the whole journal ----
 
     def put_status(self, status: dict[str, Any], *, lax: bool = False) -> bool:
-        """Write the run's status with the row and event to which it belongs; return False if events are deferred."""
+        """Write the run's status with the numbers of the last row and event that it includes; return False, and write
+        nothing, while events are deferred.
+        """
         if self._deferred:
             return False
         with self.transaction(lax=lax):
@@ -201,14 +215,14 @@ class Journal(JournalReader):
         return True
 
     def accept_loss(self) -> None:
-        """Accept the journal as complete, as it is now."""
+        """Accept the journal as complete in its present state, although its end was lost."""
         self.lost, self._reached = "", Reach()
 
     def write_again(self) -> Path:
-        """Write the whole journal to a new file in its place, or next to it if another file took the place.
+        """Write the whole journal to a new file at its path, or next to that path if another file is there.
 
-        This is for a journal that was removed: the open file can be read, but cannot be given a name again. Return the
-        path of the new file; raise StateError or OSError.
+        This is for a journal that was removed: the open file can still be read, but cannot be linked to a path again.
+        Return the path of the new file; raise StateError or OSError if it cannot be written.
         """
         self.record([], 0.0)  # the deferred events too
         saved = self.path.with_name("journal.saved")
@@ -229,7 +243,7 @@ class Journal(JournalReader):
         return self.path
 
     def checkpoint(self) -> None:
-        """Move the write-ahead log into the journal, as a run ends."""
+        """Move the changes of the write-ahead log into the journal; called when a run ends."""
         with self._translated():
             self._db.execute(schema.CHECKPOINT)
         self._write_reach()

@@ -14,17 +14,17 @@ from scheduler.runtime.paths import owner_beside_root
 from scheduler.store.run import schema
 
 Owner = tuple[int, int] | None
-"""A user and a group; None: this process's own."""
+"""A user id and a group id; None: those of this process."""
 _DISK_ERRORS = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
 DATABASE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
-"""The errors of a statement; the second is raised if a damaged page holds a name that is not UTF-8."""
+"""The errors that a statement may raise; the second occurs if a damaged page holds a name that is not UTF-8."""
 _MIN_FREE = 64 * 1024
-"""The number of free bytes without which SQLite cannot write anything to a journal."""
+"""The least free bytes that SQLite needs to write anything to a journal."""
 _SEEDS = {table: crc32(table.encode()) for table in ("meta", "forms", "terms", "submitted", "events")}
 
 
 def checksum(table: str, row: tuple[object, ...]) -> int:
-    """Return the checksum of a row; an equal row of another table has a different one."""
+    """Return the checksum of a row; it depends on the table, so that a row is not valid in another table."""
     return crc32(ascii(row).encode(), _SEEDS[table])
 
 
@@ -34,12 +34,12 @@ def run_number(journal: Path) -> str:
 
 
 def newer(path: Path, what: str) -> Newer:
-    """Return the error for a journal with content that only a newer version writes."""
+    """Return the error for a journal with content that only a newer version of this project writes."""
     return Newer(f"run {run_number(path)} was written by a newer version ({what}): use that version")
 
 
 def damaged(path: Path, what: str) -> StateError:
-    """Return the error for a journal whose content is not what was written."""
+    """Return the error for a journal whose content is not the content that was written."""
     return StateError(
         f"the journal of run {run_number(path)} is damaged ({what}): move {path.parent} away; the logs of its tasks "
         "are in that directory"
@@ -47,7 +47,7 @@ def damaged(path: Path, what: str) -> StateError:
 
 
 def translated(path: Path, exc: Exception) -> StateError:
-    """Return this project's error for an SQLite error."""
+    """Return this project's error for an error of SQLite."""
     if isinstance(exc, sqlite3.OperationalError):
         return StateError(f"the journal {path} cannot be used: {_reason(path, exc)}")
     return damaged(path, str(exc))
@@ -57,7 +57,8 @@ def translated(path: Path, exc: Exception) -> StateError:
 def acting_as(owner: Owner) -> Iterator[None]:
     """Take on the identity of a user for the block.
 
-    SQLite removes files whose names are stored next to a database: as root it would remove files of others.
+    This protects files: SQLite removes files whose names are stored next to a database, and as root it would also
+    remove files of other users.
     """
     if owner is None:
         yield
@@ -73,7 +74,7 @@ def acting_as(owner: Owner) -> Iterator[None]:
 
 
 def connect(path: Path, mode: str, writer: bool = True) -> sqlite3.Connection:
-    """Open a journal; `mode` is the mode of SQLite's URI. Raise StateError."""
+    """Open a journal; `mode` is the mode in SQLite's URI. Raise StateError if it cannot be opened."""
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None)
         connection.execute(schema.BUSY)
@@ -85,9 +86,9 @@ def connect(path: Path, mode: str, writer: bool = True) -> sqlite3.Connection:
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """Open a journal for reading; on a full disk, a copy in memory. Raise StateError.
+    """Open a journal for reading; on a full disk, open a copy in memory. Raise StateError if it cannot be opened.
 
-    A damaged journal is opened too: the first statement that reads it raises.
+    A damaged journal is opened too: the first statement that reads it raises the error.
     """
     connection = connect(path, "rw", writer=False)
     try:
@@ -102,9 +103,9 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 def _copy(path: Path) -> sqlite3.Connection:
     """Copy a journal into memory in its present state.
 
-    To read a journal SQLite creates a file next to it, which fails on a full disk. If a write-ahead log exists, the
-    journal can be read without that file only with an exclusive lock, so the copy is made quickly. A living writer has
-    created the file, so its journal is never copied.
+    To read a journal, SQLite creates a file next to it, which fails on a full disk. Without that file, a journal with a
+    write-ahead log can only be read under an exclusive lock, so the journal is copied to hold the lock only for a short
+    time. A journal with a living writer is never copied, because its writer has created that file.
     """
     log = Path(f"{path}-wal")
     has_log = log.exists() and log.stat().st_size > 0
@@ -130,12 +131,12 @@ def _reason(path: Path, exc: Exception) -> str:
 
 
 def _primary(exc: Exception) -> int:
-    """Return the kind of an SQLite error; the higher bits of its code only say where in SQLite it happened."""
+    """Return the primary code of an SQLite error; the higher bits of its code only tell where in SQLite it occurred."""
     return getattr(exc, "sqlite_errorcode", 0) & 0xFF
 
 
 def is_unwritten(path: Path) -> bool:
-    """Tell whether no list was ever accepted in a journal; False where that is not certain."""
+    """Tell whether no list was ever accepted in a journal; False if that is not certain."""
     if not path.exists():
         return True
     try:

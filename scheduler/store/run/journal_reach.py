@@ -1,7 +1,7 @@
 """The small file next to a journal that shows how far the journal was durable.
 
 It is written after each durable transaction and never synced, so after a power failure it may be behind the journal. If
-the journal is behind it, the journal has lost its end.
+the journal is behind this file, the journal has lost its end.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from scheduler.runtime.paths import open_plain
 from scheduler.values import dataclass
 
 _FORMAT = struct.Struct("<qqqI")
-"""The three numbers of a Reach and their checksum."""
+"""The binary format of a Reach: its three numbers and their checksum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The newest event, the last task and the number of rows; the defaults belong to an empty journal."""
+    """The number of the newest event, the id of the last task, and the number of rows; the default values mean an empty
+    journal.
+    """
 
     newest: int = 0
     last: int = -1
@@ -29,13 +31,13 @@ class Reach:
 
 
 class ReachFile:
-    """The file, open for the only writer of the journal."""
+    """The file, opened by the only writer of the journal."""
 
     def __init__(self, journal: Path) -> None:
         self._fd = os.open(_beside(journal), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
     def write(self, reach: Reach) -> None:
-        """Replace the content in one block; ignore a failure, since the next call writes it again."""
+        """Replace the content of the file in one block; ignore a failure, because the next call writes it again."""
         with contextlib.suppress(OSError):
             os.pwrite(self._fd, _packed(reach.newest, reach.last, reach.rows), 0)
 

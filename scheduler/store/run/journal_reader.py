@@ -1,6 +1,6 @@
 """The reader of a journal: the facts about a run, its accepted rows, and its events in order.
 
-SQLite only notices damage of its own structures. It does not notice changed rows, and takes a truncated log for an
+SQLite only notices damage of its own structures. It does not notice changed rows, and it treats a truncated log as an
 older state. So each row has a checksum, the numbers of events have no gaps, and `journal_reach` shows how far the
 journal was durable.
 """
@@ -40,7 +40,7 @@ FACT_COUNT = "facts"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One accepted row; its text stays in the journal until the task is placed."""
+    """One accepted row; its text is only read from the journal when its task is placed."""
 
     row: int
     """The number of the row in its source."""
@@ -52,7 +52,7 @@ class Row:
 
 
 _DECODE = json.JSONDecoder().raw_decode
-"""A function that reads the JSON value at the beginning of a text, in half the time of `json.loads`."""
+"""A function that reads the JSON value at the beginning of a string, in half the time of `json.loads`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Recorded:
 class JournalReader:
     """The journal of a run, opened for reading while its only writer may continue.
 
-    Every method raises StateError for what cannot be read, and for rows that are not what was written.
+    Every method raises StateError if rows cannot be read, or if their content is not the content that was written.
     """
 
     def __init__(
@@ -77,21 +77,21 @@ class JournalReader:
         self.lost = ""
         """A sentence about how much of the journal's end was lost; empty if nothing was lost."""
         self._reached = reached or Reach()
-        """How far the journal was certainly durable when it was opened."""
+        """The position up to which the journal was certainly durable when it was opened."""
         self._db = connection
         self._owner = owner
-        """The user under whose identity the journal is read, if that is not this process's."""
+        """The user under whose identity the journal is read; None: this process's own user."""
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Open an existing journal; on a full disk, a copy of it."""
+        """Open an existing journal for reading; on a full disk, open a copy of it."""
         owner = owner_beside_root(path)
         reached = read_reach(path)  # before the journal, so that a writer is never ahead of it
         with acting_as(owner):
             return cls(path, connect_reader(path), owner, reached)._checked()
 
     def _checked(self) -> Self:
-        """Check the format and the end; describe a lost end in `lost`."""
+        """Check the format and the end of the journal; if its end was lost, describe the loss in `lost`."""
         with self._translated():
             found = self._db.execute(schema.GET_FORMAT).fetchone()
         version = found[0] if found is not None else None
@@ -121,12 +121,12 @@ class JournalReader:
         self._db.close()
 
     def contradiction(self, what: object) -> StateError:
-        """Return the error for readable rows that contradict each other."""
+        """Return the error for rows that can be read but contradict each other."""
         return damaged(self.path, f"it contradicts itself: {what}")
 
     @contextmanager
     def at_one_moment(self) -> Iterator[None]:
-        """Let all reads of the block see the state at its first statement, whatever the writer adds meanwhile."""
+        """Make all reads of the block see the state at its first statement, whatever the writer adds meanwhile."""
         with self._translated():
             self._db.execute(schema.BEGIN_TO_READ)
         try:
@@ -164,11 +164,11 @@ class JournalReader:
         return facts
 
     def forms(self) -> list[str]:
-        """Return the forms of the rows' cells by number."""
+        """Return the forms of the rows' cells; the index of a form is its number."""
         return self._numbered(schema.GET_FORMS)
 
     def terms(self) -> list[str]:
-        """Return the terms by number."""
+        """Return the terms of the rows; the index of terms is their number."""
         return self._numbered(schema.GET_TERMS)
 
     def _numbered(self, statement: str) -> list[str]:
@@ -191,12 +191,12 @@ class JournalReader:
             yield task, batch, Row(*values)
 
     def rows_from(self, first: int, end: int) -> Iterator[tuple[int, Row]]:
-        """Yield the accepted rows with ids from `first` to before `end` as (task, row)."""
+        """Yield the accepted rows with ids from `first` up to, but not including, `end`, as (task, row)."""
         for task, _, *values in self._select(schema.GET_ROWS_FROM, (first, end)):
             yield task, Row(*values)
 
     def _all_rows(self, after: int = 0) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of the batches after the given one; raise StateError if some are missing."""
+        """Yield the rows of the batches after the batch `after`; raise StateError if some rows are missing."""
         number, terms, form = 0, -1, -1
         for row in self._select(schema.GET_ROWS, (after,)):
             number, terms, form = number + 1, max(terms, row[4]), max(form, row[5])
@@ -209,7 +209,7 @@ class JournalReader:
             raise damaged(self.path, f"{self._reached.rows} rows were accepted, {number} can be found")
 
     def count(self) -> tuple[int, int]:
-        """Return the numbers of tasks and batches."""
+        """Return the number of tasks and the number of batches."""
         with self._translated():
             tasks, batches = self._db.execute(schema.COUNT_ROWS).fetchone()
         return tasks, batches or 0
@@ -228,7 +228,9 @@ class JournalReader:
     # ---- events ----
 
     def submissions(self, after: int = 0) -> Iterator[ev.Submitted]:
-        """Yield the Submitted events of the batches after the given one, one for each range of consecutive ids."""
+        """Yield the Submitted events of the batches after the batch `after`, one event for each range of consecutive
+        ids.
+        """
         batch, first = 0, 0
         terms: list[int] = []
         for task, next_batch, _, _, number, *_ in self._all_rows(after):
@@ -242,7 +244,7 @@ class JournalReader:
             yield ev.Submitted(batch, first, terms)
 
     def events(self, after: int = 0) -> Iterator[Recorded]:
-        """Yield the events after the given number, in order."""
+        """Yield the events after the event number `after`, in order."""
         return self._in_order(schema.GET_EVENTS, (after,), after)
 
     def state_events(self) -> Iterator[Recorded]:
@@ -261,7 +263,7 @@ class JournalReader:
         return [self._recorded(row) for row in self._select(schema.GET_TASK_EVENTS, (task,), unsummed=1)]
 
     def _in_order(self, statement: str, parameters: tuple[int, ...] = (), after: int = 0) -> Iterator[Recorded]:
-        """Yield the selected events that have data; raise StateError if one is missing."""
+        """Yield the selected events that come with their data; raise StateError if an event is missing."""
         for row in self._select(statement, parameters, unsummed=1):
             if row[0] != after + 1:
                 raise damaged(self.path, f"event {after + 1} is missing")
@@ -284,7 +286,8 @@ class JournalReader:
     # ---- rows of any table ----
 
     def _select(self, statement: str, parameters: tuple[int, ...] = (), unsummed: int = 0) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a statement without their checksums, which do not cover the first `unsummed` columns.
+        """Yield the rows of a statement after a check of their checksums, which are left out and do not cover the first
+        `unsummed` columns.
 
         Rows of another user's journal are read all at once, because no other code may run under that user's identity.
         """
@@ -306,7 +309,7 @@ class JournalReader:
 
 
 def last_status(meta: Mapping[str, str]) -> dict[str, Any]:
-    """Return the last status that the run's scheduler wrote; empty if there is none."""
+    """Return the last status that the run's scheduler wrote; empty if there is none, or if it is damaged."""
     try:
         status: dict[str, Any] = json.loads(meta.get(STATUS, "{}"))
     except ValueError:

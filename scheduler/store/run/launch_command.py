@@ -1,4 +1,4 @@
-"""The program that a row starts, with the variables of its Python environment."""
+"""The program that a row starts, and the variables of the row's Python environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Variables = tuple[tuple[str, str | None], ...]
 def launched(spec: Spec, programs: Programs) -> tuple[Spec, Variables]:
     """Return the row with the python of its environment, and the variables of that environment.
 
-    If there is no `python` on PATH, the executable `python` is replaced with `-1`, which means this Python.
+    If there is no `python` on PATH, the executable `python` is replaced with `-1`, which means the run's own
+    interpreter.
     """
     if spec.is_whole:
         return _with_some_python(spec, programs), ()
@@ -31,7 +32,9 @@ def launched(spec: Spec, programs: Programs) -> tuple[Spec, Variables]:
 
 
 def located(spec: Spec, programs: Programs) -> Spec:
-    """Return the row with the path of its program on PATH, by which a profile identifies it."""
+    """Return the row with its program replaced by the program's path on PATH, by which a profile identifies the
+    program.
+    """
     spec, _ = launched(spec, programs)
     if spec.is_whole or "/" in spec.executable or spec.executable in THIS_PYTHON:
         return spec

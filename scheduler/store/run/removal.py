@@ -14,13 +14,15 @@ from scheduler.store.run.journal_database import is_unwritten
 from scheduler.store.run.run_lock import Hold
 
 GOING = ".removed-"
-"""The prefix of a run's new name before it is removed, so that a killed removal leaves no incomplete run."""
+"""The prefix of the name to which a run is renamed before its removal, so that a killed removal leaves no incomplete
+run.
+"""
 
 
 def remove(places: StatePaths, number: int, check: Callable[[], None]) -> int:
-    """Remove a run and return its size in bytes. Raise StillRunning for a locked run, and the errors of `check`.
+    """Remove a run and return its size in bytes. Raise StillRunning if the run is locked, and the errors of `check`.
 
-    `check` is called with the run's lock held, so that the run cannot be resumed meanwhile.
+    `check` is called while this process holds the run's lock, so that the run cannot be resumed meanwhile.
     """
     run = places.run(number)
     with _held(run):
@@ -36,7 +38,7 @@ def remove(places: StatePaths, number: int, check: Callable[[], None]) -> int:
 
 
 def finish(places: StatePaths) -> None:
-    """Remove renamed runs, including those of killed removals."""
+    """Remove runs that were renamed for removal, including those of killed removals."""
     import shutil  # takes 2 ms, which no reader of runs has to wait
 
     for left in places.runs.glob(f"{GOING}*"):
@@ -44,9 +46,10 @@ def finish(places: StatePaths) -> None:
 
 
 def clear_up(places: StatePaths) -> None:
-    """Rename runs whose list was never accepted, left by killed starts; `finish` removes them.
+    """Rename runs that killed starts left without an accepted list; `finish` removes them.
 
-    Call this with the counter locked, since a run is created and locked while its creator holds the counter.
+    Call this while the counter is locked: a new run is created and locked while its creator holds the counter, so it is
+    not renamed.
     """
     for name in os.listdir(places.runs):
         if name.isdigit() and never_began(run := places.run(int(name))):
@@ -65,8 +68,8 @@ def never_began(run: RunPaths) -> bool:
 
 
 def claims(run: RunPaths) -> Iterator[tuple[int, int, Path, int]]:
-    """Yield task, attempt and file of every claim of a run, and its living shim (0: none); the journal is not
-    needed.
+    """Yield the task, the attempt and the file of each claim of a run, and the pid of its living shim (0: none). The
+    journal is not needed for this.
     """
     for path in run.tasks.glob("*/.claim.*"):
         task, attempt = path.parent.name, path.name.removeprefix(".claim.")
@@ -90,7 +93,7 @@ def _held(run: RunPaths) -> Iterator[None]:
 
 
 def _bytes_under(root: Path) -> int:
-    """Return the bytes that a directory takes on disk."""
+    """Return the bytes that a directory occupies on disk."""
     total = 0
     for folder, _, files in os.walk(root):
         for name in files:

@@ -1,4 +1,4 @@
-"""Requests to a run: files in its directory that its scheduler answers, and a pipe that wakes it."""
+"""Requests to a run: files in its directory, which its scheduler answers, and a pipe that wakes the scheduler."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ from scheduler.store.machine.locked_files import is_locked
 
 _REQUEST, _ANSWER = ".request", ".answer"
 _LATER = ".later"
-"""The suffix of a request without an answer."""
+"""The suffix of a request to which no client expects an answer."""
 _LARGEST = 64 * 1024 * 1024
 
 
 class RequestInbox:
-    """The scheduler's end: the requests in order, including those that came while the run had no scheduler."""
+    """The scheduler's end of requests: it returns them in order, including requests that were sent while the run had no
+    scheduler.
+    """
 
     def __init__(self, places: RunPaths) -> None:
         self._folder = places.requests
         make_private(self._folder)
         self._open: set[str] = set()
-        """The names of requests that were returned and not answered yet; their files stay until then."""
+        """The names of requests that were returned but not answered yet; their files stay until they are answered."""
         self._is_first_look = True
         self._remove_stale()
         self._bell = _open_bell(places)
 
     def _remove_stale(self) -> None:
-        """Remove answers that were not fetched, and requests meant only for an earlier scheduler (drain, stop,
-        leave).
+        """Remove answers that no client has read, and requests that were meant only for an earlier scheduler (drain,
+        stop, leave).
         """
         for path in self._folder.glob(f"*{_ANSWER}"):
             _unlink(path)
@@ -46,11 +48,11 @@ class RequestInbox:
                 _unlink(self._folder / (request.name + _REQUEST))
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable after a request; -1 if only `collect` can tell."""
+        """Return a descriptor that is readable after a request; -1 if only `collect` can find requests."""
         return self._bell
 
     def collect(self) -> list[Request]:
-        """Return the new requests, in order; each is returned once."""
+        """Return the new requests in order; each request is returned once."""
         is_due = self._is_first_look or self._bell < 0
         with contextlib.suppress(BlockingIOError):
             is_due = bool(self._bell >= 0 and os.read(self._bell, 4096)) or is_due
@@ -77,12 +79,14 @@ class RequestInbox:
 
 
 def pending(places: RunPaths) -> list[Request]:
-    """Return the requests to a run that are not done yet, in order."""
+    """Return the requests to a run that are not answered yet, in order."""
     return [request for request in _read(places.requests) if request.what in CONTROLS]
 
 
 def leave(places: RunPaths, request: Request) -> None:
-    """Leave a request for the next scheduler of the run; it is durable when this returns. Raise StateError."""
+    """Store a request for the next scheduler of the run; the request is durable when this returns. Raise StateError if
+    it cannot be written.
+    """
     _put(places, request, _LATER)
 
 
@@ -99,31 +103,35 @@ def _put(places: RunPaths, request: Request, kind: str) -> Path:
 
 
 def _next_number(folder: Path) -> int:
-    """Return a number above those of all requests and answers in the folder.
+    """Return a number above the numbers of all requests and answers in the folder.
 
-    So the order of requests does not depend on the clock. Only simultaneous requests may share a number.
+    Such numbers keep the order of requests independent of the clock. Only simultaneous requests may share a number.
     """
     numbers = (name.partition(".")[0] for name in os.listdir(folder) if name.endswith((_REQUEST, _ANSWER)))
     return 1 + max((int(number) for number in numbers if number.isdecimal()), default=0)
 
 
 def ask(places: RunPaths, request: Request, patience: float = 5.0) -> Sequence[Answer] | None:
-    """Send a request to the living scheduler of a run and return its answers, or None after `patience` seconds.
+    """Send a request to the living scheduler of a run and return its answers, or None if there are none after
+    `patience` seconds.
 
-    Without an answer the request stays, for that scheduler or the next one. Raise StateError.
+    A request without an answer stays stored, for that scheduler or the next one. Raise StateError if it cannot be
+    written.
     """
     return fetch(places, post(places, request), patience)
 
 
 def post(places: RunPaths, request: Request) -> Path:
-    """Send a request without waiting, and return its file for `fetch`. Raise StateError."""
+    """Send a request without waiting, and return its file, which `fetch` needs. Raise StateError if it cannot be
+    written.
+    """
     path = _put(places, request, "")
     _ring(places)
     return path
 
 
 def fetch(places: RunPaths, path: Path, patience: float = 5.0) -> Sequence[Answer] | None:
-    """Return the answers to a request that was posted; None if there are none within `patience` seconds."""
+    """Return the answers to a request that `post` sent; None if there are none within `patience` seconds."""
     answer = path.with_suffix(_ANSWER)
     end, pause = time.monotonic() + patience, 0.001
     while path.exists():
@@ -156,7 +164,7 @@ def _answer_from(data: Mapping[str, Any]) -> Answer:
 
 
 def _read(folder: Path, known: set[str] | frozenset[str] = frozenset()) -> list[Request]:
-    """Return the requests in a folder, oldest first; remove invalid files."""
+    """Return the requests in a folder, oldest first, without those whose names are `known`; remove invalid files."""
     found = []
     for path in sorted(folder.glob(f"*{_REQUEST}")):
         name = path.name.removesuffix(_REQUEST)
@@ -172,7 +180,9 @@ def _read(folder: Path, known: set[str] | frozenset[str] = frozenset()) -> list[
 
 
 def _read_file(path: Path) -> bytes:
-    """Read a regular file, because a pipe with that name would block the scheduler. Raise OSError or ValueError."""
+    """Return the content of a regular file; other files are refused, because a pipe with that name would block the
+    scheduler. Raise OSError or ValueError.
+    """
     with open_plain(path) as file:
         content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST:
@@ -190,9 +200,7 @@ def _request_from(name: str, data: Mapping[str, Any]) -> Request:
 
 
 def _write(path: Path, values: object, *, durable: bool) -> None:
-    """Write a file completely or not at all, owned by the run's owner; one that is not durable may be lost in a
-    power failure.
-    """
+    """Write a file atomically, owned by the run's owner; unless `durable`, a power failure may lose it."""
     part = path.with_suffix(".part")
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
@@ -212,7 +220,7 @@ def _unlink(path: Path) -> None:
 
 
 def _open_bell(places: RunPaths) -> int:
-    """Open a named pipe to which every process of this user can write, in any container."""
+    """Open a named pipe to which every process of this user can write, even from a container."""
     try:
         if not places.bell.exists():
             os.mkfifo(places.bell, 0o600)
@@ -222,7 +230,7 @@ def _open_bell(places: RunPaths) -> int:
 
 
 def _ring(places: RunPaths) -> None:
-    """Wake the scheduler of a run, if one has the pipe open."""
+    """Wake the scheduler of a run, if a scheduler has the pipe open."""
     with contextlib.suppress(OSError):
         fd = os.open(places.bell, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:

@@ -16,7 +16,7 @@ _DIGEST_BYTES = 16
 
 
 def copy(folder: Path, code: Sequence[tuple[Path, str]]) -> dict[str, str]:
-    """Copy files to a run's folder, and return their digests by name, without waiting for the disk."""
+    """Copy files to a run's folder without waiting for the disk, and return their digests by name."""
     digests = {}
     for source, name in code:
         content, target = source.read_bytes(), folder / name
@@ -29,7 +29,7 @@ def copy(folder: Path, code: Sequence[tuple[Path, str]]) -> dict[str, str]:
 
 
 def digest(content: bytes) -> str:
-    """Return the digest of some content."""
+    """Return the digest of the content of a file."""
     return blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
 
 
@@ -39,15 +39,16 @@ class RunCode:
     def __init__(
         self, folder: Path, digests: Mapping[str, str], installed: Sequence[tuple[Path, str]] = RUN_CODE
     ) -> None:
-        """Take the digests by name from the start of the run; a copy without one is not checked."""
+        """Take the digests that the run recorded at its start, by name; a copy without a digest is not checked."""
         self._folder = folder
         self._installed = {name: source for source, name in installed}
         self._digests = {name: text for name, text in digests.items() if name in self._installed}
 
     def mend(self) -> None:
-        """Create missing or damaged copies again, and wait for the disk.
+        """Create missing or damaged copies again from the installed code, and wait for the disk.
 
-        Raise StateError if the installed code is not what the run started with, OSError if nothing can be written.
+        Raise StateError if the installed code is not the code with which the run started, and OSError if a copy cannot
+        be written.
         """
         damaged = [name for name in self._digests if not self._is_whole(self._folder / name, name)]
         for name in damaged:
@@ -66,7 +67,9 @@ class RunCode:
             return False
 
     def sync_later(self) -> None:
-        """Sync the copies in a separate thread; copies that a power failure destroys are created again."""
+        """Sync the copies to disk in a separate thread. A power failure before that may destroy copies, which `mend`
+        creates again.
+        """
         start_thread(self._sync)
 
     def _sync(self) -> None:

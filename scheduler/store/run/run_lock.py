@@ -1,4 +1,4 @@
-"""The lock of a run, and the identity of the journal files that its scheduler writes."""
+"""The lock of a run, and the identity of the journal's files to which its scheduler writes."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ BESIDE = ("", "-wal", "-shm")
 """The suffixes of a journal's files: the database, its log, and the index of that log."""
 
 _Identity = tuple[int, int]
-"""Device and inode of a file."""
+"""The device and the inode number of a file."""
 
 
 class Hold:
     """The lock of a run, taken by one scheduler.
 
-    It is on the run's directory, so there is no lock file that could be mistaken for a stale one and removed.
+    The lock is on the run's directory, so there is no lock file that could be mistaken for a stale one and removed.
     """
 
     def __init__(self, places: RunPaths) -> None:
-        """Take the lock; raise StillRunning, which names the process that holds it."""
+        """Take the lock; raise StillRunning, which names the process that holds the lock."""
         self._places = places
         self._fd = _locked(places)
         self._files: dict[Path, _Identity | None] = {}
 
     def remember(self) -> None:
-        """Note which files the journal consists of; call this after the journal was opened and written."""
+        """Note the identity of the journal's files; call this after the journal was opened and written."""
         files = [Path(f"{self._places.journal}{end}") for end in BESIDE]
         self._files = {path: _identity(path) for path in files}
 
     def misplaced(self) -> Path | None:
-        """Return the directory, or the first file of the journal, that was removed or replaced."""
+        """Return the run's directory, or the first file of its journal, if it was removed or replaced; None if all are
+        in place.
+        """
         status = os.fstat(self._fd)
         if _identity(self._places.root) != (status.st_dev, status.st_ino):
             return self._places.root
@@ -46,7 +48,7 @@ class Hold:
 
 
 def _locked(places: RunPaths) -> int:
-    """Open and lock the directory of a run."""
+    """Open and lock the directory of a run; return its descriptor."""
     fd = -1
     try:
         fd = open_directory(places.root)

@@ -1,4 +1,4 @@
-"""The store of one run for its scheduler: created or resumed, locked, filled with rows and events."""
+"""The store of one run for its scheduler: it is created or resumed, locked, and filled with rows and events."""
 
 from __future__ import annotations
 
@@ -49,23 +49,25 @@ from scheduler.values import replace
 MOST_JOBS = 256
 """The number of task texts that are kept in memory."""
 MOST_UNFLUSHED = 10_000
-"""Rows of a longer list are synced before the counter is locked, so that the lock is held only for a short time."""
+"""The number of rows above which a list is synced to disk before the counter is locked, so that the lock is held only
+for a short time.
+"""
 LOOP_PATIENCE = 0.2
-"""Seconds that a running scheduler waits for the counter before it tries again later."""
+"""Seconds for which a running scheduler waits for the counter before it tries again later."""
 
 
 class RerunPlan(Protocol):
-    """The consequences of earlier runs of a list for a new run."""
+    """The effects that earlier runs of a list have on a new run."""
 
     def refuse(self) -> None:
-        """Raise StateError if this list must not start now; no other list is accepted meanwhile."""
+        """Raise StateError if this list must not start now. No other list is accepted during this call."""
 
     def events(self, first: int) -> Sequence[Event]:
-        """Return the events with which the rows of the new run start; `first` is the id of the first row."""
+        """Return the events with which the rows of the new run begin; `first` is the id of the first row."""
 
 
 class _Later:
-    """The plan for rows that join a run, of which `batch` is the first batch."""
+    """The plan for rows that join an existing run; `batch` is the number of their first batch."""
 
     def __init__(self, batch: int) -> None:
         self._arrived = Arrived(batch)
@@ -74,12 +76,14 @@ class _Later:
         """Refuse nothing, because the rows belong to the run's own list."""
 
     def events(self, first: int) -> Sequence[Event]:
-        """Return the event that these rows have arrived."""
+        """Return the event that tells that these rows have arrived."""
         return [self._arrived]
 
 
 class SqliteRunStore:
-    """The store of a run for its only scheduler: it accepts rows, records events and returns the texts of tasks."""
+    """The store of a run, used by its only scheduler: it accepts rows, records events and returns the texts of
+    tasks.
+    """
 
     num = 20
     """The number of rows in a batch."""
@@ -95,15 +99,17 @@ class SqliteRunStore:
         """The digests of the code that was copied for a new run."""
         self.kinds: TaskClassFinder | None = None
         self.programs = Programs(os.environ)
-        """The finder of rows' programs, with the environment of the shell that started the run."""
+        """The finder of the rows' programs, which uses the environment of the shell that started the run."""
         self.shells = SubmittedShells(places.shells, {})
-        """The shells that tasks of a queue were submitted from."""
+        """The shells from which the tasks of a queue were submitted."""
         self.check: Callable[[Terms, int], None] = lambda terms, row: None
-        """The check that refuses terms which this machine can never satisfy."""
+        """The check that raises an error for terms which this machine can never satisfy."""
         self.screen: Callable[[RowForm, Iterable[Sequence[InputRow]]], Iterable[Sequence[InputRow]]] = (
             lambda form, rows: rows
         )
-        """A function that passes on the batches of a list, and refuses rows whose commands contradict their terms."""
+        """A function that passes on the batches of a list, and raises an error for rows whose commands contradict their
+        terms.
+        """
         self._counter = counter
         self._hold = hold
         hold.remember()
@@ -116,15 +122,15 @@ class SqliteRunStore:
         self._batch = 0
         self._jobs: dict[int, Job] = {}
         self._ended: list[tuple[int, int]] = []
-        """Attempts whose end is not durable yet; their result files stay until then."""
+        """Attempts whose end is not durable yet; their result files are kept until it is."""
         self._changed: dict[int, int] = {}
-        """The terms of tasks that were changed after they were accepted."""
+        """The numbers of the terms of tasks whose terms were changed after the tasks were accepted."""
 
     # ---- opening ----
 
     @classmethod
     def create(cls, places: StatePaths, counter: Counter, code: Sequence[tuple[Path, str]]) -> SqliteRunStore:
-        """Create a run with the next number; it is not listed before its list is accepted."""
+        """Create a run with the next number; it does not appear among the runs before its list is accepted."""
         make_private(places.runs)
         with counter.held() as held:  # `clear_up` needs it too, so it never sees a new run without its lock
             clear_up(places)
@@ -187,9 +193,9 @@ class SqliteRunStore:
         self._hold.close()
 
     def check_files(self) -> None:
-        """Raise StateError if the run's directory or journal is no longer in its place.
+        """Raise StateError if the run's directory or journal was moved or replaced.
 
-        A removed journal is written again, unless another file has its place.
+        A journal that was removed is written again, unless another file is at its path.
         """
         gone = self._hold.misplaced()
         if gone is None:
@@ -212,7 +218,9 @@ class SqliteRunStore:
         raise StateError(f"{lost}; the journal that this scheduler wrote is kept as {kept}")
 
     def discard(self) -> None:
-        """Remove a run that was created, because its list was refused; give its number back if it is still the last."""
+        """Remove a run that was just created, because its list was refused; return its number to the counter if that
+        number is still the last one.
+        """
         self.journal.close()
         shutil.rmtree(self.places.root, ignore_errors=True)
         self._counter.give_back(self.places, LOOP_PATIENCE)
@@ -231,8 +239,8 @@ class SqliteRunStore:
     ) -> list[Submitted]:
         """Accept a whole list in one durable transaction; if `check`, `again` or a row raises, nothing is stored.
 
-        The counter is locked only after all rows were read, checked and stored, while their numbers are taken and the
-        transaction ends. Raise StateError if it cannot be locked within `patience` seconds.
+        The counter is locked only after all rows were read, checked and stored; it stays locked while their numbers are
+        taken and the transaction ends. Raise StateError if it cannot be locked within `patience` seconds.
         """
         submitted: list[Submitted] = []
         known, forms = len(self.terms), len(self._forms)
@@ -283,15 +291,15 @@ class SqliteRunStore:
         return dependencies
 
     def _put_dependencies(self, dependencies: ListDependencies, submitted: list[Submitted]) -> None:
-        """Store what the rows depend on, and note it in their last batch."""
+        """Store the dependencies of the rows as events, and add these events to the rows' last batch."""
         if submitted and (events := self.earlier.events(dependencies, submitted[0].first)):
             submitted[-1] = replace(submitted[-1], dependencies=events)
             self.journal.put_events(events, clock.now())
 
     def _move(self, lock: ExitStack, held: HeldCounter, first: int, tasks: int) -> int:
-        """Give the rows from `first` on the next free ids, and return by how much the ids were raised.
+        """Give the next free ids to the rows whose ids begin at `first`, and return by how much the ids were raised.
 
-        The ids are taken first; the rows are moved after the lock was released.
+        The ids are taken first; the rows are moved after the lock on the counter was released.
         """
         by = held.task - first
         held.advance(task=held.task + tasks, run=held.run)
@@ -301,7 +309,7 @@ class SqliteRunStore:
         return by
 
     def _undo(self, terms: int, forms: int) -> None:
-        """Forget the terms and forms of a refused list, which are not in the journal."""
+        """Forget the terms and forms of a refused list; they are not in the journal."""
         del self.terms[terms:], self._forms[forms:]
         self._by_value = {known: number for number, known in enumerate(self.terms)}
         self._form_numbers = {text: number for text, number in self._form_numbers.items() if number < forms}
@@ -355,7 +363,7 @@ class SqliteRunStore:
     # ---- the port ----
 
     def record(self, events: Sequence[Event], at: float, *, later: bool = False) -> None:
-        """Append events; with `later`, write them only together with those of the next call."""
+        """Append events; with `later`, defer the writing to the next call."""
         self.journal.record(events, at, later=later)
         for event in events:
             if isinstance(event, Exited):
@@ -370,7 +378,7 @@ class SqliteRunStore:
                 self.clear(task, attempt)
 
     def job(self, task: int) -> Job:
-        """Return the text of a task."""
+        """Return the text of a task, from which its command is made."""
         if task not in self._jobs:
             if len(self._jobs) >= MOST_JOBS:
                 self._jobs.clear()
@@ -378,7 +386,9 @@ class SqliteRunStore:
         return self._jobs[task]
 
     def said(self, task: int) -> tuple[Spec, Programs]:
-        """Return the row of a task as it was given, and the programs that its shell finds."""
+        """Return the row of a task in the form in which it was given, and the finder of programs for the task's
+        shell.
+        """
         row, said = self._row(task)
         return said, self.programs_of(self._forms[row.form])
 
@@ -388,11 +398,11 @@ class SqliteRunStore:
         return row, replace(said, terms=self.terms[self._changed[task]]) if task in self._changed else said
 
     def programs_of(self, form: RowForm) -> Programs:
-        """Return the programs as they are found by the shell from which the rows of this form were submitted."""
+        """Return the finder of programs for the shell from which rows of this form were submitted."""
         return self.shells.of(form.shell).programs if form.shell else self.programs
 
     def _job(self, task: int) -> tuple[Job, Programs]:
-        """Return the text of a task, and the programs that its shell finds."""
+        """Return the text of a task, and the finder of programs for the task's shell."""
         row, said = self._row(task)
         form = self._forms[row.form]
         programs = self.programs_of(form)
@@ -404,7 +414,7 @@ class SqliteRunStore:
         ), programs  # fmt: skip
 
     def number_of(self, terms: Terms) -> int:
-        """Return the number of these terms; new ones are written to the journal."""
+        """Return the number of these terms; if they are new, write them to the journal."""
         number = self._by_value.get(terms)
         if number is None:
             number = len(self.terms)
@@ -415,19 +425,21 @@ class SqliteRunStore:
         return number
 
     def kind(self, task: int) -> TaskClass:
-        """Return the class of a task. Raise TimeoutError where the folder of its script does not answer."""
+        """Return the class of a task. Raise TimeoutError if the folder of the task's script does not answer."""
         assert self.kinds is not None
         return self.kinds.of(*self._job(task))
 
     def learn(self, kind: TaskClass, evidence: Observation, devices: Sequence[str]) -> None:
-        """Add the observation of an ended attempt to its profile, under the hardware that it ran on."""
+        """Add the observation of an ended attempt to the profile of its class, for the hardware on which the attempt
+        ran.
+        """
         if self.kinds is not None and any(evidence.peaks.values()):
             there = kind.on(self.kinds.hardware.ran_on(devices))
             if there is not None:
                 self.kinds.profiles.learn(there, there.device, evidence, clock.now())
 
     def probe_id(self, task: int) -> int:
-        """Take an id from the counter and create its folder. Raise StateError."""
+        """Take an id for a probe from the counter, and create the folder of that id. Raise StateError if that fails."""
         with self._counter.held(LOOP_PATIENCE) as held:
             told = held.task
             held.advance(task=told + 1, run=held.run)
@@ -436,21 +448,27 @@ class SqliteRunStore:
         return told
 
     def end_probe(self, task: int, told: int) -> None:
-        """Remove the folder of a probe, unless the probe used the id and the folder of its task."""
+        """Remove the folder of a probe, unless the probe used the id and the folder of its task; `told` is the id that
+        the probe was given.
+        """
         if told != task:
             shutil.rmtree(self.places.task(told), ignore_errors=True)
 
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
-        """Return the flat JSON object that an attempt left; the file stays until the end is recorded."""
+        """Return the flat JSON object that an attempt wrote as its result; the file stays until the end of the attempt
+        is recorded.
+        """
         return read_result(self.places.result(task, attempt))
 
     def ignored_result(self, task: int, attempt: int) -> str:
-        """Return why the result file of an ended attempt was ignored; empty if there is none, or if it was read."""
+        """Return why the result file of an ended attempt was ignored; empty if there is no such file, or if it was
+        read.
+        """
         return ignored(self.places.result(task, attempt))
 
     def clear(self, task: int, attempt: int) -> None:
-        """Remove the result and progress files of an attempt whose end is recorded; keep JSON lines, whose curve
-        may not be read to the end yet.
+        """Remove the result and progress files of an attempt whose end is recorded; keep JSON lines, because their
+        curve may not be read to its end yet.
         """
         for leftover in (self.places.result(task, attempt), self.places.progress(task, attempt)):
             there = os.access(leftover, os.F_OK, follow_symlinks=False)
@@ -482,7 +500,9 @@ class SqliteRunStore:
     def accept_more(
         self, form: RowForm, batches: Iterable[Sequence[InputRow]], facts: Mapping[str, str]
     ) -> list[Submitted]:
-        """Accept rows that join the run, with new values of facts, in one durable transaction; raise as `accept`."""
+        """Accept rows that join the run, together with new values of facts, in one durable transaction; raise the
+        errors that `accept` raises.
+        """
         later = _Later(self.next_batch)
         return self.accept(form, batches, self.check, lambda count: facts, later, LOOP_PATIENCE)
 

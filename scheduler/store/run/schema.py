@@ -1,10 +1,11 @@
-"""The tables of journals and profiles, their formats, and every SQL statement of this project."""
+"""The tables of journals and profiles, the versions of their formats, and every SQL statement of this project."""
 
 from __future__ import annotations
 
 VERSION = 8
-"""The format of a journal, raised with every change of a table, and of a field of an event, an option or a setting.
-A version reads only its own format, and names the version that a run needs."""
+"""The format of a journal, which is raised with every change of a table, and of a field of an event, an option or a
+setting. A version reads only its own format, and names the version that a run needs.
+"""
 
 AHEAD = "PRAGMA journal_mode = WAL"
 OPEN = (
@@ -15,7 +16,7 @@ OPEN = (
 )
 
 TRY = ("PRAGMA synchronous = OFF", AHEAD, "CREATE TABLE try (number INTEGER)")
-"""Statements that fail on a disk where a journal could not be kept."""
+"""The statements that fail on a disk on which a journal cannot be stored."""
 
 LATER = "PRAGMA synchronous = NORMAL"
 """The statement after which the end of a transaction does not wait for the disk, so that a power failure may lose the
@@ -33,7 +34,7 @@ CREATE = (  # each row ends with a checksum of its other columns, except the pla
 )
 
 PROFILES_VERSION = 3
-"""The format of profiles.db; a file of another format is set aside, and its profiles are learned again."""
+"""The format of profiles.db; a file in another format is set aside, and its profiles are learned again."""
 
 CREATE_PROFILES = (
     "CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -47,7 +48,9 @@ GET_PROFILE = "SELECT data FROM profiles WHERE key = ?"
 PUT_PROFILE = "INSERT OR REPLACE INTO profiles VALUES (?, ?, ?, ?, ?)"
 ADD_PROFILE = "INSERT OR IGNORE INTO profiles VALUES (?, ?, ?, ?, ?)"
 MOST_PROFILES = 20_000
-"""The number of newest profiles that are kept: a list of distinct commands adds one with each row."""
+"""The number of newest profiles that are kept; it is limited because a list of distinct commands adds one profile with
+each row.
+"""
 PRUNE_PROFILES = f"""DELETE FROM profiles WHERE key IN
     (SELECT key FROM profiles ORDER BY updated DESC LIMIT -1 OFFSET {MOST_PROFILES})"""
 DROP_PROFILE = "DELETE FROM profiles WHERE key = ?"
@@ -68,8 +71,9 @@ MOVE_ROWS = (
     WHERE task >= :first""",
     "UPDATE submitted SET task = -task WHERE task < 0",
 )
-"""The statements that raise the ids of rows, in two steps, since a new id may still belong to a row that must move
-too."""
+"""The statements that raise the ids of rows, in two steps, because a new id may still belong to another row that must
+move too.
+"""
 _ROW = "SELECT task, batch, row, nth, terms, form, text, sum FROM submitted"
 GET_ROW = f"{_ROW} WHERE task = ?"
 GET_ROWS = f"{_ROW} WHERE batch > ? ORDER BY task"
@@ -84,7 +88,9 @@ GET_EVENTS = f"{_EVENT} WHERE seq > ? ORDER BY seq"
 GET_STATE_EVENTS = """SELECT seq, at, kind, task, attempt,
     CASE WHEN kind IN ('peaked', 'resized', 'learned', 'arrived') THEN NULL ELSE data END, sum
     FROM events ORDER BY seq"""
-"""All events; those that do not change a state come without their data, so that a missing event is noticed."""
+"""The statement that selects all events. Events that do not change a state come without their data, so that a missing
+event is still noticed.
+"""
 GET_NEWEST = "SELECT max(seq) FROM events"
 GET_CHANGES = f"{_EVENT} WHERE kind = 'changed' ORDER BY seq"
 GET_TASK_EVENTS = f"{_EVENT} WHERE task = ? ORDER BY seq"
@@ -95,5 +101,5 @@ ROLLBACK = "ROLLBACK"
 CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
 LOOK = "PRAGMA schema_version"
 ALONE = "PRAGMA locking_mode = EXCLUSIVE"
-"""The first statement on a connection: SQLite then shares no memory file with other processes."""
+"""The first statement on a connection; it makes SQLite share no memory file with other processes."""
 BUSY = "PRAGMA busy_timeout = 5000"

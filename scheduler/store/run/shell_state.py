@@ -1,4 +1,4 @@
-"""The state of the shell that started a run, kept for `resume`: variables without secrets, umask and limits."""
+"""The state of the shell that started a run, stored for `resume`: variables without secrets, umask and limits."""
 
 from __future__ import annotations
 
@@ -16,36 +16,40 @@ from scheduler.values import dataclass, replace
 FORMAT = 1
 _LIMITS = tuple(sorted(name for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"))
 _OURS = ("_", "SCHEDULER_NOTIFY")
-"""Variables that tasks do not get: the path of this command, and the address of notifications, which may be secret."""
+"""Variables that are not passed to tasks: the path of this command, and the address of notifications, which may be
+secret.
+"""
 _OF_ONE_MACHINE = frozenset({
     "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HOSTNAME", "HOST", "DISPLAY", "SSH_AUTH_SOCK", "SSH_CLIENT",
     "SSH_CONNECTION", "SSH_TTY", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "DBUS_SESSION_BUS_ADDRESS", "TMPDIR", "HOME",
     "SCHEDULER_STATE", "SCHEDULER_LEASES", "XDG_STATE_HOME", "LD_LIBRARY_PATH",
 })  # fmt: skip
 _COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
-"""Values to which Python sets LC_CTYPE in a C locale."""
+"""The values to which Python itself sets LC_CTYPE in a C locale."""
 
 Limit = tuple[int, int]
-"""The soft and the hard limit; -1 is no limit."""
+"""The soft and the hard limit; -1: no limit."""
 
 
 def is_of_one_machine(name: str) -> bool:
-    """Tell whether a variable has a meaning on one machine only: tasks on a node get the node's value."""
+    """Tell whether a variable has a meaning on one machine only; a task on a node gets the value that the variable has
+    on the node.
+    """
     return name in _OF_ONE_MACHINE or name.startswith("SLURM")
 
 
 @dataclass(frozen=True, slots=True)
 class ShellState:
-    """The state that a process passes to its children, apart from its directory."""
+    """The state that a process passes to its children, without its working directory."""
 
     environ: Mapping[str, str]
     umask: int
     limits: Mapping[str, Limit]
     withheld: tuple[str, ...] = ()
-    """Names of secrets, which are not in `environ` and whose values are not kept."""
+    """The names of secrets, which are not in `environ` and whose values are not stored."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the state as JSON values, without the values of names that look like secrets."""
+        """Return the state as JSON values, without the values of variables whose names look like secrets."""
         secret = [name for name in self.environ if looks_secret(name)]
         return {
             "format": FORMAT,
@@ -66,7 +70,9 @@ class ShellState:
         return {name: text for name, text in self.environ.items() if looks_secret(name)}
 
     def beyond(self, other: ShellState) -> dict[str, Any]:
-        """Return the umask and limits that differ from another state's, within that state's hard limits."""
+        """Return the umask and the limits that differ from the ones of `other`; a limit is reduced to the hard limit of
+        `other`.
+        """
         said: dict[str, Any] = {"umask": self.umask} if self.umask != other.umask else {}
         limits = {
             name: _within(limit, other.limits[name]) for name, limit in self.limits.items() if name in other.limits
@@ -75,7 +81,7 @@ class ShellState:
         return {**said, "limits": changed} if changed else said
 
     def out_of_reach(self, other: ShellState) -> list[str]:
-        """Return sentences about soft limits that exceed the hard limits of another state."""
+        """Return a sentence about each soft limit that exceeds the hard limit of another state."""
         return [
             f"the run was started with {_limit(name, soft)}; this shell allows at most "
             f"{other.limits[name][1]:,}, which its tasks get"
@@ -85,7 +91,7 @@ class ShellState:
 
 
 def this_shell() -> ShellState:
-    """Return the state of this process, with the changes that a program using this package has made."""
+    """Return the state of this process, including changes by a program that uses this package."""
     environ = dict(os.environ)
     for name in _OURS:
         environ.pop(name, None)
@@ -95,7 +101,9 @@ def this_shell() -> ShellState:
 
 
 def keep(path: Path, shell: ShellState, **more: Any) -> None:
-    """Write a state durably, readable by its owner only, without the values of names that look like secrets."""
+    """Write a state durably, readable by its owner only, without the values of variables whose names look like
+    secrets.
+    """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "w", encoding="ascii") as file:
@@ -106,7 +114,7 @@ def keep(path: Path, shell: ShellState, **more: Any) -> None:
 
 
 def kept(path: Path) -> ShellState | None:
-    """Return the state that `keep` wrote; None if there is none. Raise StateError if it cannot be read."""
+    """Return the state that `keep` wrote; None if there is no file. Raise StateError if it cannot be read."""
     try:
         return ShellState.from_dict(json.loads(path.read_text(encoding="ascii")))
     except FileNotFoundError:
@@ -119,14 +127,14 @@ def kept(path: Path) -> ShellState | None:
 
 
 def with_secrets(first: ShellState, now: Mapping[str, str]) -> ShellState:
-    """Return the first shell's state with the secrets that `now` has; `withheld` names the others."""
+    """Return the first shell's state with the secrets whose values `now` has; `withheld` names the missing ones."""
     found = {name: now[name] for name in first.withheld if name in now}
     missing = tuple(name for name in first.withheld if name not in found)
     return replace(first, environ={**first.environ, **found}, withheld=missing)
 
 
 def _within(wanted: Limit, here: Limit) -> Limit:
-    """Return a limit that does not exceed the hard limit here, which only root may raise."""
+    """Return a limit that does not exceed the hard limit of this process, which only root may raise."""
     hard = _lower(wanted[1], here[1])
     return _lower(wanted[0], hard), hard
 
@@ -138,13 +146,13 @@ def _lower(one: int, other: int) -> int:
 
 
 def _limit(name: str, limit: int) -> str:
-    """Return a limit in words, with its name in `ulimit`."""
+    """Return a limit in words, with its option of `ulimit`."""
     short = name.removeprefix("RLIMIT_").lower()
     return f"no limit of {short}" if limit == resource.RLIM_INFINITY else f"{short} limited to {limit:,}"
 
 
 def _first_environment() -> set[str]:
-    """Return the names in the environment with which this process started."""
+    """Return the names of the environment variables with which this process started."""
     try:
         entries = Path("/proc/self/environ").read_bytes().split(b"\0")
     except OSError:
@@ -153,7 +161,9 @@ def _first_environment() -> set[str]:
 
 
 def _umask() -> int:
-    """Return the umask, read from /proc, since setting it would affect files that other threads create."""
+    """Return the umask, read from /proc, because Python can only read it by changing it, which would affect files that
+    other threads create.
+    """
     for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
         if line.startswith("Umask:"):
             return int(line.split()[1], 8)

@@ -712,7 +712,7 @@ class TestFaults:
                 os.kill(child, signal.SIGKILL)
             return eyes.budget(0).closed
 
-        assert "keeps ending (SIGKILL)" in eyes.until(kill)
+        assert "keeps exiting (SIGKILL)" in eyes.until(kill)
         eyes.until(lambda: eyes.is_open(0, 1, 2))
 
     @pytest.mark.parametrize(

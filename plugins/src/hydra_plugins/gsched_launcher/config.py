@@ -9,7 +9,7 @@ from hydra.core.config_store import ConfigStore
 
 @dataclass
 class GschedLauncherConf:
-    """The options of the launcher; those that are left empty are learned, or have the defaults of every task."""
+    """The options of the launcher; an option that is left empty is learned, or has the default of every task."""
 
     _target_: str = "hydra_plugins.gsched_launcher.launcher.GschedLauncher"
     queue: str = "queue"

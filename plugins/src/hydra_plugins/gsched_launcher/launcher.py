@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK = 1.0
-"""Seconds between two looks at the jobs."""
+"""Seconds between two checks of the jobs."""
 OWN = ("queue", "name")
-"""Options that are no fields of a task."""
+"""The options that are not fields of a task."""
 
 
 class GschedLauncher(Launcher):
-    """The launcher of jobs as tasks of a standing queue of this machine. It waits for all jobs of a batch."""
+    """The launcher that runs jobs as tasks of a standing queue on this machine; it waits for all jobs of a batch."""
 
     def __init__(self, **options: Any) -> None:
         self._queue = str(options["queue"])
@@ -42,7 +42,7 @@ class GschedLauncher(Launcher):
         self._config, self._context = config, hydra_context
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run the jobs of a batch and return what each returned. Ctrl-C cancels them."""
+        """Run the jobs of a batch and return the return value of each. Ctrl-C cancels them."""
         from gpu_batch_scheduler_plugins._core import submit
 
         assert self._config is not None
@@ -79,7 +79,7 @@ class GschedLauncher(Launcher):
         return Task(command=words, name=name, **self._fields)
 
     def _directory(self, overrides: list[str], number: int) -> tuple[str, str]:
-        """Return the sweep's directory, and the job's below it."""
+        """Return the directory of the sweep, and the job's directory relative to it."""
         config = self._context.config_loader.load_sweep_config(self._config, overrides)
         with open_dict(config.hydra.job):
             config.hydra.job.id, config.hydra.job.num = str(number), number
@@ -107,7 +107,7 @@ class GschedLauncher(Launcher):
             known = states
 
     def _returned(self, tasks: SubmittedTasks, task: Mapping[str, Any], overrides: list[str]) -> JobReturn:
-        """Return what a job returned; if it returned nothing, an error that says how it ended."""
+        """Return the return value of a job; if there is none, return an error that says how the job ended."""
         from gpu_batch_scheduler_plugins._core import StateError
         from gpu_batch_scheduler_plugins.hydra_job import return_file
 

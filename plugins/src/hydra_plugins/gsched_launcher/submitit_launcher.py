@@ -13,7 +13,7 @@ else:
 
     @dataclass
     class GschedSubmititConf(BaseQueueConf):
-        """The options of a cluster's launcher, and those of this machine."""
+        """The options of a cluster's launcher, and the options that only this machine has."""
 
         _target_: str = "hydra_plugins.gsched_launcher.submitit_launcher.GschedSubmititLauncher"
         memory: str | None = None
