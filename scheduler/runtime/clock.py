@@ -1,7 +1,7 @@
 """The clock of a scheduler: the wall clock at the start of the process, advanced by the monotonic clock.
 
-So changes of the wall clock affect neither limits nor durations. Each process reads it once, at its start; only times
-that users give (`--begin 22:00`) are compared with the wall clock itself.
+So changes of the wall clock affect neither limits nor durations. Each process reads the wall clock once, at its start;
+only times that users give (`--begin 22:00`) are compared with the wall clock itself.
 """
 
 from __future__ import annotations

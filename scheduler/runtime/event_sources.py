@@ -18,7 +18,7 @@ from scheduler.core.ports import Happening, Request, Sample, World
 from scheduler.runtime import clock
 
 GATHER = 0.02
-"""Seconds for which reports of started attempts are held back if nothing else happened."""
+"""Seconds for which reports of started attempts are held back while nothing else happens."""
 
 
 ASK_ALL = 0.1
@@ -39,21 +39,21 @@ class EventSource(Protocol):
         """Return a descriptor that is readable when `collect` has something; -1 if there is none at the moment."""
 
     def collect(self) -> Sequence[Happening]:
-        """Return what happened; never block."""
+        """Return what has happened since the last call; never block."""
 
 
 class RequestSource(Protocol):
-    """A source of words, each of which names a request that a user sent by signals."""
+    """A source of messages, each of which is the name of a request that a user sent by signals."""
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when there is a word."""
+        """Return a descriptor that is readable when there is a message."""
 
     def collect(self) -> Sequence[str]:
-        """Return the words that arrived."""
+        """Return the messages that have arrived since the last call."""
 
 
 class Asking:
-    """The words of a request source as requests."""
+    """The messages of a request source as requests."""
 
     def __init__(self, waker: RequestSource) -> None:
         self._waker = waker
@@ -63,7 +63,7 @@ class Asking:
         return self._waker.fileno()
 
     def collect(self) -> list[Request]:
-        """Return the requests that arrived."""
+        """Return the requests that have arrived since the last call."""
         return [Request(word) for word in self._waker.collect()]
 
 
@@ -71,9 +71,10 @@ class SignalReader:
     """The reader of signals: one INT drains the run, two stop it, three kill its tasks; TERM stops it; QUIT leaves its
     tasks to their shims; HUP reports that the terminal has gone.
 
-    Each signal that the kernel delivers counts, however soon it follows another: the interpreter writes it down at
-    once, while handlers in Python may see several as one. Two signals are one only if the second is sent before the
-    first was delivered. Off the main thread this class does nothing, and leaves the caller's handlers unchanged.
+    Each signal that the kernel delivers counts, however soon it follows another: the interpreter records it at once,
+    while handlers in Python may see several signals as one. Two signals count as one only if the second is sent before
+    the first has been delivered. Off the main thread this class does nothing, and leaves the caller's handlers
+    unchanged.
     """
 
     def __init__(self) -> None:
@@ -82,7 +83,7 @@ class SignalReader:
         self._old_wakeup = -1
         self._ints = 0
         self.last = 0
-        """The signal that ends the run, for its exit code."""
+        """The signal that ends the run, from which the exit code follows."""
         self.asked = ""
         """The last request."""
         if threading.current_thread() is threading.main_thread():
@@ -128,7 +129,7 @@ class SignalReader:
 
 
 def _take_note(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing. The handler exists so that the interpreter writes the signal down instead of ending the process."""
+    """Do nothing. The handler exists so that the interpreter records the signal instead of ending the process."""
 
 
 class PeriodicCheck:
@@ -173,10 +174,11 @@ class SystemWorld:
         return clock.wall()
 
     def wait(self, timeout: float, until: float = inf) -> list[Happening]:
-        """Return when any source has something, or when the time is over.
+        """Return what has happened as soon as any source reports something; return an empty list after `timeout`
+        seconds, or at the time `until` of the wall clock.
 
-        Started attempts free nothing, so their events wait a moment for others: the start and the end of a short task
-        then form one durable record.
+        The start of an attempt frees no capacity, so its event waits a moment for other events: the start and the end
+        of a short task then form one durable record.
         """
         news = self._wait(min(timeout, until - clock.wall()))
         if news and all(isinstance(happening, Started) for happening in news):
@@ -186,7 +188,7 @@ class SystemWorld:
         return news
 
     def _wait(self, timeout: float) -> list[Happening]:
-        poll = select.poll()  # made anew, because the descriptors of sources change
+        poll = select.poll()  # rebuilt for each wait, because the descriptors of sources change
         fds = [source.fileno() for source in self._sources]
         for fd in fds:
             if fd >= 0:
@@ -222,7 +224,9 @@ class ObservedWorld:
         self.now, self.wall = world.now, world.wall
 
     def wait(self, timeout: float, until: float = inf) -> list[Happening]:
-        """Let the observers draw, then return what happened, at the latest when one of them is due again."""
+        """Let the observers draw, then wait for events and return them, at the latest when one of the observers is due
+        again.
+        """
         due = min((max(0.0, observer.draw()) for observer in self._observers), default=timeout)
         happenings = self._world.wait(min(timeout, due), until)
         for happening in happenings:

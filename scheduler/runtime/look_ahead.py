@@ -9,13 +9,14 @@ from scheduler.core.model import Profiling
 from scheduler.core.profiling.task_class import TaskClass
 
 LOOK_AHEAD = 5000
-"""The number of waiting tasks whose task class is looked up; more would cost memory on lists of a million and gain
-nothing."""
+"""The most waiting tasks whose task class is looked up in advance. More would use much memory for a list of a million
+tasks, without any benefit."""
 MOST_SILENT = 100
-"""The number of waiting tasks that one look may skip because their scripts do not answer; each costs 0.1 ms."""
+"""The most waiting tasks that one call of `look_ahead` may skip because the file systems of their scripts do not
+answer; each takes 0.1 ms."""
 LOOK_FOR_DIRECTORIES = 1000
-"""The number of waiting tasks whose directory is looked up in one pass while a directory cannot be entered; each
-takes 0.1 ms."""
+"""The most waiting tasks whose directories are looked up in one pass while some directory cannot be entered; each takes
+0.1 ms."""
 
 
 def look_ahead(brain: Brain, find_class: Callable[[int], TaskClass]) -> None:

@@ -84,7 +84,7 @@ class Ports:
     answer: Callable[[Request, Sequence[Answer]], None] = lambda request, answers: None
     """A function that reports the result of a request to its sender, once the result is durable."""
     submit: Callable[[Request], SubmissionResult] = control_requests.refuse_submission
-    """A function that accepts the tasks of a submission durably; it refuses them if the run is no queue."""
+    """A function that accepts the tasks of a submission durably; it refuses them if the run is not a queue."""
     sharing: GpuSharing | None = None
     """MPS, if the run uses it."""
     full: Callable[[], str] = str
@@ -144,7 +144,7 @@ class Loop:
         look_ahead(self.brain, self.ports.run_store.kind)
 
     def run(self) -> None:
-        """Return when nothing runs and nothing will start, or when asked to leave."""
+        """Run until no task runs and none will start, or until a request asks this scheduler to leave."""
         while not self.left_early and not self._finished():
             self.place()
             if self._finished():
@@ -153,8 +153,8 @@ class Loop:
         self._forget()
 
     def _forget(self) -> None:
-        """Record events that still wait for others, and remove the files of ended attempts once the journal is on
-        disk.
+        """Write to the journal the events that were held back to be written with later ones. Once the journal is on
+        disk, remove the files of ended attempts.
         """
         ended, observations = self._ended_attempts, self._observations
         self._write_down((), self.ports.world.now(), later=not ended)
@@ -165,7 +165,7 @@ class Loop:
             self.ports.engine.forget(*key)
 
     def _finished(self) -> bool:
-        """Tell whether nothing is left, after a last check of the source for appended rows."""
+        """Tell whether no task is left, after a last check of the source for appended rows."""
         if not self.brain.over:
             return False
         return self.brain.draining or not self._arrive(last=True)
@@ -213,7 +213,7 @@ class Loop:
             self._act(event)
 
     def _halt(self) -> None:
-        """Stop launching if the latest ended attempts show that it would be in vain."""
+        """Stop launching if the latest ended attempts show that further attempts would fail too."""
         halted = self.brain.halt()
         if halted is None:
             return
@@ -314,7 +314,7 @@ class Loop:
             self.ports.engine.stop(number, task.attempts, kill=kill)
 
     def _rewrite_leases(self) -> None:
-        """Bring leases up to date, and create missing ones again.
+        """Update the leases, and recreate missing ones.
 
         If another process keeps the directory locked, this is done at the next check.
         """
@@ -337,7 +337,8 @@ class Loop:
     def _record(self, events: Sequence[Event], *, later: bool = False) -> None:
         """Write events to the journal, then apply and show them.
 
-        `later`: the journal may write them with the next ones, since claims and exit records on disk contain them too.
+        With `later`, the journal may write them together with the next events, since claims and exit records on disk
+        contain them too.
         """
         if not events:
             return
@@ -351,7 +352,8 @@ class Loop:
     def _follow_dependencies(self) -> None:
         """Block, free or skip the tasks whose parents have changed, or whose time has come.
 
-        The journal may write this later: it follows from what is known, and is found again after a restart.
+        The journal may write these events later: they follow from what is known, so a restarted scheduler finds them
+        again.
         """
         due = self._clock.due()
         self._record(due, later=True)
@@ -361,7 +363,8 @@ class Loop:
         """Return when the events are durable, however long the disk stays full; running tasks continue under their
         shims.
 
-        Raise StateError as soon as an ending is requested: the next scheduler finds all of it in the exit records.
+        Raise StateError as soon as this scheduler is asked to end: the next scheduler finds all that happened in the
+        exit records.
         """
         while True:
             try:
@@ -379,7 +382,9 @@ class Loop:
     # ---- what arrives ----
 
     def _arrive(self, *, last: bool) -> bool:
-        """Accept rows that were appended to the source; return whether there were any, or may still be some."""
+        """Accept the rows that were appended to the source; return whether there were any, or whether more may still
+        arrive.
+        """
         try:
             arrivals = self.ports.run_store.arrivals(last=last)
         except StateError as exc:
@@ -460,7 +465,7 @@ class Loop:
         taken: Taken = []
         try:
             wanted = [(one, self.brain.terms_of(one.task).guest) for one in placements]
-            taken.extend(transaction.take_all(wanted))  # what was taken is kept when the next one fails
+            taken.extend(transaction.take_all(wanted))  # leases that were taken are kept when the next one fails
         except LeaseError as exc:
             self._notices.say_trouble(exc)
         return taken
@@ -498,7 +503,7 @@ class Loop:
     def _launch(self, taken: Taken) -> None:
         try:
             named = self._probes.named(with_ports(taken))
-        except StateError as exc:  # its probes got no numbers: the next look decides all of it again
+        except StateError as exc:  # its probes got no numbers: the next decision repeats all of it
             self._notices.say_trouble(exc)
             for placement, _ in taken:
                 self.ports.leases.drop(placement.task, placement.attempt)

@@ -34,7 +34,7 @@ class LoopNotices:
             self._view.say(self._trouble)
 
     def end_trouble(self) -> None:
-        """Report the next error even if it repeats the last one."""
+        """Forget the last error, so that the next one is reported even if it is equal."""
         self._trouble = ""
 
     def say_uncounted(self, sentences: Sequence[str]) -> None:
@@ -45,7 +45,7 @@ class LoopNotices:
                 self._view.say(sentence)
 
     def say_full(self, full: str) -> None:
-        """Report that nothing can be launched any more, and why; or that there is space again."""
+        """Report that nothing can be launched any more, and why; if `full` is empty, report that it can."""
         if full != self.full:
             self.full = full
             self._view.say(full or "there is space on the disk again: tasks are started again")
@@ -67,7 +67,7 @@ class LoopNotices:
         self._held = held
 
     def say_pauses(self, now: float) -> None:
-        """Report that launching has paused for a cause, and that it continues."""
+        """Report each cause for which launching has paused, and report when launching continues."""
         brain = self._brain
         stopped = {cause: pause for cause, pause in brain.backoff.pauses().items() if pause.stopped(now, brain.rules)}
         for cause in self._paused - stopped.keys():

@@ -45,7 +45,7 @@ RUN_CODE = (
     *((PACKAGE / name, f"scheduler/{name}") for name in COPIED),
     (PACKAGE / "devices" / "__init__.py", "scheduler/__init__.py"),
 )
-"""The files of which a run keeps copies in its own directory, to start processes from."""
+"""The files that a run copies into its own directory, to start its processes from these copies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class StatePaths:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentPaths:
-    """The folder of one experiment, for users to look into."""
+    """The folder of one experiment, whose files users may read."""
 
     root: Path
 
@@ -187,7 +187,7 @@ class RunPaths:
 
     @property
     def shells(self) -> Path:
-        """The shells that the tasks of a queue were submitted from."""
+        """The folder with a file for each shell from which tasks of a queue were submitted."""
         return self.root / "shells"
 
     @property
@@ -209,7 +209,7 @@ class RunPaths:
 
     @property
     def given(self) -> Path:
-        """The arguments of Python tasks."""
+        """The folder with the arguments of Python tasks."""
         return self.root / "given"
 
     @property
@@ -229,7 +229,9 @@ class RunPaths:
         return f"{self._tasks}/{task}/.result.{attempt}"
 
     def value(self, task: int, attempt: int) -> str:
-        """Return the file for what a function returns or raises; the launcher knows it by the result file's name."""
+        """Return the file for what a function returns or raises; the launcher derives its name from that of the result
+        file.
+        """
         return f"{self.result(task, attempt)}.value"
 
     def metrics(self, task: int, attempt: int) -> str:
@@ -353,8 +355,8 @@ def make_private(path: Path) -> None:
 
 
 def owner_beside_root(path: Path) -> tuple[int, int] | None:
-    """Return the user and group that own a file or its directory, if this process is root and they do not belong to
-    root; otherwise None.
+    """Return the user and group that own the directory of a file, or the file itself, if this process is root and
+    another user is the owner; otherwise None.
     """
     if os.getuid() != 0:
         return None

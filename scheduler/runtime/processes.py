@@ -20,7 +20,7 @@ from scheduler.runtime.shim import is_stopped, start_time
 Child = subprocess.Popen[bytes]
 
 LAST_MOMENT = 1.0
-"""Seconds within which a killed process must end: one in an uninterruptible call may take for ever."""
+"""The longest wait for a killed process to end, in seconds: a process in an uninterruptible call may never end."""
 _PR_SET_PDEATHSIG = 1
 _LONGEST_PAUSE = 0.05
 _LONGEST_ANSWER = 1 << 20
@@ -30,14 +30,14 @@ _LOAD_AND_RUN = (
     "import sys; sys.path[:] = filter(None, sys.path); "
     "exec(compile(open(sys.argv[1], 'rb').read(), sys.argv[1], 'exec'))"
 )
-"""Run a file as Python does, but without the working directory on the path, and without the memory of the compiler:
-each fork would copy the entries of its pages."""
+"""Run a file as Python does, but without the working directory on the path, and without keeping the memory of the
+compiler. Otherwise each fork would copy the page table entries for this memory."""
 
 
 def start_server(shim_path: Path, sock: socket.socket, *, plain: bool = False) -> Child:
     """Start the fork server, with `sock` as its end of the socket; the caller then closes `sock`.
 
-    A `plain` one has the settings and packages of the user's Python. Raise OSError if no process can be started.
+    A `plain` server has the settings and packages of the user's Python. Raise OSError if no process can be started.
     """
     python = [sys.executable] if plain else isolated_python()
     return _start(
@@ -54,7 +54,8 @@ def start_child(
 ) -> Child:
     """Start a helper in a session of its own, with unbuffered pipes for its stdin and stdout.
 
-    The kernel kills a `tied` one with the thread that starts it, even if a signal has stopped it before its first line.
+    The kernel kills a `tied` helper when the thread that started it ends, even if a signal has stopped the helper
+    before its first line.
     """
     prepare = _tie_to_parent() if tied else None
     return _start(argv, env=env, pass_fds=pass_fds, stdin=subprocess.PIPE, stdout=subprocess.PIPE, prepare=prepare)
@@ -63,8 +64,8 @@ def start_child(
 def start_link(argv: Sequence[str], errors: int, sock: socket.socket | None = None, *, tied: bool = True) -> Child:
     """Start the program that carries a link to a node, with pipes for its stdin and stdout, and stderr in a file.
 
-    One that carries many links has a socket as its stdin instead. The kernel kills a `tied` one with the thread that
-    starts it.
+    A program that carries many links has a socket as its stdin instead. The kernel kills a `tied` program when the
+    thread that started it ends.
     """
     pipe = subprocess.PIPE
     given, out = (pipe, pipe) if sock is None else (sock.fileno(), errors)
@@ -129,9 +130,11 @@ def start_in_front(argv: Sequence[str], env: Mapping[str, str]) -> Child:
 
 
 def start_copy(work: Callable[[int], int]) -> tuple[int, int]:
-    """Run `work` in a copy of this process; return its pid, and the pipe for what it writes to its descriptor.
+    """Run `work` in a copy of this process; return its pid, and the pipe from which to read what `work` writes to the
+    descriptor that it is given.
 
-    The result of `work` is the copy's exit code. Call this before there are threads. Raise OSError.
+    The result of `work` is the copy's exit code. Call this before there are threads. Raise OSError if no process can be
+    started.
     """
     read, write = os.pipe2(os.O_CLOEXEC)
     sys.stdout.flush()
@@ -177,7 +180,8 @@ def leave_terminal(log: Path) -> None:
 def wait_for(pid: int) -> int:
     """Return the exit code of a copy; 128 plus the signal's number if a signal ended it, 0 if it is unknown.
 
-    (A process that ignores SIGCHLD passes this on to its children, and the kernel then keeps no exit codes.)
+    The code is unknown if this process ignores SIGCHLD, perhaps because its parent did: the kernel then keeps no exit
+    codes.
     """
     try:
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -240,7 +244,7 @@ def empty_group(group: str, deadline: float) -> bool:
 def signal_one(pid: int, start: int, number: int) -> None:
     """Signal this process, but no later process with its pid. Raise ProcessLookupError if it has ended.
 
-    The kernel's pidfd makes that safe; before 5.3 there is only the pid.
+    With a pidfd of the kernel this is safe. Before Linux 5.3 there is only the pid, which a later process may have.
     """
     fd = _pidfd(pid)
     try:
@@ -256,7 +260,7 @@ def signal_one(pid: int, start: int, number: int) -> None:
 
 
 def continue_stopped(pid: int, start: int = 0) -> bool:
-    """Continue a process that a signal has stopped; return whether it was.
+    """Continue a process that a signal has stopped; return whether it was stopped.
 
     `start` is its start time, if known: another process with its pid is left alone.
     """
@@ -287,14 +291,14 @@ def sweep(
     """Kill what a dead shim left behind, until nothing is left or `deadline` seconds are over; return what survives, or
     may survive.
 
-    The seconds count from the end of the first look. That look examines every process and takes longest; on a busy
-    machine some process always ends before it can be examined, so another look is needed. Later looks examine only new
-    processes.
+    The seconds count from the end of the first search, which examines every process and takes longest. On a busy
+    machine some process always ends before it can be examined, so another search is needed. Later searches examine only
+    new processes.
 
     The processes bear the cookie in their environment, but some programs overwrite or clear their environment. So other
-    processes belong to the task too: those that are still in the `session` that it led (its pid, and its `start` time),
-    those that can write to its `log`, and those whose parent is now the fork server that the claim of the `dead` shim
-    names. Processes that began before the session do not belong to it.
+    processes belong to the task too: those that are still in the `session` that the task's first process led (its pid,
+    and its `start` time), those that can write to its `log`, and those whose parent is now the fork server that the
+    claim of the `dead` shim names. Processes that began before the session do not belong to it.
 
     The memory of a process that hangs in the kernel may not be readable: then `examine` raises TimeoutError, and that
     process may survive.
@@ -325,7 +329,8 @@ def sweep(
 
 
 def _kill_orphans(dead: shim.Claim, found: dict[int, int]) -> list[int]:
-    """Kill what dead shims of that server left behind, and add it to `found`; return the pids that may still be left.
+    """Kill what dead shims of that server left behind, and add these processes to `found`; return the pids of processes
+    that may still be left.
 
     The kernel moves a shim's children to the server a moment after it has released its locks: until then they are not
     found.
@@ -346,10 +351,10 @@ def _kill_orphans(dead: shim.Claim, found: dict[int, int]) -> list[int]:
 def _kill_marked(belongs: Callable[[int], bool], others: set[int], start: int) -> tuple[dict[int, int], list[int]]:
     """Kill each process that belongs to the task as soon as it is found, because it may be about to fork.
 
-    Return {pid: pidfd} of these, and the pids of the processes that could not be examined, or ended before they were:
-    they may have belonged, and may have forked. A process that began before `start` does not belong.
-    The newest come first, and a process that does not belong is examined only once, so no chain of forks escapes for
-    long.
+    Return {pid: pidfd} of the killed processes, and the pids of the processes that could not be examined, or ended
+    before they were: they may have belonged to the task, and may have forked. A process that began before `start` does
+    not belong to the task. The newest processes are examined first, and a process that does not belong to the task is
+    examined only once, so no chain of forks escapes for long.
     """
     found, missed = dict[int, int](), list[int]()
     listed = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}
@@ -434,10 +439,10 @@ def _writes(pid: int, file: tuple[int, int]) -> bool:
 
 
 def _is_open_to_write(pid: int, fd: str, file: tuple[int, int]) -> bool:
-    """Tell whether a descriptor of a process is this file, open to write.
+    """Tell whether a descriptor of a process refers to this file and is open for writing.
 
-    The file itself is examined last: on a dead network mount that takes for ever. Since Linux 5.14 its inode is known
-    before.
+    The file itself is examined last, because a call on a dead network mount may never return. Since Linux 5.14 the
+    inode is known beforehand.
     """
     try:
         if not os.readlink(f"/proc/{pid}/fd/{fd}").startswith("/"):

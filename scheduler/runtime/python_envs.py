@@ -60,7 +60,7 @@ class Environment:
         return {**self._kept_variables(), **own, "VIRTUAL_ENV": None}
 
     def _kept_variables(self) -> dict[str, str]:
-        """Return the variables that `conda env config vars set` has stored in it."""
+        """Return the variables that `conda env config vars set` has stored in this environment."""
         try:
             with open(f"{self.prefix}/conda-meta/state", encoding="utf-8") as file:
                 kept = json.load(file).get("env_vars", {})
@@ -71,7 +71,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Python:
-    """The interpreter that `-1` stands for."""
+    """The interpreter that `-1` stands for in the column Executable."""
 
     path: str
     why: str = ""
@@ -160,7 +160,9 @@ class Programs:
         yield from (f"{base}/{name}" for base in (home, OPT) for name in _HOMES)
 
     def chosen(self, word: str, source: str = "--python") -> Python:
-        """Return the interpreter that `-1` stands for: the given one, the active environment's, or this one."""
+        """Return the interpreter that `-1` stands for in the column Executable: the given one, else that of the active
+        environment, else the one that runs this process.
+        """
         return self._named(word, source) if word else self._active()
 
     def _named(self, word: str, source: str) -> Python:
@@ -227,7 +229,7 @@ def _folders(base: str) -> list[str]:
 def missing_package(module: str) -> MissingPackage:
     """Return the error for a package that is not installed, with the command that installs it for this interpreter.
 
-    In a checkout that command installs everything that is needed.
+    In a checkout of the project, the command installs everything that is needed.
     """
     listed = Path(__file__).resolve().parents[2] / "requirements.txt"
     wanted = f"-r {listed}" if listed.is_file() else module

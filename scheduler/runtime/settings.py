@@ -43,8 +43,8 @@ class Settings:
     max_gpu_load: float = 2.0
     visible: str = "uuid"
     launcher_args: str = "yes"
-    """The treatment of launchers: yes: they get the options that their commands lack, such as a port; no: commands stay
-    as they are."""
+    """The treatment of launchers. With yes, they get the options that their commands lack, such as a port; with no,
+    their commands stay as they are."""
     my_columns: str = ""
     queue_idle: float = 600.0
     directory_wait: float = 0.0
@@ -52,8 +52,8 @@ class Settings:
     window: str = ""
     """The local times in which tasks may start; empty: at any time."""
     preempt: str = "no"
-    """The tasks that may ask less urgent resumable ones to make room: yes: all tasks; no: only tasks that request
-    it."""
+    """The tasks that may ask less urgent resumable tasks to make room. With yes, all tasks may; with no, only tasks
+    that request it."""
     preempt_after: float = 300.0
     memory_args: str = ""
     ignore_args: str = ""
@@ -61,8 +61,8 @@ class Settings:
     profile_id: str = "own"
     log_max: int = units.GIB
     cgroup: str = "auto"
-    """The control groups of attempts: auto: each attempt has one of its own if this user may create them; never: it is
-    in the scheduler's group."""
+    """The control groups of attempts. With auto, each attempt has a group of its own if this user may create groups;
+    with never, attempts are in the scheduler's group."""
     disk_min: tuple[float, int] = (0.02, units.GIB)
     """Nothing is launched while less than this share, or fewer than this many bytes, of a disk of the run are free."""
     metrics: str = ""
@@ -70,7 +70,8 @@ class Settings:
     stop_when: str = ""
     """The conditions under which a task is stopped early, such as `val_loss > 2 after 3`; empty: none."""
     keep_best: str = ""
-    """Which tasks go on at some steps, such as `1/3 by val_acc at 3,9,27`; empty: all."""
+    """The share of the tasks that continues at some steps, such as `1/3 by val_acc at 3,9,27`; empty: all tasks
+    continue."""
     on: str = ""
     """The nodes of the run, such as `ssh:gpu1,gpu2 local`; empty: this machine."""
     features: str = ""
@@ -87,9 +88,9 @@ class Settings:
 
 YES = "yes"
 LEAST_FENCE = 5.0
-"""Seconds of the shortest fence of a node."""
+"""The shortest fence of a node (`node_fence`) that can be set, in seconds."""
 MOST = 10**12
-"""The largest number for a setting that counts something."""
+"""The largest value of a setting that counts something."""
 
 NOT_SET = frozenset({"source", "ignored"})
 """Fields that cannot be set: they describe the other values."""

@@ -28,8 +28,8 @@ A shim answers over its channel, in JSON:
 The server takes no more words after end-of-file. It ends when it has no more children: the kernel makes it the parent
 of what a killed shim leaves behind, and so the processes of such an attempt are found (`orphans`). A shim ends at the
 end of its channel too, but never before its attempt is over. SIGTERM asks a shim to stop its attempt (stop signal,
-grace, then the whole tree) and SIGUSR1 to kill it. Before the first signal the shim runs the `ending` of its order; a
-task that saves when it is asked to stop gets its stop signal before that.
+grace period, then SIGKILL for the whole tree) and SIGUSR1 to kill it. Before the first signal the shim runs the
+`ending` of its order; a task that saves when it is asked to stop gets its stop signal before that.
 
 An attempt's files lie in its task's folder: a claim and a log. The shim holds a flock on the claim for as long as it
 lives; a claim without a lock belongs to an attempt that is over. Its first block says who runs the attempt, its second
@@ -68,22 +68,24 @@ BLOCK = 4096
 is read and written as a whole."""
 COOKIE = "SCHEDULER_COOKIE"
 NAME = "scheduler-shim"
-"""The kernel's name of the server and its shims (`comm`): it survives a fork, and every exec replaces it."""
+"""The kernel's name for the server and its shims (`comm`): a fork keeps the name, and every exec replaces it."""
 GROUP = "scheduler-"
 """The beginning of the names of all control groups of attempts."""
 TICK = 5.0
-"""The longest wait while a clock is running, in seconds; a longer one means that the machine was suspended, and
-counts as this much."""
+"""The longest wait while a clock is running, in seconds. If a wait took longer, the machine was suspended, and only
+this much time is counted."""
 FENCE_LOOK = 0.5
-"""Seconds between two looks at the file that says until when an attempt may live."""
+"""Seconds between two reads of the file that says until when an attempt may live."""
 TOUCH = 6 * 3600.0
-"""Seconds between updates of the lease's times: cleaners of /tmp remove files that were not used for days."""
+"""Seconds between updates of the lease's file times, because cleaners of /tmp remove files that were not used for
+days."""
 LINGER = 0.1
-"""Seconds within which processes that a task leaves behind may end by themselves (a `tee` that still writes) before
-they get TERM."""
+"""Seconds for which processes that a task leaves behind, such as a `tee` that still writes, may end by themselves
+before they get TERM."""
 LEFTOVER_GRACE = 2.0
 ENDING = 20.0
-"""Seconds that the `ending` command of an order may take before the first signal."""
+"""Seconds that the `ending` command of an order may take. If it takes longer, it is killed, and the first signal is
+sent to the task."""
 OOM_SCORE = 500
 LOG_MAX = 1 << 30
 """The limit of a log in bytes; its head and its tail are kept. What is written while the shim waits may exceed it.
@@ -118,9 +120,11 @@ _UNREACHABLE = (
 )  # fmt: skip
 """Errors of a file system that does not answer."""
 _AWAY = (*_UNREACHABLE, errno.ENOENT, errno.EACCES)
-"""Errors of a directory that cannot be entered now but may come back: it existed when its row was accepted."""
+"""Errors of a directory that cannot be entered now, but may become available again: it existed when its row was
+accepted."""
 _set_mask: Callable[..., object] = getattr(signal.pthread_sigmask, "__wrapped__", signal.pthread_sigmask)
-"""`signal.pthread_sigmask` without the layer that makes enums of the old mask, which each child would throw away."""
+"""`signal.pthread_sigmask` without the layer that turns the old mask into enums, because a child does not need the old
+mask."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -166,7 +170,7 @@ class AttemptOrder(NamedTuple):
     limits: list[str] = []  # noqa: RUF012 - of a tuple with names, never changed
     """The lines that are written into `dmem.max` of the attempt's control group before the command starts."""
     until: str = ""
-    """A file with the time, in seconds since boot, until which the attempt may live; empty: for ever. The agent
+    """A file with the time, in seconds since boot, until which the attempt may live; empty: without limit. The agent
     that hears from the attempt's scheduler writes a later time."""
     saves: bool = False
     """True if the task gets its stop signal before the `ending`, so that it can still save."""
@@ -197,8 +201,8 @@ class Claim(NamedTuple):
 
 
 class Record(NamedTuple):
-    """The end of an attempt: exited, signalled, timeout, stopped, fenced (it might live no longer), or spawn (its
-    program could not be started).
+    """The end of an attempt: exited, signalled, timeout, stopped, fenced (it was not allowed to live longer), or spawn
+    (its program could not be started).
     """
 
     outcome: str
@@ -218,7 +222,7 @@ class Record(NamedTuple):
     exited with 0."""
     boot_id: str = ""
     hindrance: str = ""
-    """The cause that prevented the start of its program, through no fault of the task: `machine` or `directory`;
+    """The cause, other than the task itself, that prevented the start of the task's program: `machine` or `directory`;
     otherwise empty."""
     format: int = FORMAT
 
@@ -283,7 +287,9 @@ def claim_state(path: str) -> ClaimState:
 
 
 def fence(path: str, task: int, attempt: int) -> bool:
-    """Create the claim without a shim, so that the attempt never runs. Return False if the claim already existed."""
+    """Create the claim of an attempt without a shim, so that the attempt never runs. Return False if the claim already
+    existed.
+    """
     os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
     with suppress(FileExistsError):
         os.close(take_claim(path, Claim(task, attempt, fence=True, boot_id=boot_id()), fcntl.LOCK_UN))
@@ -468,7 +474,8 @@ def descendants(root: int, children: Callable[[int], list[int]]) -> list[int]:
 def lease_members(
     shim: int, guest: int, children: Callable[[int], list[int]], shims: Collection[int] = ()
 ) -> list[int]:
-    """Return the processes of a lease: those below its shim, its guest, and those below the guest.
+    """Return the processes of a lease: those below its shim, its guest (a process that the shim did not start), and
+    those below the guest.
 
     The guest may have started a scheduler: the trees of its `shims` are left out, as they have leases of their own.
     """
@@ -509,7 +516,9 @@ def _listed_children(proc: str, pid: int) -> list[int]:
 
 
 def _stat(path: str) -> list[str]:
-    """Return the fields after the name, which may itself contain blanks and brackets: state, parent, … start time."""
+    """Return the fields of a `stat` file after the name: state, parent, … start time. The name may itself contain
+    blanks and brackets.
+    """
     return _text(path).rpartition(")")[2].split(None, 20)[:20]
 
 
@@ -631,7 +640,9 @@ class Watch:
             self._signal()
 
     def _look_at_fence(self) -> None:
-        """Stop the task once it may live no longer; if the file cannot be read, the time stays as it is."""
+        """Stop the task once the time is over until which it may live; if the file with that time cannot be read, the
+        last known time stays valid.
+        """
         self._fence_at = self._now + FENCE_LOOK
         self._until = max(self._until, living_until(self._order.until))
         if self._last >= self._until and not self.why and self.status is None:
@@ -664,7 +675,7 @@ class Watch:
             _signal(_own_tree(), signal.SIGSTOP, signal.SIGKILL)
 
     def _ask_to_stop(self) -> None:
-        """Send the stop signal; the task's tree is killed after the grace time."""
+        """Send the stop signal; the task's tree is killed after the grace period."""
         self._stop_at = math.inf
         self._kill_at = min(self._kill_at, self._now + self._order.grace)
         if self.status is None:
@@ -688,7 +699,7 @@ class Watch:
             self._obey(number)
 
     def _obey(self, number: int) -> None:
-        """Stop or kill the task, unless it ended by itself just before."""
+        """Stop or kill the task, unless it has just ended by itself."""
         self._reap()
         if not self.why and (self.status is None or (number == signal.SIGTERM and self._ended_by_term())):
             self._stop("stopped")
@@ -931,8 +942,8 @@ class ShimCgroup:
     def tidy(self, *, killed: bool) -> None:
         """Prepare the empty group for the next attempt: remove what a task created below it.
 
-        A group that was `killed` is not used again: Linux (6.18 at least) kills every process at birth that is forked
-        into one, because it compares how often the group was killed with how often its parent was.
+        A group that was `killed` is not used again: Linux (6.18 at least) kills every process that is forked into such
+        a group, because it compares how often the group was killed with how often the group of the forking process was.
         """
         if killed:
             self.close()
@@ -953,18 +964,20 @@ class StartedAttempt(NamedTuple):
 
     main: int
     words: int
-    """The pipe in which the child says why it could not execute the command."""
+    """The pipe to which the child writes why it could not execute the command."""
     log: LogKeeper
     claim: Claim
     lock: int
-    """The descriptor of the claim, which is locked and takes the record."""
+    """The descriptor of the claim, which is locked; the record is written to it."""
     began: float
     kills: int
     next_signal: Callable[[float], int]
 
 
 def begin(home: ServerContext, order: AttemptOrder, held: list[int]) -> StartedAttempt:
-    """Start an attempt: first the claim, then the task. Raise, with nothing started, if that is impossible."""
+    """Start an attempt: fork its child, create the claim, then let the child execute the command. If that is
+    impossible, raise an error; the command is then not executed.
+    """
     log = _open_log(home, order)
     main, group, go, words = _fork_task(home, order, held, log.fd)
     claim = _claim_of(home, order, main, group)
@@ -992,7 +1005,7 @@ def _open_log(home: ServerContext, order: AttemptOrder) -> LogKeeper:
 def finish(order: AttemptOrder, begun: StartedAttempt) -> tuple[Record, Watch]:
     """Supervise the attempt to its end and write the record; the watch shows whether processes live on.
 
-    These hold the lease's descriptor: the lease ends with the last of them.
+    These processes hold the lease's descriptor, so the lease ends with the last of them.
     """
     watch = Watch(begun.main, order, begun.log, begun.claim.group, begun.next_signal)
     watch.run()
@@ -1041,9 +1054,9 @@ def _ended(begun: StartedAttempt, watch: Watch, failure: bytes) -> Record:
 
 
 def _fork_task(home: ServerContext, order: AttemptOrder, held: list[int], log: int) -> tuple[int, str, int, int]:
-    """Fork the child that executes the command when it gets the word; if it cannot, it writes why.
+    """Fork the child that executes the command once it is told to; if it cannot, it writes the reason to a pipe.
 
-    Return its pid, its control group if it has one, the event for the word, and the pipe with what it writes.
+    Return its pid, its control group (empty: none), the eventfd that tells it to execute the command, and the pipe.
     """
     go = os.eventfd(0, os.EFD_CLOEXEC)
     words, answer = os.pipe()
@@ -1095,7 +1108,7 @@ def _become_task(
 ) -> None:
     """Close everything that belongs to the shim except its locks; then execute the command.
 
-    Only this process looks at what a row names: on a dead network mount that may take for ever.
+    Only this process accesses the files that a row names, because an access to a dead network mount may never return.
     """
     log, *held = fds
     os.setsid()
@@ -1140,7 +1153,9 @@ def _redirect(order: AttemptOrder) -> None:
 
 
 def _set_bounds(bounds: Mapping[str, Any]) -> None:
-    """Set the umask and the limits of the shell from which the run was started; the shim itself keeps its own."""
+    """Give the task the umask and the limits of the shell from which the run was started or the task was submitted; the
+    shim itself keeps its own.
+    """
     if "umask" in bounds:
         os.umask(bounds["umask"])
     for name, (soft, hard) in bounds.get("limits", {}).items():
@@ -1148,8 +1163,8 @@ def _set_bounds(bounds: Mapping[str, Any]) -> None:
 
 
 def _hindrance(error: Exception, order: AttemptOrder) -> str:
-    """Return what prevented the start of a task without a fault of its own: `machine` or `directory`; otherwise an
-    empty string.
+    """Return the cause, other than the task itself, that prevented the start of a task: `machine` or `directory`;
+    otherwise an empty string.
     """
     number = error.errno if isinstance(error, OSError) else errno.ENOMEM if isinstance(error, MemoryError) else 0
     if number in _SHORT:
@@ -1180,7 +1195,9 @@ def _what_was_wrong(error: Exception, order: AttemptOrder) -> tuple[int, str]:
 
 
 def serve(fd: int) -> None:
-    """Fork shims as the socket orders them until its other end is closed, and outlive all of them."""
+    """Carry out the messages that arrive on the socket until its other end is closed; each message `shim` forks a shim.
+    Then wait until all shims have ended.
+    """
     import socket  # only here: readers of the formats should not pay for it
 
     home = _prepare()
@@ -1206,7 +1223,7 @@ def serve(fd: int) -> None:
 
 
 def _warmed(values: Mapping[str, Any]) -> WarmProgram | None:
-    """Load a program and modules; return nothing if that fails, so that its tasks start an interpreter each."""
+    """Load a program and modules; return None if that fails, so that each of its tasks starts an interpreter."""
     import importlib
     import types
 
@@ -1218,7 +1235,7 @@ def _warmed(values: Mapping[str, Any]) -> WarmProgram | None:
             exec(compile(file.read(), values["program"], "exec"), module.__dict__)
         for name in values["modules"]:
             importlib.import_module(name)
-    except Exception:  # noqa: BLE001 - a module of the user raises anything; the task will tell it again
+    except Exception:  # noqa: BLE001 - a module of the user raises anything; the task will report it again
         return None
     if len(sys._current_frames()) > 1:
         return None  # a module has started a thread, which no fork would have
@@ -1233,7 +1250,9 @@ _REST = 1.0
 
 
 def _outlive_shims(home: ServerContext) -> None:
-    """Wait for the end of the last child; notice it at once, because nothing of a run may outlive its scheduler."""
+    """Wait for the end of the last child, and notice it at once, so that the server does not live longer than needed
+    after its scheduler has ended.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # it was ignored until now, and is blocked: it ends the wait below
     with suppress(ChildProcessError):  # none is left
         while True:
@@ -1293,7 +1312,7 @@ def _prepare() -> ServerContext:
 
 
 def own_group() -> str:
-    """Return the folder of this process's cgroup v2, if this user may create others in it."""
+    """Return the folder of this process's group (cgroup v2), if this user may create other groups in it."""
     path = next((line[3:] for line in _text("/proc/self/cgroup").splitlines() if line.startswith("0::")), "")
     folders = (f"{mount}{path.rstrip('/')}" for mount in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified") if path)
     return next((folder for folder in folders if os.access(f"{folder}/cgroup.procs", os.W_OK)), "")
@@ -1406,9 +1425,9 @@ def _run_attempts(home: ServerContext, channel: socket.socket) -> None:
         for fd in (begun.log.fd, begun.words, *held, *((memory,) if memory >= 0 else ()), begun.lock):
             with suppress(OSError):  # some file systems say only now that they had no room for what the task wrote
                 os.close(fd)
-        is_told = is_there and _tell(channel, {"ended": record._asdict()})  # without its record an end is not believed
+        is_told = is_there and _tell(channel, {"ended": record._asdict()})  # an end without its record does not count
         if watch.left or not is_told:
-            break  # processes are left to live on; an end that was not told is looked for once the channel ends
+            break  # processes are left to live on; an end that was not reported is searched for once the channel ends
         if home.group:
             home.group.tidy(killed=watch.group_killed)
     if home.group:
@@ -1432,8 +1451,8 @@ def _order(values: Mapping[str, Any]) -> AttemptOrder:
 
 
 def _finished(order: AttemptOrder, begun: StartedAttempt) -> tuple[Record, Watch] | None:
-    """Return the record and the watch of the attempt; None if that failed, and then its log says why it has no
-    record.
+    """Supervise the attempt to its end, and return its record and its watch. Return None if the supervision failed; the
+    log of the attempt then says why there is no record.
     """
     try:
         return finish(order, begun)
@@ -1467,7 +1486,9 @@ def _tell_failure(sock: socket.socket, order: AttemptOrder, error: Exception) ->
 
 
 def _tell(sock: socket.socket, message: Mapping[str, Any]) -> bool:
-    """Send a message if the scheduler listens (a later one finds the claim); return whether it was sent."""
+    """Send a message if the scheduler listens; return whether it was sent. A later scheduler learns the content from
+    the claim.
+    """
     with suppress(OSError):
         sock.send(json.dumps(message).encode(), MSG_DONTWAIT)
         return True

@@ -26,12 +26,15 @@ class SiteFile:
     path: str
     said: Mapping[str, Any] = field(default_factory=dict)
     why_not: str = ""
-    """Why the file is ignored, as a sentence with the cure; empty if the file is valid, or does not exist."""
+    """A sentence about why the file is ignored, and what to do about it; empty if the file is valid or does not
+    exist."""
     there: bool = False
 
 
 def path(environ: Mapping[str, str]) -> Path:
-    """Return the path of the file."""
+    """Return the path of the file: the usual one, or the one that the variable ELSEWHERE names if the usual one does
+    not exist.
+    """
     elsewhere = environ.get(ELSEWHERE, "")
     return Path(elsewhere).absolute() if elsewhere and not os.path.lexists(PLACE) else Path(PLACE)
 

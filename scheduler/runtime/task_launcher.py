@@ -28,7 +28,8 @@ MARKER = ".gpu_task_scheduler"
 there."""
 FINISHED, STARTED, FAILED = "finished", "started", "failed"
 MAIN = "__mp_main__"
-"""The name of a script that was run as `__main__`: its own guard prevents it from starting again."""
+"""The name under which a script is loaded that was run as `__main__`: its own `__main__` guard then prevents it from
+starting again."""
 AGAIN = "SCHEDULER_LAUNCHED"
 """The variable that is set while this process executes itself again: the descriptor of the locked marker, or
 nothing."""
@@ -38,7 +39,9 @@ MANIFEST = "modules.json"
 
 
 class SchedulerReached(BaseException):
-    """Raised when a module that is being loaded starts a scheduler: only its part above that call has been loaded."""
+    """Raised when a module that is being loaded starts a scheduler: only the part of the module above that call has
+    been loaded.
+    """
 
 
 class ModuleLoading:
@@ -57,7 +60,9 @@ def stop_loading() -> None:
 
 
 def open_own(path: str) -> BinaryIO:
-    """Open a file that only this user can have written. Raise OSError or PermissionError with the reason."""
+    """Open a file that only this user can have written. If it is not such a file, raise OSError or PermissionError with
+    the reason.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
@@ -81,10 +86,12 @@ def write_own(path: str, said: dict[str, Any], pickled: bytes, *, durable: bool 
 
 
 class CallWriter:
-    """The file of a run's calls while it is written; it has its name once all of them are on the disk."""
+    """The file of a run's calls while it is written; the file gets its final name once all calls are on disk."""
 
     def __init__(self, path: str, said: dict[str, Any], shared: bytes = b"") -> None:
-        """Begin with what the calls share: `said` for the launcher, and a pickled dictionary (empty: none)."""
+        """Create the file and write what all calls share: `said` for the launcher, and a pickled dictionary (empty:
+        none).
+        """
         self._path = path
         self._part = f"{path}.part"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -103,7 +110,7 @@ class CallWriter:
         return place
 
     def close(self, *, complete: bool) -> None:
-        """Give the file its name, durably; an incomplete one is removed."""
+        """Give the file its final name, durably; if `complete` is False, remove the file."""
         with self._file:
             self._file.flush()
             if complete:
@@ -119,7 +126,9 @@ class Call:
     """One call in a file of calls: its description, and its values, which can be loaded once its module is loaded."""
 
     def __init__(self, given: str) -> None:
-        """Find the call. Raise OSError, PermissionError or ValueError with the reason."""
+        """Find the call in its file. If that is impossible, raise OSError, PermissionError or ValueError with the
+        reason.
+        """
         path, _, place = given.rpartition("@")
         self.folder = os.path.dirname(path)
         self._file = open_own(path)
@@ -204,7 +213,7 @@ class ResultFolder:
         return ""
 
     def note(self, state: str) -> None:
-        """Write the state to the marker."""
+        """Write the state of the work to the marker."""
         if self._fd < 0:
             return
         said = {"state": state, "run": os.environ.get("SCHEDULER_RUN", ""), "task": os.environ.get("SCHEDULER_TASK_ID")}
@@ -214,7 +223,7 @@ class ResultFolder:
 
     def keep(self) -> str:
         """Return the string by which this process finds the folder after it has executed itself again; the folder stays
-        locked meanwhile.
+        locked until then.
         """
         if self._fd >= 0:
             os.set_inheritable(self._fd, True)
@@ -224,8 +233,8 @@ class ResultFolder:
 def share_log(path: str) -> int:
     """Write the output to this file and to the log, as one file with two names if possible.
 
-    Otherwise the output goes to this file alone: then return the descriptor of the log, so that the caller copies the
-    end of the file to it. Return -1 if nothing must be copied.
+    Otherwise the output goes to this file alone; return the descriptor of the log, so that the caller can copy the end
+    of the file to the log. Return -1 if nothing has to be copied.
     """
     temporary = f"{path}.{os.getpid()}"
     log = os.readlink("/proc/self/fd/1")
@@ -386,7 +395,7 @@ def module_path(archive: str, path: list[str]) -> list[str]:
     """Return the module search path of a call. The archive that was sent comes first, unless this machine has all of
     its modules too.
 
-    The first call on a machine finds that out, and notes it in a file next to the archive.
+    The first call on a machine checks this, and notes the result in a file next to the archive.
     """
     noted = f"{archive}.here"
     if not os.path.exists(noted):
@@ -419,7 +428,7 @@ def value_path() -> str:
 
 
 def run_function(call: Call) -> int:
-    """Run a function; what it returns goes to a file of the attempt. Return the exit code."""
+    """Run a function, and write what it returns to a file of the attempt. Return the exit code."""
     result = value_path()
     try:
         module = load(call.said)
@@ -433,7 +442,7 @@ def run_function(call: Call) -> int:
 
 
 def run_call(call: Call) -> int:
-    """Run a call of an executor; its value, or its exception, goes to a file of the attempt. Return the exit code.
+    """Run a call of an executor, and write its value or its exception to a file of the attempt. Return the exit code.
 
     The function and its arguments are pickled with cloudpickle, which the caller's environment has.
     """
@@ -474,7 +483,7 @@ def _pickled_exception(exc: BaseException) -> bytes:
 
 
 def leave_result(said: dict[str, Any]) -> None:
-    """Report a result to the scheduler, if there is one."""
+    """Write the result of the task for the scheduler, if a scheduler has started this process."""
     path = os.environ.get("SCHEDULER_RESULT")
     if path:
         with open(path, "w", encoding="utf-8") as file:

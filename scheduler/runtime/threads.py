@@ -1,4 +1,4 @@
-"""Threads for calls that may never return: a look at a dead network mount, a question to a directory of users."""
+"""Threads for calls that may never return, such as file access on a dead network mount or a lookup of a user."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 PATIENCE = 1.0
-"""Seconds that a caller waits at most."""
+"""The most seconds that a caller waits for one call."""
 MOST_LATE = 4
-"""The largest number of calls that may be late at the same time; at that number all other calls fail at once."""
+"""The most calls that may be late at the same time; while so many are late, all other calls fail at once."""
 _IDLE = 1
 """Threads without a call that are kept for the next ones."""
 
@@ -22,13 +22,14 @@ _Answer = tuple[Any, BaseException | None]
 
 
 class StartedThread:
-    """A thread that runs, or never got the memory for its first step.
+    """A thread that is running, or for whose first step there was not enough memory.
 
-    `threading.Thread.start` waits for that step without a limit: where memory is short it never returns.
+    `threading.Thread.start` waits for the first step without a limit, so it never returns if memory is too short for
+    this step.
     """
 
     def __init__(self, work: Callable[[], object]) -> None:
-        """Start the thread. Raise RuntimeError where this user may have no more threads."""
+        """Start the thread. Raise RuntimeError if this user may have no more threads."""
         self._work = work
         self._living = _thread.allocate_lock()
         self._living.acquire()
@@ -51,7 +52,7 @@ class StartedThread:
 
 
 def start_thread(work: Callable[[], object]) -> StartedThread | None:
-    """Run something that may hang in a thread; return None if this user may have no more threads.
+    """Run `work`, which may hang, in a new thread; return None if this user may have no more threads.
 
     The thread takes no signals from the main thread, and does not keep this process from ending.
     """
@@ -68,8 +69,8 @@ class BoundedCalls:
     """The calls of one caller; each is made in a thread, and the caller waits for it for a limited time.
 
     A thread in a call to the kernel cannot be ended, so a late call lasts until it returns, and its result is
-    discarded. Its key stays busy until then. So a dead mount costs the caller one wait, and one thread.
-    Only one thread may make calls of such an object.
+    discarded. Its key stays busy until then. So a dead mount costs the caller one wait, and one thread. Only one thread
+    may use such an object.
     """
 
     def __init__(self, patience: float = PATIENCE, most_late: int = MOST_LATE) -> None:
@@ -81,8 +82,8 @@ class BoundedCalls:
     def call(self, key: Hashable, work: Callable[[], T], patience: float | None = None) -> T:
         """Return or raise what `work` returns or raises; raise TimeoutError where that takes too long.
 
-        It is raised at once where an earlier call with this key is still late, or too many others are. Where this user
-        may have no more threads, `work` is called without a limit.
+        TimeoutError is raised at once if an earlier call with this key is still late, or if too many other calls are.
+        If this user may have no more threads, `work` is called without a time limit.
         """
         self._take_back()
         if key in self._late or len(self._late) >= self._most_late:
@@ -107,7 +108,7 @@ class BoundedCalls:
         return key in self._late
 
     def _take_back(self) -> None:
-        """Take back the threads of late calls that have returned."""
+        """Make the threads of late calls that have returned available for other calls."""
         for key, thread in list(self._late.items()):
             if not thread.answers.empty():
                 thread.answers.get()
@@ -137,7 +138,7 @@ class _CallThread:
 
     @classmethod
     def start(cls) -> _CallThread | None:
-        """Start a thread; return None where this user may have no more of them."""
+        """Start a thread; return None if this user may have no more threads."""
         made = cls()
         return made if start_thread(made._work) is not None else None
 

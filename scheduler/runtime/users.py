@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PATIENCE = 0.05
-"""Seconds for which looking up a name may delay everything else."""
+"""The most seconds for which looking up a name may delay the caller."""
 
 _names: dict[int, str] = {}
 _asked: set[int] = set()

@@ -13,12 +13,12 @@ from scheduler.simulation.machine import RunningAttempt, SimulatedMachine
 from scheduler.simulation.task_behaviour import METRIC
 
 MANY = 1000
-"""The number of ended attempts that are kept before they are removed from the lists."""
+"""Once the set of quiet attempts has about this many ended attempts in it, they are removed."""
 SOON = 5.0
 """Seconds from a change, which is seen at once, to the next sample; the time doubles while nothing changes."""
 LATEST = 10.0
-"""The longest time between two samples while a task has not settled. A real machine is sampled ten times a second; with
-rarer samples here, tasks that wait for another one to settle would start late."""
+"""The longest time between two samples while a task has not settled. A real machine is sampled ten times a second. With
+less frequent samples here, tasks that wait for another task to settle would start late."""
 
 
 class SimulatedDevices:
@@ -81,7 +81,7 @@ class SimulatedWatcher:
         others: Trees,
         _unnamed: frozenset[UnnamedShim] = NO_UNNAMED,
     ) -> None:
-        """Sample an attempt from now on."""
+        """Sample these attempts from now on, and no others."""
         self._attempts = attempts
         self._others = others
         if self._attempts:
@@ -135,8 +135,8 @@ class SimulatedWatcher:
         return max(self._soon, LATEST) if report or not all(map(_is_settled, self._attempts.values())) else inf
 
     def _changing(self) -> list[Key]:
-        """Return the attempts about which a sample tells more than their last change: not settled, on GPUs, or with
-        epochs.
+        """Return the attempts about which a sample tells more than their last change did: attempts that have not
+        settled, use GPUs, or report epochs.
         """
         if len(self._quiet) > 2 * len(self._attempts) + MANY:
             self._quiet &= self._attempts.keys()

@@ -62,7 +62,7 @@ def tight(tasks: int, seed: int) -> Iterator[TraceRow]:
 
 
 def _models(name: str, tasks: int, seed: int, peaks: tuple[int, int], loads: tuple[float, float]) -> Iterator[TraceRow]:
-    """Generate tasks of which every sixth begins another model."""
+    """Generate tasks, each with a random one of several models; on average, six tasks have the same model."""
     for number in range(tasks):
         dice = SeededRandom(seed, "heavy", number)
         kind = dice.pick("kind", *range(max(1, tasks // 6)))
@@ -75,7 +75,9 @@ def _models(name: str, tasks: int, seed: int, peaks: tuple[int, int], loads: tup
 
 
 def gangs(tasks: int, seed: int) -> Iterator[TraceRow]:
-    """Generate tasks of 1 to 12 GiB per GPU; of ten, seven need one GPU, two need two, and one needs four."""
+    """Generate tasks of 1 to 12 GiB per GPU; on average, seven of ten need one GPU, two need two GPUs, and one needs
+    four.
+    """
     yield from _gangs("gangs", tasks, seed, (1, 12))
 
 

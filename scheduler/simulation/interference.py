@@ -19,8 +19,8 @@ class Interference:
     """The most work that a GPU does in a second, however it is shared; a task alone does 1."""
     what: str
     knees: tuple[float, ...] = ()
-    """Loads at one of which a GPU provides any mix of memory and computing fastest. Empty if computing costs
-    nothing."""
+    """The loads of which one is the best for any mix of memory and computing: a GPU provides the mix fastest at that
+    load. Empty if computing costs nothing."""
 
 
 MODELS = {

@@ -1,7 +1,7 @@
 """Lower bounds on the end of a list under any schedule, with the reason for each.
 
-The bounds hold for schedules that know everything in advance but the time of a task's peak, and therefore keep the
-whole peak free while the task runs. A task takes at least its time alone; sharing only makes it longer.
+The bounds hold for schedules that know everything in advance except when a task reaches its peak, and therefore keep
+the whole peak free while the task runs. A task takes at least its time alone; sharing only makes it longer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scheduler.units import count, duration, size
 from scheduler.values import dataclass, replace
 
 MOST_SHARES = 64
-"""The number of sizes that are tried as the limit below which tasks are ignored; more of them hardly raise the
+"""The most sizes that are tried as the limit below which tasks are ignored; trying more sizes would hardly raise the
 bound."""
 
 MIXES = tuple(part / 16 for part in range(1, 16))
@@ -144,7 +144,7 @@ def _ram(work: TaskWork) -> float:
 def _of_gpus(
     works: Sequence[TaskWork], gpus: Sequence[Device], above: int, model: Interference
 ) -> list[tuple[Area, float, str]]:
-    """Return the resources of the GPUs that alone can hold tasks above a size."""
+    """Return the resources of the GPUs that can hold tasks above a size; no other GPUs can hold such tasks."""
     total, largest = sum(device.total for device in gpus), max(device.total for device in gpus)
     which = count(len(gpus), "GPU") + (f" above {size(above)}" if above != NONE else "") + f" ({size(total)} in all)"
 
@@ -173,7 +173,9 @@ def _only(area: Area, above: int) -> Area:
 
 @dataclass(frozen=True, slots=True)
 class MemoryModel:
-    """One way to count memory: what a task takes, as a share of what all tasks on one GPU may take together."""
+    """One way to count memory: `takes` returns what a task takes, as a share of what all tasks on the largest GPU may
+    take together.
+    """
 
     takes: Callable[[TaskWork], float]
     there: tuple[float, ...]
@@ -212,7 +214,8 @@ def _mixed(
 def _weight(size_: float, share: float) -> float:
     """Return what a task takes of a device if tasks below `share` of the device are ignored.
 
-    A task that leaves less than that free takes all of it. Tasks that fit on a device together weigh at most 1.
+    A task that leaves less than this share of the device free counts as taking the whole device. Tasks that fit on a
+    device together weigh at most 1.
     """
     if size_ > 1 - share + ENOUGH:
         return 1.0
@@ -220,7 +223,7 @@ def _weight(size_: float, share: float) -> float:
 
 
 def _best_share(works: Sequence[TaskWork], largest: int) -> float:
-    """Return the share for which the tasks weigh most."""
+    """Return the share of a device for which the weights of the tasks (see `_weight`) have the highest sum."""
     by_size: dict[float, float] = {}
     for work in works:
         fraction = work.bytes / largest

@@ -47,7 +47,7 @@ class RunningAttempt:
     """Future changes of the attempt's memory: (seconds of work, device, bytes), the next one last; and the end of
     loading."""
     since: float
-    """The time for which `done` is valid."""
+    """The time up to which `done` counts the work."""
     load: float = 0.0
     """The share of time for which the attempt at present keeps each of its GPUs busy when it is alone there."""
     done: float = 0.0
@@ -122,7 +122,9 @@ class SimulatedLeases(dict[str, Lease]):
 
 
 class SimulatedMachine:
-    """Devices, the attempts on them, and the time; the same behaviour of tasks always leads to the same end."""
+    """Devices, the attempts on them, and the time; equal behaviour of the tasks always leads to an equal course of the
+    run.
+    """
 
     def __init__(
         self,
@@ -137,7 +139,8 @@ class SimulatedMachine:
         """The time, and the seconds by which the wall clock is ahead of it."""
         self.devices = tuple(devices)
         self.caps, self.unmanaged = dict(caps or {}), dict(unmanaged or {})
-        """The bytes that unmanaged processes use, by device."""
+        """The budget in bytes of each device that has one, and the bytes that unmanaged processes use on each
+        device."""
         self.leases = SimulatedLeases()
         self.waiters: dict[str, Waiter] = {}
         """Runs that wait for capacity, by run."""
@@ -149,14 +152,14 @@ class SimulatedMachine:
         self.past: dict[Key, list[Started | Exited]] = {}
         """The events of each attempt, kept for a later scheduler until the attempt is forgotten."""
         self.hindered: Callable[[Launch, float], tuple[str, str] | None] = lambda order, now: None
-        """A function that returns why an attempt cannot be started at a time, and the directory that is away if that is
-        the reason; None: it can."""
+        """A function that returns why an attempt cannot be started at a time, and the directory if the reason is that
+        it cannot be entered; it returns None if the attempt can be started."""
         self.saved, self.fenced = dict[int, float](), set[Key]()
         """The seconds of work that resumable tasks have saved, and the attempts that will never start."""
         self._devices, self._slowdown = {device.key: device for device in devices}, slowdown
         self._alarms, self._pids = list[float](), 1000
         self._coming: list[tuple[float, Key, int]] = []
-        """The next event of each attempt, sorted by time; an entry with an old version is void."""
+        """The next event of each attempt, as a heap ordered by time; an entry with an old version is void."""
         self._ears, self._eyes, self._scales = list[list[Started | Exited]](), list[dict[Key, None]](), list[set[str]]()
         self._on: dict[str, dict[Key, RunningAttempt]] = {device.key: {} for device in devices}
         """The attempts on each device; all of them use the host's cores."""
@@ -168,7 +171,7 @@ class SimulatedMachine:
     # ---- what it looks like ----
 
     def free(self, device: Device) -> int:
-        """Return the unused bytes."""
+        """Return the unused bytes of a device."""
         others = sum(used.get(device.key, 0) for used in self.others.values())
         return max(0, device.total - self._held[device.key] - others - self.unmanaged.get(device.key, 0))
 
@@ -253,7 +256,7 @@ class SimulatedMachine:
         self._happen_now()
 
     def stop(self, key: Key, *, kill: bool = False) -> None:
-        """Ask an attempt to end; it is killed when its grace is over."""
+        """Ask an attempt to end; it is killed at the end of its grace period."""
         running = self.running.get(key)
         if running is not None:
             running.work_until(self.now)
@@ -420,7 +423,7 @@ class SimulatedMachine:
             eye[running.key] = None
 
     def _share(self, running: RunningAttempt, number: int) -> None:
-        """Update the speed of all attempts on the devices of one that came (`number` 1) or went (-1)."""
+        """Update the speed of all attempts on the devices of an attempt that has started (`number` 1) or ended (-1)."""
         moved = {running.key: running} if number > 0 else {}
         for key, amount in _loads(running):
             if key not in self._devices:

@@ -35,7 +35,7 @@ class MemoryLeaseRegistry:
 
     @contextmanager
     def deciding(self) -> Iterator[MemoryLeaseRegistry]:
-        """Hold the machine's lock; another run that wants it meanwhile is refused at once."""
+        """Hold the machine's mutex; another run that wants it meanwhile is refused at once."""
         holder = self._machine.deciding
         if holder:
             raise LeaseError(f"the simulated leases are held by run {holder}: nothing is started before that ends")
@@ -102,7 +102,7 @@ class MemoryLeaseRegistry:
         return SitePolicy()
 
     def rewrite(self, placement: Placement, shim: int, offer: RoomOffer = NO_OFFER) -> bool:
-        """Bring a lease up to date; return False if there is none."""
+        """Update a lease; return False if there is none."""
         name = self._name(placement.task, placement.attempt)
         if name not in self._machine.leases:
             return False
@@ -162,7 +162,7 @@ class _Elsewhere(Earlier):
     """The tasks and runs outside of a simulated list, which have ended when it begins."""
 
     def find(self, word: str) -> Sequence[int]:
-        """Return a parent for an id or a run; nothing for a name."""
+        """Return a parent for an id or a run; an empty sequence for a name."""
         return (_ELSEWHERE,) if word.removeprefix("r").replace(".", "").replace("-", "").isdecimal() else ()
 
 
@@ -174,7 +174,7 @@ class MemoryRunStore:
     ) -> None:
         self.num = num
         self._model = model
-        """The model of GPU on which a task runs, as far as its memory depends on it."""
+        """The model of GPU on which a task runs, as far as the task's memory depends on the model."""
         self._kept = kept
         """True if the recorded events are needed later."""
         self.terms: list[Terms] = []
@@ -230,11 +230,11 @@ class MemoryRunStore:
         return self._numbers[terms]
 
     def number_of(self, terms: Terms) -> int:
-        """Return the number of these terms."""
+        """Return the number that stands for these terms."""
         return self._terms_number(terms)
 
     def append(self, specs: Iterable[Spec]) -> None:
-        """Add rows while the run goes on."""
+        """Add rows while the run is in progress."""
         self._arrived += specs
 
     def expect(self, machine: SimulatedMachine, later: Iterable[tuple[float, Sequence[Spec]]]) -> None:
@@ -288,7 +288,7 @@ class MemoryRunStore:
         return self._next - 1
 
     def end_probe(self, task: int, told: int) -> None:
-        """Do nothing, because a probe leaves nothing here."""
+        """Do nothing, because a simulated probe leaves no files behind."""
 
     def arrivals(self, *, last: bool) -> Arrivals:
         """Return the rows added since the last call; if no task is left, let time pass until the next ones arrive."""

@@ -43,7 +43,7 @@ class RunMetrics:
     """The share of the makespan for which the successful attempts, each alone, would have kept the devices busy."""
     ooms: int
     unknown_ooms: int
-    """Out-of-memory ends of attempts whose need was unknown when they were placed."""
+    """The number of attempts that ran out of memory after they were placed with an unknown need."""
     bypassed: int
     """The largest number of times that a task was bypassed."""
     stretched: int
@@ -52,10 +52,11 @@ class RunMetrics:
     """The energy of all GPUs until the last end, in watt hours, by a linear model of their power; 0 without GPUs."""
     bound: LowerBound
     alone: PriorityWaits | None = None
-    """The waiting times of the tasks of the best priority if they had the machine to themselves, if requested."""
+    """The waiting times that the tasks of the best priority would have if they had the machine to themselves; None: not
+    requested."""
 
     known: float | None = None
-    """The makespan with peaks known in advance, if requested."""
+    """The makespan if all peaks were known in advance; None: not requested."""
 
     @property
     def ratio(self) -> float:
@@ -154,7 +155,7 @@ def _work(history: RunHistory, given: Mapping[int, GivenTask], devices: Sequence
 def _energy(history: RunHistory, given: Mapping[int, GivenTask], devices: Sequence[Device], makespan: float) -> float:
     """Return the energy of all GPUs in watt hours: idle power to the last end, that of contexts, and that of the work.
 
-    The energy of the work does not depend on what shares a GPU; packing saves the other two.
+    The energy of the work does not depend on which tasks share a GPU. Packing saves energy of the other two kinds.
     """
     if not devices[0].is_gpu:
         return 0.0

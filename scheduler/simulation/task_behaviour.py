@@ -13,7 +13,7 @@ Curve = tuple[tuple[float, int], ...]
 METRIC = "val_loss"
 """The metric that simulated tasks report."""
 START = 500 * MIB
-"""The memory that a process uses on a device before it allocates any of its own: the CUDA context."""
+"""The memory that a process uses on a GPU before the program allocates any: the CUDA context."""
 RISE = 45.0
 RISE_SHARE = 0.1
 """A peak is reached after 45 s or this share of the run, whichever comes first."""
@@ -48,11 +48,11 @@ class TaskBehaviour:
     says: str = ""
     """The last line of the task's output."""
     resumes: bool = False
-    """True if the task saves its state when it is asked to end, and the next attempt goes on from there."""
+    """True if the task saves its state when it is asked to end, and the next attempt continues from there."""
     metrics: tuple[float, ...] = ()
     """The value of the task's metric (`METRIC`) after each epoch."""
     stops_in: float = 0.0
-    """Seconds from the stop signal to the end of the task; after its grace the task is killed."""
+    """Seconds from the stop signal to the end of the task; after its grace period the task is killed."""
 
     def memory_on(self, position: int) -> Curve:
         """Return the curve on one of the task's devices."""
@@ -66,7 +66,9 @@ class TaskBehaviour:
 
 
 def curve(peak: int, seconds: float, *, late: bool = False, epochs: int | None = None) -> Curve:
-    """Return the memory of a training task: little at first, then its peak; a late one reaches it in its last epoch."""
+    """Return the memory of a training task: little at first, then its peak. A task that is `late` reaches its peak in
+    its last epoch.
+    """
     rise = min(RISE, seconds * RISE_SHARE)
     if late:
         rise = max(rise, seconds * (1 - 1 / (epochs or 10)))
@@ -99,6 +101,6 @@ def _quantile(share: float) -> float:
 
 
 def chance(seed: int, *what: object) -> float:
-    """Return a number from 0 to 1 that is determined by the seed and the name."""
+    """Return a number from 0 to 1 that is determined by the seed and by `what`."""
     digest = hashlib.blake2b(repr((seed, *what)).encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big") / (1 << 56)

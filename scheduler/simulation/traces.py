@@ -39,7 +39,7 @@ def looks_like_trace(path: str) -> bool:
 
 
 def read_trace(path: str) -> list[TraceRow]:
-    """Read all rows of a trace; raise InputError with file, row and column."""
+    """Read all rows of a trace; for an invalid one, raise InputError with the file, the row and the column."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             return list(_rows(path, csv.reader(file, strict=True)))
@@ -85,7 +85,7 @@ def _row(path: str, number: int, said: Mapping[str, str]) -> TraceRow:
 
 
 def measured(path: str, row: int, said: Mapping[str, str]) -> MeasuredTask:
-    """Read the measurements of a row by their column names in lower case; raise InputError."""
+    """Read the measurements of a row by their column names in lower case; raise InputError if one is invalid."""
 
     def value(column: str, least: float = 0.0, most: float = LARGEST) -> float | None:
         return _number(path, row, column, said.get(column, "").strip(), least, most)

@@ -12,7 +12,8 @@ from scheduler.simulation.task_behaviour import TaskBehaviour, chance, curve, dr
 from scheduler.values import dataclass, field, names_of, replace
 
 TOLD_EPOCHS = 90
-"""The number of epochs of the longest task of a class if durations are known; the others have epochs of that length."""
+"""The number of epochs of the longest task of a class if durations are known; the epochs of its other tasks take
+equally long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,11 @@ class TraceRow:
     job: str = ""
     """The name of the task in the trace."""
     guessed: bool = False
-    """True if its time or its peak is a typical one, because its own is not known."""
+    """True if the time or the peak is a typical value, because that of the task is not known."""
 
     @property
     def gpus(self) -> int:
-        """The number of GPUs that it gets."""
+        """The number of GPUs that the task gets."""
         return 1 if self.spec.terms.gpus is None else self.spec.terms.gpus
 
 
@@ -86,7 +87,7 @@ class Workload:
 
 
 def model(terms: Terms) -> str:
-    """Return the model of device on which a simulated task runs, as far as its memory depends on it."""
+    """Return the model of device on which a simulated task runs, as far as the task's memory depends on the model."""
     return HOST if terms.gpus == 0 else f"{terms.gpus or 1} x simulated"
 
 
@@ -96,7 +97,7 @@ def kind_of(spec: Spec, append: str = "both") -> TaskClass:
 
 
 def trace_row(spec: Spec, found: MeasuredTask, job: str = "") -> TraceRow:
-    """Return a row whose time and peak are known; everything else is typical."""
+    """Return a row whose time and peak are known; unknown measurements get typical values."""
     assert found.seconds is not None
     assert found.peak is not None
     usual = MeasuredTask(0.0, busy=1.0, cores=1.0 if spec.terms.gpus == 0 else 0.0, host_peak=0)
@@ -114,7 +115,7 @@ def trace_row(spec: Spec, found: MeasuredTask, job: str = "") -> TraceRow:
 
 
 def from_profile(profile: Profile, epochs: int | None, gpus: int) -> MeasuredTask:
-    """Return what the profile of its class says about a task."""
+    """Return the measurements of a task, as far as the profile of its class contains them."""
     parts = profile.peaks
     main = [parts[part] for part in main_parts(gpus) if part in parts]
     return MeasuredTask(
@@ -142,7 +143,8 @@ def workload(
     largest: int = 0,
     loading: float = 0.0,
 ) -> Workload:
-    """Return rows as tasks; peaks that deviate are cut at `largest` bytes, beyond which no task could ever run.
+    """Return rows as tasks; peaks that deviate are limited to `largest` bytes, because a task that needs more could
+    never run.
 
     `loading` is the share of its time for which a task on GPUs loads its data before it keeps them busy.
     """

@@ -12,7 +12,7 @@ from scheduler.errors import SchedulerError
 from scheduler.simulation.machine import SimulatedMachine
 
 STANDSTILL = 1000
-"""The number of waits in a row without any event after which the simulation counts as stuck for ever."""
+"""After this many waits in a row without any event, the simulation counts as stuck."""
 
 
 class EventTeller(Protocol):
@@ -39,7 +39,7 @@ class SimulatedWorld:
         """The times at which rows join the run; a wait ends at such a time."""
         self._idle = 0
         self._alarm = inf
-        """The time for which the machine's clock is set to stop."""
+        """The time at which the machine's clock will stop for this world, even if nothing happens then."""
         for at in (*self._arrivals, *(at for at, _ in self._requests)):
             machine.wake_at(at)
 
@@ -52,7 +52,7 @@ class SimulatedWorld:
         return self._machine.now + self._machine.wall_ahead
 
     def wait(self, timeout: float, until: float = inf) -> list[Happening]:
-        """Return the next events, or nothing when rows arrive or at the time `until` of the wall clock.
+        """Return the next events; return an empty list when rows arrive, or at the time `until` of the wall clock.
 
         The timeout applies only if nothing ever happens.
         """

@@ -25,14 +25,14 @@ class Curve:
         """The lowest finite value, with its step; None: there was none."""
         self.highest: tuple[float, float] | None = None
         self.nan_from: tuple[int, float] | None = None
-        """The number and the step of the reading since which no value was finite; None: the last one is finite."""
+        """The number and the step of the reading since which no value was finite; None: the last value is finite."""
         self.readings = 0
         self.gap = 1
         self.points: list[Point] = []
         """The kept points, which have finite values only."""
 
     def add(self, value: float, step: float | None = None) -> None:
-        """Add a value; if no step is given, the number of the reading takes its place."""
+        """Add a value; if no step is given, use the number of the reading as its step."""
         self.readings += 1
         step = float(self.readings) if step is None or not math.isfinite(step) else step
         self.last, self.last_step = value, step
@@ -115,7 +115,7 @@ class Curve:
         return kept
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the curve as JSON values; values that are no numbers become strings."""
+        """Return the curve as JSON values; NaN and infinity become strings."""
         return {
             "last": _told(self.last), "step": self.last_step, "lowest": self.lowest, "highest": self.highest,
             "nan_from": self.nan_from, "readings": self.readings, "gap": self.gap,

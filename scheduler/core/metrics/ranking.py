@@ -48,7 +48,9 @@ def metrics_of(rows: Iterable[Mapping[str, Any]], first: Sequence[str] = ()) -> 
 def rank(
     found: Iterable[tuple[Mapping[str, Any], MetricRecord | None]], metric: str, goal: Goal | None = None
 ) -> Ranking:
-    """Return tasks by the best value that each has reached of a metric; raise UsageError for an unknown metric."""
+    """Return the tasks, ranked by the best value of a metric that each has reached; raise UsageError for an unknown
+    metric.
+    """
     tasks = list(found)
     known = metrics_of(row for row, _ in tasks)
     name = next((one for one in known if one == metric), None) or next(

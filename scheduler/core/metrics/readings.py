@@ -26,7 +26,8 @@ _WITH_OTHERS = frozenset({"err", "error", "score", "return", "rate"})
 _USUAL = tuple(sorted({*_WORDS, *_WITH_OTHERS} - {"accuracy", "sacrebleu", "miou", "rmse", "mape"}))
 """The shortest words in the two sets above. A name with any word of the sets contains one of the shortest words."""
 _PLAIN = frozenset({"map", "precision", "recall", "dice", "reward"})
-"""Words that are also prose: with only a blank before a number, they do not name a metric."""
+"""Words that also occur in prose: if only a blank is between such a word and a number, the word does not name a
+metric."""
 _SETS = r"train(?:ing)?|val(?:id|idation)?|test(?:ing)?|eval(?:uation)?|dev"
 _NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|inf(?:inity)?)\b)"
 # Patterns are compiled when they are first used: views of tasks whose output was read need none of them.

@@ -1,7 +1,7 @@
 """The record of one attempt's metrics: its curves, its epochs, and how far its files were read.
 
-Reading goes on at the positions in the record. So a sampler that is started again loses nothing, and a view can read
-what came after the last sample.
+Reading continues at the positions in the record. So a restarted sampler loses nothing, and a view can read what was
+written after the last sample.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from scheduler.core.metrics.readings import Progress, Reading, left
 
 FORMAT = 1
 MOST_METRICS = 32
-"""The number of metrics that are kept of one attempt: those that were read first."""
+"""The most metrics that are kept for one attempt: those that were read first. Watched metrics are kept even above this
+number."""
 MOST_SHOWN, SHOWN_VALUES = 4, 24
 """The number of metrics that live views get, and the number of values of each."""
 MOST_NEWS = 500
-"""The number of new values of watched metrics that are kept until they are passed on; older ones are dropped."""
+"""The most new values of watched metrics that are kept until they are passed on; older ones are dropped."""
 LARGEST = 4 << 20
-"""The size in bytes above which a record is not read: it must be damaged."""
+"""The size in bytes above which a record is not read, because it must be damaged."""
 
 
 class MetricRecord:
@@ -44,9 +45,9 @@ class MetricRecord:
         self.result_at = 0
         """The position up to which JSON lines of the result file were read."""
         self.result_state: list[int] = []
-        """The inode, size and time of change of the result file when it was last read."""
+        """The inode, size and modification time (in nanoseconds) of the result file when it was last read."""
         self.final = False
-        """True if everything that the attempt wrote was read."""
+        """True if everything that the attempt wrote has been read."""
 
     def take(self, readings: Iterable[Reading], *, reported: bool = False) -> None:
         """Add readings, either from the output or from the result file."""
@@ -90,7 +91,9 @@ class MetricRecord:
                     self.news.append((name, curve.last, curve.last_step))
 
     def last_values(self, first: Sequence[str] = ()) -> dict[str, list[float | None]]:
-        """Return the last values of the most important metrics; None for a last value that is no number."""
+        """Return the last finite values of the most important metrics; if the very last value is not finite, None
+        follows.
+        """
         return {
             name: [*self.curves[name].values(SHOWN_VALUES), *([] if math.isfinite(self.curves[name].last) else [None])]
             for name in ranked(self.curves, first)[:MOST_SHOWN]

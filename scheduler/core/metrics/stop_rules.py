@@ -37,7 +37,7 @@ class StopRule:
     """The step from which the rule applies."""
 
     def is_met(self, value: float, step: float) -> bool:
-        """Tell whether a value at a step meets the condition; a value that is no number meets only `is nan`."""
+        """Tell whether a value at a step meets the condition; NaN meets only `is nan`."""
         if step < self.after:
             return False
         if self.sign == IS_NAN:
@@ -51,7 +51,7 @@ class StopRule:
 
 @dataclass(frozen=True, slots=True)
 class KeepBest:
-    """Successive halving: at each of some steps, only the best share of the tasks by one metric goes on."""
+    """Successive halving: at each of several steps, only the best share of the tasks by one metric continues."""
 
     share: float
     metric: str
@@ -120,7 +120,7 @@ class _Words:
         return found[0]
 
     def error(self, what: str) -> ValueError:
-        """Return the error which says that `what` is expected at this place."""
+        """Return the error which says that `what` is expected at the present position in the rule."""
         rest = self.left().split()
         seen = f"{rest[0][:40]!r} instead of {what}" if rest else f"{what} is missing"
         return ValueError(f"{self._text[:200]!r}: column {self._begin + self._at + 1}: {seen}: {_FORM}")

@@ -1,4 +1,4 @@
-"""The capacity of every device, kept from pass to pass: only devices that have changed are computed again."""
+"""The capacity of every device, kept from pass to pass: only devices that have changed are recomputed."""
 
 from __future__ import annotations
 
@@ -105,17 +105,19 @@ def is_open(room: DeviceCapacity, rules: SchedulingConfig) -> bool:
 
 
 class ReleaseFloor:
-    """The smallest number of bytes that any of some devices would have without leases, as far as that is known."""
+    """A lower bound of the bytes that each of several devices would have free without leases; it is recomputed when
+    needed.
+    """
 
     def __init__(self) -> None:
         self._least = self._version = -1
 
     def lower(self, room: DeviceCapacity) -> None:
-        """Lower that number if one of the devices has less now."""
+        """Lower the bound if one of the devices would now have fewer bytes."""
         self._least = min(self._least, _releases(room))
 
     def has(self, bytes_: int, rooms: Mapping[str, DeviceCapacity], keys: Iterable[str], version: int) -> bool:
-        """Tell whether each of these devices would have this many bytes."""
+        """Tell whether each of these devices would have this many bytes free without leases."""
         if bytes_ > self._least and self._version != version:
             self._least = min((_releases(rooms[key]) for key in keys), default=-1)
             self._version = version
@@ -146,7 +148,7 @@ class HostIndex:
         self._shut -= _takes_nothing(room)
 
     def all_have(self, bytes_: int, cores: float) -> bool:
-        """Tell whether each host had at least this many bytes and cores left."""
+        """Tell whether each host could take tasks and had at least this many bytes and cores left."""
         return not self._shut and bool(self._bytes) and bytes_ <= self._bytes[0][0] and cores <= self._load[0][0]
 
     def some_may_have(self, bytes_: int) -> bool:
@@ -180,7 +182,7 @@ class NodeTable:
                 self.gpus_on.setdefault(device.node, []).append(device.key)
         hosts = [largest(budget.device, budget.cap) for budget in budgets if budget.device.is_host]
         self.smallest_host = min(hosts, default=0)
-        """The bytes of the host that has the least, or of its budget (`--devices`) if that is smaller."""
+        """The capacity in bytes of the smallest host; its budget (`--devices`) counts if that is smaller."""
         self.gpus = tuple([device.key for device in devices if device.is_gpu])
         self.fewest_gpus = min(map(len, self.gpus_on.values()), default=0)
         """The smallest number of GPUs on a node; nodes without GPUs do not count."""
@@ -192,19 +194,20 @@ class CapacityView:
     def __init__(self, rules: SchedulingConfig) -> None:
         self._rules = rules
         self._here: dict[str, dict[int, Placement]] = {}
-        """Live reservations by device. The capacity that is left is computed from them, never counted up and down."""
+        """Live reservations by device. The remaining capacity is always computed from these reservations, never
+        adjusted step by step."""
         self._peaks: dict[str, dict[int, int]] = {}
         """The known peaks of tasks that share their margins, by device and task."""
         self._young: dict[str, dict[int, bool]] = {}
-        """The tasks that have used no more than a context, by GPU; True for a task of unknown memory."""
+        """The tasks that have used no more than a CUDA context, by GPU; True for a task of unknown memory."""
         self._sums: dict[str, LeaseSums] = {}
-        """For each device, the sums over its leases; without an entry they must be computed again."""
+        """For each device, the sums over its leases; they must be recomputed if there is no entry."""
         self._since: dict[str, int] = {}
         """For each device, the bytes reserved since its last measurement, minus the bytes given back."""
         self._stale, self._measured, self._coming = set[str](), set[str](), set[str]()
-        """Devices to compute again; devices that were measured without a change, for which only smoothed numbers are
-        computed again; and devices on which ended attempts are still giving memory back, which may change by time
-        alone."""
+        """Devices to recompute; devices that were measured without a change, for which only smoothed numbers are
+        recomputed; and devices on which ended attempts are still giving memory back, which may change without an
+        event."""
         self._machine: Machine | None = None
         self._budgets: tuple[DeviceBudget, ...] = ()
         self._leases: tuple[Lease, ...] = ()
@@ -225,12 +228,12 @@ class CapacityView:
         """A counter that grows when the capacity of any device changes."""
 
     def follow(self, rules: SchedulingConfig) -> None:
-        """Use changed settings, and compute all devices again by them."""
+        """Apply changed settings, and recompute all devices with them."""
         self._rules, self._machine, self._budgets = rules, None, ()
 
     def come(self, placement: Placement, peaks: Mapping[str, int] | None = None) -> None:
-        """Add a live reservation, or replace it. `peaks` are the known peaks of its task by device, if the task shares
-        its margins.
+        """Add a live reservation, or replace it. `peaks` are the known peaks of the reservation's task by device, if
+        the task shares its margins.
         """
         for key, bytes_ in placement.by_device.items():
             self._here.setdefault(key, {})[placement.task] = placement
@@ -248,8 +251,9 @@ class CapacityView:
             self._stale.add(key)
 
     def note_youth(self, placement: Placement, unknown: bool | None) -> None:
-        """Note whether an attempt has used no more than a context on its GPUs, and is of unknown memory; None: it has
-        used more, or has ended. One of known memory counts where it needs more than twice a context.
+        """Note an attempt that has used no more than a CUDA context on its GPUs; `unknown` tells whether its memory is
+        unknown. None: the attempt has used more, or has ended. An attempt of known memory counts only on GPUs where
+        more than twice a context is reserved for it.
         """
         for key in placement.sees:
             if unknown is False and placement.reservation[key] <= 2 * self._rules.context:
@@ -299,13 +303,13 @@ class CapacityView:
         return self._here.get(key, {}).values()
 
     def stir(self, placement: Placement, *, is_flat: bool = False) -> None:
-        """Mark the devices of an attempt as changed, because the attempt was measured. `is_flat`: it uses as much as
-        before, so that the sums over the leases still hold.
+        """Mark the devices of an attempt as changed, because the attempt was measured. With `is_flat`, the attempt uses
+        as much as before, so that the sums over the leases are still valid.
         """
         (self._measured if is_flat else self._stale).update(placement.by_device)
 
     def look(self, machine: Machine) -> CapacityView:
-        """Bring all devices up to date with the machine.
+        """Update all devices to the present state of the machine.
 
         If the mapping of used bytes is the same object as at the last call, it may differ only on devices for which
         `stir` was called.

@@ -1,4 +1,4 @@
-"""The capacity of one device: what is free there apart from leases, unmanaged memory and the buffer."""
+"""The capacity of one device: what leases, unmanaged memory and the buffer leave free."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from scheduler.values import dataclass, replace
 
 ENOUGH = 1e-9
 NEARLY = 0.9
-"""The share of a whole device with which a task counts as having had all of it. After an out-of-memory such a task is
-tried again with this share, because the last few bytes of a device may never become free."""
+"""A task that had at least this share of a device counts as having had all of it. If such a task ran out of memory, its
+next attempt needs only this share, because the last few bytes of a device may never become free."""
 MOST_OWNERS = 5
-"""The largest number of owners of unmanaged memory that are named."""
+"""The most owners of unmanaged memory that a message names."""
 MOST_LISTED = 16
-"""The largest number of devices or nodes that are listed when a row names an unknown one."""
+"""The most devices or nodes that a message lists when a row names an unknown one."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class DeviceCapacity:
     coming: bool = False
     """True if ended attempts are still giving memory back, so that the free bytes will grow."""
     shut: Refusal | None = None
-    """The reason for which no task at all may start on the device; None: tasks may start."""
+    """The refusal of every task on the device; None: tasks may start."""
     released: int = 0
     """Bytes that one task could have if every lease on the device ended now; unmanaged memory stays."""
     released_surely: int = 0
@@ -58,10 +58,10 @@ class DeviceCapacity:
     unsettled: int = 0
     """The number of this run's tasks on the device that started with unknown memory and have not settled."""
     beginning: int = 0
-    """The first task of unknown memory on the device that has used no more than a context; 0: none."""
+    """The first task of unknown memory on the device that has used no more than a CUDA context; 0: none."""
     arriving: bool = False
-    """True if one of this run's tasks of known memory on the device has used no more than a context, though it needs
-    more."""
+    """True if one of this run's tasks of known memory on the device has used no more than a CUDA context, though it
+    needs more."""
     spare: int = 0
     """Bytes reserved on the device above the known peaks of this run's tasks: the headroom that these tasks share."""
     squares: float = 0.0
@@ -112,8 +112,8 @@ class DeviceCapacity:
 
 
 def _left(budget: DeviceBudget, used: int, untaken: int, kept: int) -> int:
-    """Return the bytes of a device that may still be reserved, beside what is used, what is reserved but unused, and
-    what is kept free.
+    """Return the bytes of a device that may still be reserved, in addition to the bytes that are used, reserved but
+    unused, or kept free.
     """
     room = budget.free - untaken - kept
     return room if budget.cap is None else min(room, budget.cap - used - untaken - kept)
@@ -138,7 +138,7 @@ class LeaseSums:
     squares: float = 0.0
     """The sum of the squares of the known peaks of the tasks of this run that share their margins."""
     alone: bool = False
-    """True if an attempt has the device alone."""
+    """True if an attempt has the device to itself."""
     unreadable: str = ""
     """The owner of a lease that cannot be read; empty if all can be read."""
 
@@ -232,7 +232,7 @@ def capacity_of(budget: DeviceBudget, leases: LeaseSums, machine: Machine, rules
         unmanaged_bytes=held,
         coming=coming,
         shut=shut,
-        released=(most_released if coming else released) - kept_free,  # memory given back now is in no number yet
+        released=(most_released if coming else released) - kept_free,  # memory being given back is not counted yet
         released_surely=min(free_then, most_released) - kept_free,
         spare=leases.spare,
         squares=leases.squares,
@@ -297,7 +297,7 @@ def blocked_by_unmanaged(never: Refusal, budgets: Iterable[DeviceBudget]) -> Ref
     """Return the refusal of a task that would not fit even if all leases ended; it names the owners of unmanaged
     memory.
 
-    Return None if something other than memory would then be missing.
+    Return None if something other than memory would be missing after all leases have ended.
     """
     if not never.reason.is_for_memory:
         return None
@@ -347,8 +347,9 @@ def is_named(node: str, terms: Terms) -> bool:
 
 
 def is_called(device: Device, words: str) -> bool:
-    """Tell whether one of the names in `words`, separated by commas, is that of a device. A name is a GPU's number in
-    nvidia-smi, its UUID or the beginning of it, `host`, or the name of a slot, which may contain commas.
+    """Tell whether one of the names in `words`, separated by commas, is a name of the device. The names of a GPU are
+    its number in nvidia-smi, its UUID and the beginning of the UUID. The name of a host is `host`. The name of a slot
+    may contain commas.
     """
     if "," not in words or device.is_slot:
         return _is_called(device, words)
@@ -356,7 +357,7 @@ def is_called(device: Device, words: str) -> bool:
 
 
 def unknown_name(words: str, devices: Sequence[Device]) -> str:
-    """Return the first of the names in `words` that is the name of no device; empty if there is none."""
+    """Return the first of the names in `words` that no device has; empty if devices have all of them."""
     alone = [words] if any(device.is_slot for device in devices) else words.split(",")
     return next((word.strip() for word in alone if not any(is_called(one, word.strip()) for one in devices)), "")
 

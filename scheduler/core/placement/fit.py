@@ -41,7 +41,7 @@ def fit(
     """Place one task on as many of these GPUs of one node as it requests, best first, and in the RAM of that node's
     host.
 
-    All of it fits, or nothing is placed and the refusal names the missing number.
+    Either all of the request fits, or nothing is placed and the refusal says how much is missing.
     """
     reservation = room_for(task, need, gpus, host, rules)
     if isinstance(reservation, Refusal):
@@ -106,8 +106,8 @@ def never_now(
     host: DeviceCapacity | None,
     rules: SchedulingConfig,
 ) -> tuple[list[DeviceCapacity], Refusal | None]:
-    """Return the GPUs on which a task would fit if all leases of the machine ended now, and the refusal if it would not
-    fit.
+    """Return the GPUs on which a task would fit if all leases of the machine ended now, and its refusal if it would fit
+    on none.
 
     Memory outside of leases stays: devices that it fills are not kept for the task.
     """
@@ -196,7 +196,7 @@ def _on(
     task: int, need: ResourceRequest, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig
 ) -> int | Refusal:
     """Return the bytes to reserve on a device on which the task runs, or a refusal. If the task can never fit there,
-    the refusal says that first.
+    the refusal says that, even if something else is missing too.
     """
     slots = rules.slots
     if slots is None and (ask.bare > room.most or ask.wanted > room.most):
@@ -295,7 +295,7 @@ def load_asked(busy: float, rules: SchedulingConfig) -> float:
 
 def _fit_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> int | Refusal:
     """Return the bytes to reserve for a known need, or a refusal. A task that fits only without the buffer gets the
-    device alone.
+    device to itself.
     """
     most = room.most
     if room.residents and ask.is_plain and ask.bare <= most - rules.buffer:
@@ -320,7 +320,7 @@ def _fit_odd_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: S
         return _fit_unknown(task, ask, room, rules)
     whole = ask.bare > most - rules.buffer
     final = room.residents == 0 and not room.coming
-    # a little less than the device holds beside the buffer may never be free beside it, either
+    # a need just below the capacity without the buffer may never fit next to the buffer, either
     alone = whole or (final and max(room.bytes, (most - rules.buffer) * NEARLY) < ask.bare)
     limit, available = most if alone else most - rules.buffer, room.bytes
     if room.residents == 0:
@@ -371,7 +371,7 @@ def least_unknown(least: int, room: DeviceCapacity, rules: SchedulingConfig) -> 
 def take(rooms_: Mapping[str, DeviceCapacity], placement: Placement, peaks: Mapping[str, int] | None = None) -> None:
     """Subtract a placement from the working copy, so that later placements of this pass take it into account.
 
-    `peaks` are the known peaks of its task by device, if the task shares its margins.
+    `peaks` are the known peaks of the placed task by device, if the task shares its margins.
     """
     for key, bytes_ in placement.reservation.items():
         room = rooms_[on_node(key, placement.node)]

@@ -41,8 +41,8 @@ class LearningHold:
                 self.note(task.placement, brain.kind_of(task.id), settled=proved, overdue=task.overdue)
 
     def note(self, placement: Placement, kind: int, *, settled: bool = False, overdue: bool = False) -> None:
-        """Note that a placed attempt will show the need of its class. `settled` is True if it has done so already, and
-        `overdue` if tasks of other classes wait for it no more.
+        """Note that a placed attempt will show the need of its class. `settled` is True if the attempt has done so
+        already, and `overdue` if tasks of other classes no longer wait for it.
         """
         task = placement.task
         if placement.purpose is Purpose.PROBE:
@@ -57,14 +57,15 @@ class LearningHold:
 
     def _check(self, kind: int, placement: Placement) -> None:
         """Note an attempt that is to confirm the need of its class. If the class seems to need no GPU, two attempts may
-        do so at once.
+        run for this purpose at once.
         """
         self._unproved[kind] = self._unproved.get(kind, 0) + 1
         if placement.gpus or self._unproved[kind] > 1:
             self._checked[kind] = placement.task
 
     def refuses(self, task: WaitingTask) -> Refusal | None:
-        """Return why a task is not even tried: its class is being learned, or nothing is left to learn.
+        """Return why a task is not even tried: its class is not known yet, its class is being learned, or the run only
+        learns and needs no more attempts for that.
 
         None: the task may be tried. A task that was bypassed too often is not held back.
         """
@@ -83,8 +84,8 @@ class LearningHold:
         return Refusal(number, Reason.WATCHED, wanted=by)
 
     def _taught_by(self, task: WaitingTask) -> int | None:
-        """Return the living task that will show the need of this one. If both ran, this one would show nothing new and
-        occupy a GPU.
+        """Return the living task that will show the need of this one. If the given task ran as well, it would show
+        nothing new and occupy a GPU.
         """
         by = self._checked.get(task.kind)
         if by is None and self._watched and (task.need.unknown or self._may_be_too_large(task)):

@@ -15,7 +15,7 @@ from scheduler.units import count
 from scheduler.values import dataclass
 
 Hosts = Mapping[str, DeviceCapacity | None]
-"""The host of each node; None for a node whose host is no device of the run."""
+"""The host of each node; None for a node whose host is not a device of the run."""
 
 
 @dataclass(frozen=True, slots=True)

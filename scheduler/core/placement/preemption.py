@@ -1,8 +1,8 @@
 """Preemption: which resumable tasks are asked to save and make room, so that a more urgent task can start.
 
-Only tasks of the same user are asked: they hold room that the urgent task would get, are less urgent, and can continue
-later. The task that started last is asked first, since it loses least. Tasks of the user's other runs are asked through
-the wait ticket of the urgent task; their own schedulers read it and stop them.
+Only tasks of the same user are asked: they hold capacity that the urgent task would get, are less urgent, and can
+continue later. The task that started last is asked first, since it loses least. Tasks of the user's other runs are
+asked through the wait ticket of the urgent task; their own schedulers read it and stop them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ EVERY = 1.0
 PATIENCE = 10.0
 """Seconds after which a call to another run counts as unanswered; its attempts are then not asked again."""
 MOST_CALLED = 16
-"""The largest number of attempts of other runs that one call names. More are asked once these have saved."""
+"""The most attempts of other runs that one call names. More attempts are asked once these have saved."""
 MOST_GROUPS = 5000
-"""The largest number of groups of waiting tasks that are searched for urgent ones."""
+"""The most groups of waiting tasks that are searched for urgent tasks."""
 MOST_URGENT = 8
-"""The largest number of urgent tasks for which one search seeks room."""
+"""The most urgent tasks for which one search tries to make room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Preemption:
         """The time at which the next task will have waited long enough to ask; inf if no task waits."""
 
     def wanted(self, machine: Machine) -> Preempted | None:
-        """Return which tasks should save now, and for which urgent task; None if there is nothing to ask."""
+        """Return which tasks should save now, and for which urgent task; None if no task is to be asked."""
         brain = self._brain
         self.due = inf
         if not brain.some_preempt or brain.rules.policy == BATCHES:
@@ -88,7 +88,9 @@ class Preemption:
         return None
 
     def ticket(self, ticket: WaitTicket | None) -> WaitTicket | None:
-        """Return the run's wait ticket, completed by the call to the user's other runs."""
+        """Return the run's wait ticket; if it is the ticket of an urgent task, the call to the user's other runs is
+        added.
+        """
         if ticket is None or ticket.task not in self._brain.wait_queue.lifted:
             return ticket
         return replace(ticket, urgent=True, call=self._call)
@@ -102,8 +104,8 @@ class Preemption:
         return any(map(brain.may_save, brain.living()))
 
     def answered(self, calls: Sequence[RoomCall], run: str) -> list[Preempted]:
-        """Return which tasks of this run save and make room because of calls of other runs; `run` is the name of this
-        run.
+        """Return an event for each call of another run that names tasks of this run which should save and make room;
+        `run` is the name of this run.
         """
         brain, found, taken = self._brain, [], set[int]()
         for call in calls:
@@ -125,7 +127,7 @@ class Preemption:
     # ---- which may be asked ----
 
     def _holders(self, machine: Machine) -> list[RoomHolder]:
-        """Return the attempts that may be asked to save, those that started last first."""
+        """Return the attempts that may be asked to save, the one that started last first."""
         brain = self._brain
         found = [
             RoomHolder(task.id, self._priority(task), task.started_at, own=task)
@@ -140,8 +142,8 @@ class Preemption:
         return sorted(found, key=lambda holder: (-holder.since, -holder.task))
 
     def _is_known(self, lease: Lease) -> bool:
-        """Tell whether a call may name the attempt of a lease: no task of this run has its number, and its run answers
-        calls.
+        """Tell whether a call may name the attempt of a lease: no task of this run has the number of the lease's task,
+        and the lease's run answers calls.
         """
         return lease.task not in self._brain.task_table and _key(lease) not in self._deaf
 
@@ -152,8 +154,8 @@ class Preemption:
             self._call, self._called_at = RoomCall(number, priority, tuple(map(_key, leases))), now
 
     def _is_on_its_way(self, machine: Machine) -> bool:
-        """Tell whether room for an urgent task is still to come: tasks are making room, or have yet to answer its
-        call.
+        """Tell whether room for an urgent task is still to come: tasks are making room, or have yet to answer the call
+        of the urgent task.
         """
         lifted = self._brain.wait_queue.lifted
         if any(task.making_way_for in lifted for task in self._brain.living()):
@@ -188,8 +190,8 @@ class Preemption:
     # ---- which are enough ----
 
     def _enough(self, number: int, holders: Sequence[RoomHolder], machine: Machine) -> list[RoomHolder]:
-        """Return as few attempts as possible whose end would let a task start. Return none if even all would not help,
-        or if the task starts anyway.
+        """Return as few attempts as possible whose end would let a task start. Return an empty list if even the end of
+        all of them would not help, or if the task starts anyway.
         """
         priority = self._brain.terms_of(number).priority
         less_urgent = [holder for holder in holders if holder.priority > priority]

@@ -14,7 +14,7 @@ from scheduler.core.queue.task_group import TOGETHER, Rank
 from scheduler.core.run_state import RunState
 
 MOST_REFUSALS = 5
-"""The largest number of waiting tasks whose refusals a pass returns; other tasks wait for similar reasons."""
+"""The most waiting tasks whose refusals a pass returns; the other tasks wait for similar reasons."""
 
 
 class QueuePass(ABC):
@@ -39,8 +39,8 @@ class QueuePass(ABC):
         self.ranks: list[Rank] = []
         """The ranks of the tasks that this pass has placed."""
         self.patience: dict[int, list[tuple[WaitingTask, Refusal]]] = {}
-        """For each number of placements of this pass, the tasks that will then have been bypassed too often, with their
-        refusals."""
+        """The tasks that later placements of this pass will bypass too often, with their refusals. The key is the
+        number of placements after which that is the case."""
         self.placements: list[Placement] = []
         self.refusals: list[Refusal] = []
         self.impossible: list[Refusal] = []
@@ -103,7 +103,7 @@ class QueuePass(ABC):
             self._give_way(self.queue, task)
 
     def one_too_many(self, task: int) -> Refusal:
-        """Return the refusal of a task because the run or the user may have no more attempts."""
+        """Return the refusal of a task because the run or the user has reached the limit of living attempts."""
         if self.allowed is not None and self.allowed.tasks_left <= 0:
             return self.allowed.too_many(task)
         return too_many_jobs(task, self.rules.jobs)
@@ -124,14 +124,12 @@ class QueuePass(ABC):
         return WaitingTask(number, rank, said, kind, tried, gpus, self.brain.need_of(terms, kind, gpus, tried))
 
     def _held_back(self, task: WaitingTask) -> Refusal | None:
-        """Return why a task is not even tried: its directory is away, its class is being learned, or nothing is left
-        to learn.
-        """
+        """Return why a task is not even tried: its directory cannot be entered, or `LearningHold` holds it back."""
         away = self._away(task.number) if self.starts is not None else None
         return away or self.learning.refuses(task)
 
     def _away(self, task: int) -> Refusal | None:
-        """Return the refusal of a task that rests after a failed start, or whose directory could not be entered."""
+        """Return the refusal of a task that must wait after a failed start, or whose directory could not be entered."""
         return self.starts.refuses(task) if self.starts is not None else None
 
     def _try_last(self, task: WaitingTask) -> Placement | Refusal:

@@ -11,7 +11,7 @@ from scheduler.values import dataclass, names_of
 
 @dataclass(frozen=True, slots=True)
 class _Properties:
-    """The properties of a reason, in the order in which its members list them."""
+    """The properties of a reason, in the order in which the members of `Reason` list them."""
 
     word: str
     sentence: str
@@ -28,7 +28,7 @@ class _Properties:
 
 
 class Reason(StrEnum):
-    """The reasons for which a task does not start now."""
+    """The reasons why a task does not start now."""
 
     sentence: str
     """The sentence for one task, without its subject; `control/messages` fills in the numbers."""
@@ -193,8 +193,8 @@ class Reason(StrEnum):
         return self.ends_free_it or self is Reason.KEPT
 
     def is_of_one_task(self, *, together: bool) -> bool:
-        """Tell whether equal tasks may start although this one may not. `together` is True if these may be in other
-        directories.
+        """Tell whether equal tasks may start although this one may not. `together` is True if the equal tasks may be in
+        other directories.
         """
         return self is Reason.SUSPENDED or (self is Reason.AWAY and together)
 

@@ -22,8 +22,8 @@ class MemoryRequest:
     wanted: int = 0
     """The use plus the last request of the attempt that ran out of memory; 0: unknown."""
     least: int = 0
-    """The bytes that the task is expected to need at least, though it never used them. A similar task needed this much,
-    or ran out of memory or failed with this much."""
+    """A lower bound of the bytes that the task is expected to need, though it never used so many itself: a similar task
+    needed this much, or ran out of memory or failed with this much."""
     shown: int = 0
     """The part of `least` that was measured in attempts of the task, its class or similar tasks. A GPU that cannot hold
     this part is not used while a larger one may take the task."""
@@ -72,12 +72,14 @@ class ResourceRequest:
 
     @property
     def is_guessed(self) -> bool:
-        """True if its need on GPUs is unknown, and neither it nor similar tasks have shown a part of it."""
+        """True if the task's need on GPUs is unknown, and neither the task nor similar tasks have shown a part of this
+        need.
+        """
         return self.source is EstimateSource.MEASURED and bool(self.gpus) and not any(ask.shown for ask in self.gpus)
 
 
 def gpus_of(terms: Terms, some: bool) -> int:
-    """Return the number of GPUs of a task: what its row says, else one if `some` GPU exists."""
+    """Return the number of GPUs of a task: the number in its row, else one if `some` says that there is a GPU."""
     if terms.gpus is not None:
         return terms.gpus
     return 1 if some else 0
@@ -107,7 +109,7 @@ class RequestCache:
         return (firm.get((terms, gpus)) if firm else None) or self._loose.get((terms, kind, gpus))
 
     def keep(self, terms: int, kind: int, gpus: int, need: ResourceRequest, *, firm: bool) -> None:
-        """Cache a request. `firm` is True if only observations of its own class can change it."""
+        """Cache a request. `firm` is True if only observations of the class `kind` can change the request."""
         if firm:
             self._firm.setdefault(kind, {})[terms, gpus] = need
         else:

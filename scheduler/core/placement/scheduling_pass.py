@@ -42,14 +42,14 @@ class SchedulingPass(QueuePass):
         self._head_requests = brain.wait_queue.requests
         self.lightest = self._head_requests.lightest
         self._most_named = 1 if len(self.scratch.gpus) > MANY else MOST_REFUSALS
-        """The largest number of waiting tasks whose refusals this pass returns, besides those that wait for unmanaged
+        """The most waiting tasks whose refusals this pass returns, not counting tasks that wait for unmanaged
         memory."""
         self.stagger = Stagger(self.scratch.rooms, self.rules)
         self.wait: WaitTicket | None = None
         """The ticket of the first task that waits for capacity which other schedulers hold."""
         self._parked: WaitTicket | None = None
-        """The ticket of the first task that cannot start only because of unmanaged memory; published if no other task
-        waits."""
+        """The ticket of the first task that cannot start only because of unmanaged memory; published if no task waits
+        for capacity of other schedulers."""
         self._unmanaged = 0
         """The number of refusals so far that unmanaged memory has caused."""
         self._overdue: int | None = None
@@ -172,8 +172,11 @@ class SchedulingPass(QueuePass):
     def _fit_carefully(
         self, task: WaitingTask, need: ResourceRequest, gpus: Sequence[DeviceCapacity]
     ) -> Placement | Refusal:
-        """Place a task of unknown memory on a GPU that is smaller than most only if no other one takes it, and no task
-        is measured there: a measured one leaves room, and shows what others may need.
+        """Place a task of unknown memory; prefer the GPUs that are not smaller than most.
+
+        Place it on a smaller GPU only if none of the preferred GPUs takes it and no task is being measured on them.
+        While a task is being measured there, wait: afterwards a preferred GPU will have free memory, and the measured
+        need shows what similar tasks may need.
         """
         usual = self.scratch.without_small(need, gpus) if self.rules.slots is None else gpus
         if len(usual) == len(gpus):  # as everywhere but on a machine with a GPU that is smaller than most
@@ -369,7 +372,7 @@ class SchedulingPass(QueuePass):
 
     def _hosts_that_lack(self, task: WaitingTask, refusal: Refusal) -> Iterable[str]:
         """Return the nodes on whose hosts a task lacks RAM or cores. On a single machine the refusal of the task shows
-        that.
+        whether its host does.
         """
         if len(self.scratch.hosts) == 1 and task.need.gpus and not self._is_for_host(refusal):
             return ()
@@ -392,8 +395,8 @@ class SchedulingPass(QueuePass):
         return isinstance(fit.beside(task.number, task.need, task.need.host, host, self.rules), Refusal)
 
     def _keeps_nothing_more(self, task: WaitingTask) -> bool:
-        """Tell whether keeping devices for a task on one GPU is needless, because they are kept for a smaller request
-        already.
+        """Tell whether keeping devices for a task on one GPU is needless, because devices are kept for a smaller
+        request already.
         """
         need = task.need
         if len(need.gpus) != 1 or not need.gpus[0].is_plain or need.host.bytes or task.terms.is_bound:
@@ -438,8 +441,8 @@ class SchedulingPass(QueuePass):
             super()._refuse(refusal, task)
 
     def _unless_unmanaged(self, refusal: Refusal, task: WaitingTask) -> Refusal:
-        """Return the refusal of a task. If the task could not start even after all leases have ended, this is the
-        refusal because of unmanaged memory.
+        """Return the refusal of a task. If the task could not start even after all leases have ended, return a refusal
+        that names the unmanaged memory instead.
         """
         if not refusal.reason.is_for_memory or self._surely_fits_after_leases(task):
             return refusal

@@ -44,7 +44,7 @@ class ScratchCapacity(dict[str, DeviceCapacity]):
 
 
 class NodeHosts(Mapping[str, DeviceCapacity | None]):
-    """The host of each node with its present capacity in a pass; None for a node whose host is no device of the run."""
+    """The host of each node, with its present capacity in a pass; None if the host is not a device of the run."""
 
     def __init__(self, capacity: CapacityView, rooms: ScratchCapacity) -> None:
         self._capacity, self._rooms = capacity, rooms
@@ -83,7 +83,7 @@ class ScratchMachine:
 
     def take(self, placement: Placement, peaks: Mapping[str, int] | None = None) -> None:
         """Subtract a placement, so that later placements of this pass take it into account. `peaks` are the known peaks
-        of its task.
+        of the placed task.
         """
         gpus = [(self._capacity.numbers[key], self.rooms[key]) for key in placement.gpus]
         self._own_free()
@@ -117,7 +117,7 @@ class ScratchMachine:
             self.free = self.free.copy()
 
     def refresh(self) -> None:
-        """Build the index of free GPUs again, after capacity was kept for other schedulers."""
+        """Rebuild the index of free GPUs, after capacity was kept for other schedulers."""
         self.free = FreeIndex([], [])
         for number, key in enumerate(self.gpus):
             self.free.add(number, self.rooms.now(key), self._rules)
@@ -213,8 +213,8 @@ class ScratchMachine:
         return least, fit.load_asked(need.busy, self._rules)
 
     def hopeful(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
-        """Return the GPUs on which a task may fit; GPUs that certainly lack bytes or load are left out. Return none if
-        each of several hosts certainly lacks RAM for the task.
+        """Return the GPUs on which a task may fit; GPUs that certainly lack bytes or load are left out. Return no GPUs
+        if each of several hosts certainly lacks RAM for the task.
         """
         if self._are_several and not self._capacity.hosts.some_may_have(self._least_ram(need)):
             return []
@@ -256,10 +256,10 @@ class ScratchMachine:
         return [room for room in rooms if _at_most(room) >= least]
 
     def without_small(self, need: ResourceRequest, rooms: Sequence[DeviceCapacity]) -> Sequence[DeviceCapacity]:
-        """Return those of these GPUs on which a task of unknown memory is tried first: all but those that have less
+        """Return the GPUs on which a task of unknown memory is tried first. GPUs are left out if they have less memory
         than most GPUs, and less than six of ten known classes need.
 
-        Return all of them for a task of which something is known, and where no GPU is smaller than most.
+        Return all GPUs if something is known about the task's need, or if no GPU is smaller than most.
         """
         if self.smallest == self._capacity.usual or not need.is_guessed:
             return rooms

@@ -20,7 +20,7 @@ from scheduler.values import replace
 
 
 def decide(brain: RunState, machine: Machine) -> Decision:
-    """Go through the queue by rank until it or the slots are exhausted."""
+    """Go through the queue by rank until no task or no empty slot is left."""
     return SlotPass(brain, machine).decide()
 
 
@@ -82,8 +82,8 @@ def fit_slot(
     rooms: Mapping[str, DeviceCapacity],
     rules: SchedulingConfig,
 ) -> Placement | Refusal:
-    """Return the placement of a task in the first empty slot, or a refusal; `need` returns its request for a number of
-    GPUs.
+    """Return the placement of a task in the first empty slot, or a refusal; `need` returns the task's request when
+    given a number of GPUs.
 
     The lease states how much memory the task is expected to use, so that other schedulers leave that memory free. It
     does not limit the other slots of this run.
@@ -101,7 +101,7 @@ def fit_slot(
 
 
 def _for_real(need: ResourceRequest, rules: SchedulingConfig) -> ResourceRequest:
-    """Return the request for a real run in place of a probe, unless the user wants probes."""
+    """Return the request of a real attempt in place of that of a probe, unless the user wants probes."""
     probes = rules.learn_only or rules.profile is Profiling.PROBE
     return need if probes else replace(need, purpose=Purpose.RUN)
 

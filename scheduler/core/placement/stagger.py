@@ -1,9 +1,9 @@
 """Staggered starts of tasks of unknown memory: on each GPU only one of them begins at a time.
 
 Tasks of known memory start on that GPU only once the new task has grown (`fit`). Otherwise, if it needed more than
-expected, it would take memory that is reserved for them but not used yet, and they would run out of memory. For this
-reason a task of unknown memory also needs more if a task of known memory has not grown yet: all of its expected need
-must be free.
+expected, it would take memory that is reserved for them but not used yet, and they would run out of memory. For the
+same reason, while a task of known memory on the GPU has not grown yet, a task of unknown memory starts there only if
+all of its expected need is free.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scheduler.core.queue.task_group import Rank
 
 
 class Stagger:
-    """The GPUs for which a task of unknown memory waits in one pass, until other tasks there have used more than a
+    """The GPUs for which a task of unknown memory waits in one pass, until other tasks there have used more than a CUDA
     context.
     """
 

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from scheduler.core.profiling.family.families import Family
 
 RERANK_STEP = 0.25
-"""A task moves in the queue if the known time of its class changes by more than this share. Times vary a little with
-every run."""
+"""A task moves in the queue only if the known time of its class changes by more than this share, because times vary a
+little from attempt to attempt."""
 MOST_PEAKS = 20
-"""The number of peaks that are kept, the newest ones: a script's data may change."""
+"""The most peaks that a class keeps for one part. They are the newest ones, because a script's data may change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Observation:
     cpu_seconds: float = 0.0
     busy: float = 0.0
     whole: bool = True
-    """True for a full, sampled, successful run. Only such a run can lower the known need; any other observation can
-    only raise it."""
+    """True for a full, sampled, successful attempt. Only such an attempt can lower the known need; any other
+    observation can only raise it."""
     broken: bool = False
     """True if the attempt failed or was stopped: its use says little about the need of its class."""
     probe: bool = False
@@ -43,14 +43,15 @@ class Peaks:
     """The observed peaks of a task class on one part: on the host, or on the GPU at one position."""
 
     full: list[int] = field(default_factory=list)
-    """The peaks of full runs, the newest last."""
+    """The peaks of full attempts, the newest last."""
     lower: int = 0
-    """The highest use outside of full runs: in probes, in failed runs, or in runs that have not ended."""
+    """The highest use of attempts that do not count as full: probes, failed attempts, and attempts that have not
+    ended."""
     lower_by: EstimateSource = EstimateSource.PROFILE
     without: bool = False
     """True if a living attempt has shown that it computes without this part."""
     above: int = 0
-    """The use, or the request, of attempts that failed while nothing was known: the class needs at least this."""
+    """The use, or the request, of attempts that failed while the need was unknown: the class needs at least this."""
 
     @property
     def known(self) -> bool:
@@ -63,19 +64,21 @@ class Peaks:
         return max([self.lower, *self.full])
 
     def note_use(self, used: int) -> None:
-        """Forget what attempts without this part have shown, because an attempt uses `used` bytes of it. How much the
-        class needs there is then unknown.
+        """Forget the attempts that used nothing on this part, because another attempt now uses `used` bytes there. The
+        class needs at least these bytes; how many it needs is then unknown.
         """
         self.without, self.above = False, max(self.above, used)
         self.full = [peak for peak in self.full if peak]
 
     def settled(self, rules: SchedulingConfig) -> bool:
-        """Tell whether the newest full runs agree well enough for the small margin."""
+        """Tell whether the peaks of the newest full attempts are so close to each other that the small margin is
+        enough.
+        """
         enough = self.full[-rules.tight_samples :]
         return len(enough) >= rules.tight_samples and self.peak <= min(enough) * (1 + rules.tight_spread)
 
     def learn(self, peak: int, evidence: Observation) -> None:
-        """Add the peak on this part that one attempt has shown."""
+        """Add the peak that one attempt has shown on this part."""
         if evidence.whole:
             self.full = [*self.full, peak][-MOST_PEAKS:]
             self.lower = 0 if self.lower <= peak else self.lower
@@ -88,7 +91,7 @@ class Peaks:
 
 @dataclass(frozen=True, slots=True)
 class PredictedPeak:
-    """The need of a task class that is expected because of other classes, with the source of the estimate."""
+    """The expected need of a task class, estimated from other classes, with the source of the estimate."""
 
     peaks: Mapping[str, int]
     """The expected need in bytes, by part."""
@@ -136,7 +139,7 @@ class Profile:
     """True if an earlier version of the script needed at least as much as this class."""
 
     def part(self, name: str) -> Peaks:
-        """Return the peaks on one part; empty ones if none are known."""
+        """Return the peaks on one part; an object without peaks if none are known."""
         return self.parts.get(name) or Peaks()
 
     def knows(self, gpus: int) -> bool:
@@ -161,7 +164,8 @@ class Profile:
     def is_sure(self, rules: SchedulingConfig) -> bool:
         """Tell whether more than one task at a time may rely on these peaks.
 
-        An attempt that still runs may reach its peak at its very end.
+        Peaks that only running attempts have shown are not sure, because an attempt may reach its highest use at its
+        very end.
         """
         seen = any(
             part.full or part.lower_by is EstimateSource.PROBE for name, part in self.parts.items() if name != HOST
@@ -169,7 +173,9 @@ class Profile:
         return self.earlier or self.confirmed or seen or self.settlings >= rules.sure_after
 
     def expected(self, epochs: int | None) -> float:
-        """Return the duration of an attempt with this number of epochs, else of any whole attempt; 0 if unknown."""
+        """Return the expected duration in seconds of an attempt with this number of epochs. If the seconds per epoch or
+        the number are unknown, return the mean duration of whole attempts; 0 if that is unknown too.
+        """
         return self.epoch_seconds * (epochs or 0) or self.whole_seconds
 
     @property
@@ -180,14 +186,14 @@ class Profile:
     def learn(self, evidence: Observation) -> None:
         """Add what one attempt has shown."""
         for name, peak in evidence.peaks.items():
-            if peak or (evidence.whole and name != HOST):  # nothing less than a whole run shows that a GPU is not used
+            if peak or (evidence.whole and name != HOST):  # only a whole attempt shows that a GPU is not used
                 self.parts.setdefault(name, Peaks()).learn(peak, evidence)
-        on_its_devices = set(evidence.peaks) not in ({HOST}, set())  # the RAM of a GPU task says nothing of GPUs
+        on_its_devices = set(evidence.peaks) not in ({HOST}, set())  # the RAM of a GPU task says nothing about GPUs
         self.settlings += on_its_devices and not (evidence.whole or evidence.broken or evidence.probe)
         self._learn_times(evidence)
 
     def rerank(self) -> bool:
-        """Bring the time by which tasks are ranked up to date; return whether it has changed."""
+        """Update the time by which tasks are ranked; return whether it has changed."""
         if abs(self.epoch_seconds - self.ranked_seconds) <= RERANK_STEP * self.ranked_seconds:
             return False
         self.ranked_seconds = self.epoch_seconds

@@ -1,4 +1,4 @@
-"""The needs of a script's other versions, which have other content, another driver or another model of device."""
+"""The needs of a script's other versions, which differ in content, in the driver or in the model of the device."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from scheduler.core.profiling.task_class import TaskClass
 
 MOST_VERSIONS = 5
-"""The number of other versions, the newest ones, in which the need of a class is looked up."""
+"""The most other versions of a script in which the need of a class is looked up; they are the newest ones."""
 EQUAL_SHARE, EQUAL_BYTES = 0.05, 64 * MIB
 """Peaks of two versions count as equal if they differ by at most this share, or at most this number of bytes."""
 LOWER_FROM = 2
 """The number of classes that must need less than in the earlier version before the others are expected to need less."""
 GROWN = 1.3
-"""The function of a version's arguments is fitted again when its number of classes has grown by this factor."""
+"""A version's function from arguments to peaks is refitted when the number of known classes of the version has grown by
+this factor."""
 
 Words = tuple[tuple[str, ...], tuple[str, ...]]
 
@@ -63,7 +64,7 @@ class Version:
     fitted_to: int = 0
     """The number of classes to which the function was fitted."""
     asked: dict[Slots, int] = field(default_factory=dict)
-    """The classes for which the function was asked, by their arguments."""
+    """The numbers of the classes for which the function was asked, by the arguments of the classes."""
 
     def like(self, slots: Slots) -> Relative | None:
         """Return the need of a class with these arguments; None if this version does not show it."""
@@ -111,12 +112,12 @@ class Change:
 
     @property
     def is_changed(self) -> bool:
-        """True if the new version is expected to need another amount of memory."""
+        """True if the new version is expected to need a different amount of memory than the earlier one."""
         return self._expectation() != ({}, 0)
 
     def compare(self, earlier: Mapping[str, int], now: Mapping[str, int]) -> bool:
-        """Note the peaks of a class in both versions; return whether other classes are now expected to need another
-        amount.
+        """Note the peaks of a class in both versions; return whether other classes are now expected to need a different
+        amount of memory.
         """
         before = self._expectation()
         for part in now.keys() & earlier.keys():
@@ -142,7 +143,7 @@ class Change:
 
 
 class EarlierVersions:
-    """The versions of all scripts. Versions of one script are found by a common path or common content."""
+    """The versions of all scripts. Two versions belong to one script if their paths or their contents are equal."""
 
     def __init__(self, known: Iterable[Profile], words: Words) -> None:
         """Take the profiles of earlier runs. `words` are the arguments that the user named as irrelevant, and as
@@ -151,7 +152,8 @@ class EarlierVersions:
         self._words = words
         self._versions: dict[str, Version] = {}
         self._by_relation: dict[str, dict[str, Version]] = {}
-        """For each path or content of a script, its versions by their names. A version can appear several times."""
+        """For each path and for each content of a script, the versions that have it, by their names. A version appears
+        under its path and under its content."""
         self._changes: dict[str, Change] = {}
         self._newest = 0
         for profile in sorted(known, key=lambda one: one.updated):
@@ -184,7 +186,7 @@ class EarlierVersions:
         return next(filter(None, (version.like(kind.slots) for version in self._newest_of(kind))), None)
 
     def guess(self, kind: TaskClass) -> EarlierNeed | None:
-        """Return the need of a class that is expected from an earlier version; None if none shows it."""
+        """Return the need of a class as expected from an earlier version of its script; None if no version shows it."""
         relative = self.relative(kind)
         if relative is None:
             return None
@@ -234,7 +236,9 @@ class EarlierVersions:
 
 
 def _ratio(earlier: int, now: int) -> float:
-    """Return the ratio of the present need to the earlier one; 1 if the difference may be chance."""
+    """Return the ratio of the present need to the earlier one; 1 if the difference is so small that the needs count as
+    equal.
+    """
     if abs(now - earlier) <= max(EQUAL_BYTES, EQUAL_SHARE * earlier):
         return 1.0
     return now / max(earlier, 1)

@@ -1,6 +1,6 @@
 """The error lines of an output, without colours, frames and source code, and the search for its last error.
 
-A failed program may have printed anything before it failed. Only its last error explains its end.
+A failed program may have printed anything before it failed. Only its last error explains why it failed.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ _SAYS_ERROR = lazy_pattern(
 )
 """The beginning of a line in which a program that is not written in Python says why it fails."""
 NEAR = 60
-"""The number of lines at the end of an output in which its last error is looked for: trackers and launchers print their
-summaries after it."""
+"""The last error is searched for in this many lines at the end of an output. It may be followed by other lines, because
+trackers and launchers print their summaries after it."""
 SAID = 300
-"""The largest number of characters of an error that are kept."""
+"""The most characters that are kept of an error."""
 
 
 def last_error(output: str) -> str:
-    """Return the line of a failed program's output that says why it failed, at most SAID characters: its last
-    exception with its message, else another line that begins as an error, else the last line that is not blank.
+    """Return the line of a failed program's output that says why it failed, at most SAID characters: its last exception
+    with its message, else another line that begins as an error, else the last line that is not blank.
 
-    The last state of a progress bar is its line. Frames, source code and reports of other processes' failures are left
-    out.
+    A progress bar that overwrites its line counts as one line, with its last state. Frames, source code and reports of
+    other processes' failures are left out.
     """
     lines = without_code(clean("\n".join(line.rstrip("\r").rpartition("\r")[2] for line in output.split("\n"))))
     lines = [line.rstrip() for line in lines if line.strip()]
@@ -129,7 +129,9 @@ def without_code(lines: Sequence[str]) -> list[str]:
 
 
 def _empty_around(lines: list[str], place: int, number: int) -> None:
-    """Replace the line with an arrow, and the numbered lines around it, by empty lines."""
+    """Empty the line at `place`, which has an arrow and the line number `number`, and the lines around it that are
+    numbered in sequence with it.
+    """
     lines[place] = ""
     for other in range(max(0, place - AROUND), min(len(lines), place + AROUND + 1)):
         beside = _NUMBERED.match(lines[other])

@@ -27,7 +27,7 @@ def need(  # all that determines a need
     gpus: int = 0,
     guess: PredictedPeak | None = None,
 ) -> ResourceRequest:
-    """Return the present request of a task. It is the declared need, else the need that is known about its class, else
+    """Return the present request of a task. It is the declared need, else the need that is known for its class, else
     unknown.
     """
     source, asks = _main(terms, rules, profile, gpus, guess)
@@ -85,7 +85,7 @@ def _at_least(ask: MemoryRequest, above: int) -> MemoryRequest:
 def _beside(
     terms: Terms, rules: SchedulingConfig, profile: Profile | None, guess: PredictedPeak | None
 ) -> MemoryRequest:
-    """Return the request for RAM of a task on GPUs."""
+    """Return the RAM request of a task that runs on GPUs."""
     if terms.host_memory is not None:
         return MemoryRequest(terms.host_memory, terms.host_memory)
     if rules.profile is Profiling.OFF:
@@ -123,8 +123,9 @@ def margin_of(guess: PredictedPeak, rules: SchedulingConfig) -> float:
 def _cores(terms: Terms, profile: Profile | None, gpus: int) -> float:
     """Return the cores that a task requests: declared, else measured; on the host at least one.
 
-    A task measured beside others seems to need fewer cores. Without this least number more and more tasks would start,
-    each measured with fewer cores. For GPU tasks cores limit nothing.
+    A task that is measured while other tasks use the cores seems to need fewer of them. Without the minimum of one
+    core, more and more tasks would start, and each would be measured with fewer cores. GPU tasks need no minimum,
+    because their number is not limited by cores.
     """
     if terms.cpus is not None:
         return terms.cpus
@@ -135,7 +136,8 @@ def _cores(terms: Terms, profile: Profile | None, gpus: int) -> float:
 def with_usual(
     asked: ResourceRequest, usual: int, expected: int, enough: int, rules: SchedulingConfig
 ) -> ResourceRequest:
-    """Return a request in which each GPU with unknown memory has the expected need, where that is known.
+    """Return the request `asked`, in which each GPU with unknown memory has the expected need if an expected need is
+    known.
 
     An expected need is an upper bound already; where margins are shared it gets no margin of its own.
     """
@@ -154,7 +156,9 @@ def with_usual(
 
 
 def retried(asked: ResourceRequest, task: TaskState, rules: SchedulingConfig) -> ResourceRequest:
-    """Return the request of a task after it ran out of memory; its last attempt runs alone."""
+    """Return the request of a task after it ran out of memory; the last attempt that it is allowed requests a device to
+    itself.
+    """
 
     def raised(ask: MemoryRequest, part: str) -> MemoryRequest:
         floor = task.floors.get(part, 0)
@@ -172,8 +176,8 @@ def retried(asked: ResourceRequest, task: TaskState, rules: SchedulingConfig) ->
 
 
 def should_probe(terms: Terms, rules: SchedulingConfig, kind: TaskClass | None) -> bool:
-    """Tell whether a task is probed before its real run: always, never, or if the probe costs little, as the profiling
-    mode says.
+    """Tell whether a task is probed before its first real attempt. The profiling mode decides: always, never, or if the
+    probe costs little.
     """
     if kind is None or not kind.probes or terms.epochs is None:
         return False
@@ -183,7 +187,7 @@ def should_probe(terms: Terms, rules: SchedulingConfig, kind: TaskClass | None) 
 
 
 def reserved_for(peaks: Peaks, rules: SchedulingConfig) -> int:
-    """Return the reservation for a known peak; the margin is smaller if full runs had nearly equal peaks."""
+    """Return the reservation for a known peak; the margin is smaller if full attempts had nearly equal peaks."""
     if peaks.settled(rules):
         return int(peaks.peak * (1 + rules.tight_margin)) + rules.tight_margin_bytes
     return with_margin(peaks.peak, rules)
@@ -200,7 +204,8 @@ def least_shared(peak: int, rules: SchedulingConfig) -> int:
 
 
 def with_shared_margin(peak: int, full: int, spare: int, squares: float, rules: SchedulingConfig) -> int:
-    """Return the reservation for a known peak on a GPU where known tasks have `spare` bytes above their peaks.
+    """Return the reservation for a known peak on a GPU where tasks of known memory have `spare` bytes reserved above
+    their peaks.
 
     `squares` is the sum of the squares of these peaks, and `full` is the reservation with a margin of its own.
     Independent errors add up to the root of the sum of their squares, so one headroom for that sum serves all tasks on
@@ -223,10 +228,10 @@ def short_of(placement: Placement, event: Exited) -> tuple[str, ...]:
 
 
 def after_oom(reserved: int, peak: int, rules: SchedulingConfig, asked: int = 0) -> int:
-    """Return the least number of bytes to reserve for the next attempt after an out-of-memory.
+    """Return the least number of bytes to reserve for the next attempt of a task that ran out of memory.
 
     If the attempt reported its last request, this is its use plus that request, with the margin. Otherwise it is one
-    and a half times its reservation or its use.
+    and a half times its reservation or its use, whichever is higher.
     """
     if asked:
         return with_margin(peak + asked, rules)
@@ -250,7 +255,9 @@ def grown(
 
 
 def once_loaded(held: int, rules: SchedulingConfig) -> int:
-    """Return the RAM that a task on GPUs is expected to need, if it uses `held` bytes and may still read its data."""
+    """Return the RAM that a task on GPUs is expected to need, if it uses `held` bytes and may still be loading its
+    data.
+    """
     return int(held / rules.loaded_share) + rules.unknown_beside
 
 
@@ -258,7 +265,7 @@ def within(had: int, wanted: int, least: int, left: int | None) -> int:
     """Return the new size of a reservation of `had` bytes that should grow to `wanted` bytes.
 
     It grows by at most `left` bytes, which may still be reserved (None: unknown). But it always reaches `least`, or
-    `wanted` if that is less: measured use is reserved even if that overcommits, a margin never.
+    `wanted` if that is less: measured use is reserved even if that overcommits the device, but a margin is not.
     """
     return wanted if left is None else min(wanted, max(least, had + max(0, left)))
 
@@ -270,7 +277,7 @@ def cut(
     beside: Mapping[str, tuple[int, float]] | None = None,
 ) -> dict[str, int] | None:
     """Return the reduced reservation of an attempt of unknown need that has settled: its peak with the margin, but no
-    more than before. None if nothing was measured.
+    more than before. Return None if nothing was measured.
 
     Where margins are shared, `beside` has the spare bytes and the squares of the peaks of the other known tasks, by
     GPU.
@@ -288,7 +295,7 @@ def cut(
 
 
 def is_new_peak(before: int, now: int, rules: SchedulingConfig) -> bool:
-    """Tell whether a use exceeds the last peak by enough to count."""
+    """Tell whether the use `now` exceeds the peak `before` by enough to count as a new peak."""
     if before == 0:
         return now > 0
     return now - before > rules.peak_step_bytes and now > before * (1 + rules.peak_step)
@@ -302,8 +309,8 @@ def is_watched(placement: Placement, settled: bool) -> bool:
 
 
 def is_at_its_beginning(task: TaskState, rules: SchedulingConfig) -> bool:
-    """Tell whether other tasks wait for an attempt of unknown memory to grow: it has used no more than a context on its
-    GPUs, and is not overdue.
+    """Tell whether other tasks wait for an attempt of unknown memory to grow: it has used no more than a CUDA context
+    on its GPUs, and is not overdue.
     """
     placement = task.placement
     if placement is None or task.overdue or not is_watched(placement, task.settled):
@@ -313,7 +320,7 @@ def is_at_its_beginning(task: TaskState, rules: SchedulingConfig) -> bool:
 
 def youth(task: TaskState, rules: SchedulingConfig) -> bool | None:
     """Return True for an attempt of unknown memory at its beginning, False for one of known memory that has used no
-    more than a context on its GPUs, None for any other.
+    more than a context on its GPUs, and None for any other attempt.
     """
     placement = task.placement
     if placement is None or not placement.gpus:

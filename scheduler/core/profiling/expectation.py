@@ -14,7 +14,7 @@ class Sizes:
         self._sorted: list[int] = []
 
     def put(self, number: int, now: int) -> bool:
-        """Set the size of a class, or remove it (0); return whether anything has changed."""
+        """Set the size of a class; a size of 0 removes the class. Return whether anything has changed."""
         if now == self._of.get(number, 0):
             return False
         self.drop(number)
@@ -38,7 +38,7 @@ class Sizes:
         return self._sorted[0] if self._sorted else 0
 
     def usual(self, share: float, least: int) -> int:
-        """Return the size that this share of the known classes does not exceed; 0 while fewer than `least` are
+        """Return the size that this share of the known classes does not exceed; 0 while fewer than `least` classes are
         known.
         """
         return self._sorted[int(share * (len(self._sorted) - 1))] if len(self._sorted) >= least else 0

@@ -13,8 +13,9 @@ from scheduler.units import GIB
 class Hardware:
     """The models of the devices of a run.
 
-    A run has one class for equal tasks, which contains the most frequent model among its devices. For later runs, an
-    observation is stored under the model on which the attempt ran, as if the run had only devices of that model.
+    A run has one class for equal tasks, whose key contains the most frequent model among the run's devices. For later
+    runs, an observation is stored under the model on which the attempt ran, as if the run had only devices of that
+    model.
     """
 
     def __init__(
@@ -26,7 +27,7 @@ class Hardware:
         """Take functions that return the devices, the driver of each node, and the number of GPUs of a task whose row
         names none.
 
-        They are called again and again, because the answers may change while nodes join.
+        These functions are called repeatedly, because their results may change while nodes join.
         """
         self._discover, self._drivers, self._usual = discover, drivers, usual
         self._seen: tuple[Sequence[Device], Mapping[str, str]] | None = None
@@ -35,7 +36,7 @@ class Hardware:
         self._hosts: tuple[str, ...] = ()
 
     def _look(self) -> None:
-        """Describe all devices in words again, if they have changed."""
+        """Update the descriptions of all devices if the devices have changed."""
         seen = self._discover(), dict(self._drivers())
         if seen == self._seen:
             return
@@ -53,8 +54,8 @@ class Hardware:
         return tuple(f"{gpus} x {words}" for words in self._gpus or ("",)) if gpus else self._hosts
 
     def ran_on(self, keys: Sequence[str]) -> str:
-        """Return the hardware on which an attempt ran, given its devices. It is that of the first device, without a
-        number of devices.
+        """Return the hardware on which an attempt ran, given its devices. The result describes the first of these
+        devices, and does not contain the number of devices.
         """
         self._look()
         return self._words.get(keys[0], "") if keys else ""

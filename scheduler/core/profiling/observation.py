@@ -12,10 +12,10 @@ from scheduler.core.profiling.profile_index import ProfileIndex
 
 
 def note_growth(profiles: ProfileIndex, kind: int, task: TaskState, rules: SchedulingConfig) -> bool:
-    """Add the GPU memory of an attempt of unknown need to the needs of all classes, if it exceeds a context. Return
-    whether that changed anything.
+    """Note the GPU memory that an attempt of unknown need uses as the need of its class, if it exceeds a CUDA context.
+    Return whether that changed anything.
 
-    So other tasks can use this need before the attempt has settled.
+    The estimates for other tasks can then use this need before the attempt has settled.
     """
     placement = task.placement
     if not kind or placement is None or not placement.gpus or not estimator.is_watched(placement, task.settled):

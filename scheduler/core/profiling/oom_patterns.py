@@ -23,7 +23,8 @@ HOST: Literal["host"] = "host"
 Part = Literal["host", "gpu"]
 
 _LONG = 3
-"""The largest number of lines of one message. Messages are broken where tracebacks are drawn in a frame."""
+"""The most lines that one message is assumed to have. A message is broken into lines if its traceback is drawn in a
+frame."""
 _AROUND = 40
 """The number of lines before a message that are searched for a GPU if the message itself names no memory."""
 _BREAK = 60
@@ -49,7 +50,8 @@ _STICKY = lazy_pattern(
     r"|\bCUDA_ERROR_ILLEGAL_ADDRESS\b|\bcudaErrorIllegalAddress\b|\bmisaligned address\b"
     r"|\b[Uu]nsupported system page size\b"
 )
-"""Errors after which every further CUDA call or allocation fails, so that the lack of memory is not the cause."""
+"""Errors after which every further CUDA call or allocation fails, so that a lack of memory which is reported later is
+not the cause."""
 
 _MAY_BE = lazy_pattern(
     r"\bCU(?:BLAS|DNN|SOLVER|SPARSE|FFT)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)\b"
@@ -115,7 +117,7 @@ _WIDTHS = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "half": 2, "bfloat16": 2, "float": 4, "int32": 4,
     "uint32": 4, "double": 8, "int64": 8, "uint64": 8, "complex64": 8, "complex128": 16,
 }  # fmt: skip
-"""The number of bytes of one element, by TensorFlow's name of its type."""
+"""The number of bytes of one element, by TensorFlow's name for its type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class OomMatch:
     position: int | None = None
     """The position of the GPU among those that the task sees; None if its output does not say."""
     free: int | None = None
-    """The bytes that were free there when memory ran out; None if the output does not say."""
+    """The free bytes that the message of the task reports; None if the output does not say."""
 
 
 _MAY_BREAK = (words.SHORT, words.REFUSES, words.PRODUCTS)
@@ -186,7 +188,7 @@ def _may_say_so(text: str) -> bool:
 def killed_for_memory(signal: int | None, code: int | None, kernel_kills: int, output: str = "") -> bool:
     """Tell whether the kernel killed a task because memory ran out, provided that no scheduler killed it.
 
-    `kernel_kills` is the number of such kills that the kernel has counted meanwhile.
+    `kernel_kills` is the number of such kills that the kernel counted during the attempt.
 
     A launcher such as torchrun ends with its own exit code, and reports that a worker was killed with SIGKILL.
     """

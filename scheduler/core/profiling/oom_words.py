@@ -239,7 +239,7 @@ ADVICE = lazy_pattern(
     r"|unless|when|whether|likely|against|usually|often|typically|normally|sometimes)\b[^.:;]{0,80}$",
     re.IGNORECASE,
 )
-"""Words that turn a message into advice if they come earlier in its sentence."""
+"""Words that turn a message into advice if they come earlier in the same sentence."""
 ADDRESS = lazy_pattern(r"\bhttps?://\S+")
 """A web address, whose words say nothing about this program."""
 

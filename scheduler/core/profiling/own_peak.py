@@ -19,11 +19,11 @@ def config(rules: SchedulingConfig) -> SchedulingConfig:
 
 
 def need(terms: Terms, task: TaskState | None, gpus: int, rules: SchedulingConfig) -> ResourceRequest:
-    """Return the request of a task: a device alone for its profiling run, then its peak there, or what its row
-    declares.
+    """Return the request of a task: a whole device for its profiling run, and later the peak of that run, or what its
+    row declares.
 
-    The buffer is per device, however many tasks share it. Load does not count; cores count only where the row declares
-    them.
+    Each device has one buffer, however many tasks share the device. Load does not count, and cores count only if the
+    row declares them.
     """
     peaks = task.probed if task is not None else None
     said = declared(terms, gpus)
@@ -40,6 +40,8 @@ def need(terms: Terms, task: TaskState | None, gpus: int, rules: SchedulingConfi
 
 
 def _ask(said: int | None, peaks: Mapping[str, int] | None, part: str) -> MemoryRequest:
-    """Return the request on one part. It is unknown if a short profiling run ended before it was measured there."""
+    """Return the request on one part. It is unknown if a short profiling run ended before its use of that part was
+    measured.
+    """
     bytes_ = said if said is not None else (peaks or {}).get(part)
     return MemoryRequest(None) if bytes_ is None else MemoryRequest(bytes_, bytes_)

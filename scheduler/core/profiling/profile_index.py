@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scheduler.core.profiling.task_class import TaskClass
 
 IDLE_KINDS = 2000
-"""The least number of classes without waiting or running tasks that are remembered; at most twice as many are."""
+"""At least this many classes without waiting or running tasks are remembered, and at most twice as many."""
 
 
 def _is_without_gpus(kind: TaskClass) -> bool:
@@ -28,7 +28,8 @@ class ProfileIndex:
     """Task classes and their profiles by number; number 0 stands for tasks whose class is not determined."""
 
     _earlier: EarlierVersions | None = None
-    """The value of `earlier`, which is built for the first class; a view of a run does not need it."""
+    """The cached value of `earlier`. It is only built when the first class is added, because a view of a run does not
+    need it."""
 
     def __init__(
         self, known: Mapping[str, Profile] | None = None, *, ignore: Iterable[str] = (), only: Iterable[str] = ()
@@ -38,8 +39,8 @@ class ProfileIndex:
         self._nothing = Profile()
         self._numbers: dict[str, int] = {}
         self._newest, self._looked_over = 0, 0
-        """The highest number of a class, and what it was at the last search for idle classes. Numbers are never used
-        again."""
+        """The highest number of a class at present, and at the last search for idle classes. Numbers are never
+        reused."""
         self._known = dict(known or {})
         self._relatives: dict[str, dict[str, None]] = {}
         """The keys of the classes that earlier runs knew, by script."""
@@ -55,7 +56,8 @@ class ProfileIndex:
         self._ram: dict[str, int] = {}
         """For each script, the highest known RAM that a class on GPUs needs."""
         self._loading: dict[str, int] = {}
-        """For each script, the RAM that living tasks are expected to need, though they may still load their data."""
+        """For each script, the RAM that living tasks are expected to need, though they may still be loading their
+        data."""
         self._seen_busy: dict[str, dict[int, float]] = {}
         """For each script and class, the share of time for which a task keeps a GPU busy."""
         self._busy_sums: dict[str, float] = {}
@@ -93,8 +95,8 @@ class ProfileIndex:
     def forget(self, used: Collection[int]) -> list[int]:
         """Forget classes without tasks, the oldest first, and return their numbers; `used` are the classes with tasks.
 
-        What earlier runs knew about a class is kept for later tasks. A family that loses classes is computed again from
-        the remaining ones.
+        What earlier runs knew about a class is kept for later tasks. A family that loses classes is rebuilt from the
+        remaining ones.
         """
         self._looked_over = self._newest
         gone = [number for number in self.kinds if number not in used][:-IDLE_KINDS]
@@ -124,7 +126,7 @@ class ProfileIndex:
         return kind.family
 
     def _renew(self, name: str, numbers: Sequence[int]) -> None:
-        """Build a family again from these classes, which remain; forget it if there are none."""
+        """Rebuild a family from these classes, which remain; forget the family if there are none."""
         from scheduler.core.profiling.family.families import Family  # as in family_of
 
         before = self._families.pop(name)
@@ -177,7 +179,9 @@ class ProfileIndex:
         self._observe(number)
 
     def _size(self, number: int) -> None:
-        """Note the present needs of a class among those of all classes: on one GPU, and of RAM if it runs on GPUs."""
+        """Update the needs of a class in the collected needs of all classes: its need on one GPU, and its RAM if it
+        runs on GPUs.
+        """
         parts, kind = self._profiles[number].parts, self.kinds[number]
         now = max((max(part.peak, part.above) for name, part in parts.items() if name != HOST), default=0)
         self._on_gpus.put(number, now)
@@ -215,8 +219,8 @@ class ProfileIndex:
         return self._on_gpus.bound(share, least, hidden)
 
     def is_unlike(self, bytes_: int, share: float, least: int) -> bool:
-        """Tell whether `bytes_` are less than this share of the need of any class on a GPU. False while fewer than
-        `least` classes are known.
+        """Tell whether `bytes_` are less than this share of the smallest need of all classes on a GPU. Return False
+        while fewer than `least` classes are known.
         """
         return len(self._on_gpus) >= least and bytes_ < share * self._on_gpus.least
 
@@ -224,23 +228,23 @@ class ProfileIndex:
         """Return the RAM that a task of a class on GPUs is expected to need; 0 if nothing is known.
 
         This is the highest known RAM of a class of its script. If none is known, it is the RAM that living tasks of the
-        script are expected to need. Otherwise it is the RAM that this share of all classes does not exceed, once
-        `least` classes are known.
+        script are expected to need. If the script has no such task either, it is the RAM that this share of all classes
+        does not exceed, once `least` classes are known.
         """
         kind = self.kinds.get(number)
         script = kind.family if kind is not None else ""
         return self._ram.get(script) or self._loading.get(script) or self._beside.usual(share, least)
 
     def expect_ram(self, number: int, bytes_: int) -> None:
-        """Note the RAM that a living task of a class is expected to need; it counts until RAM of its script is
-        known.
+        """Note the RAM that a living task of a class is expected to need; this value counts until the RAM of any class
+        of the same script is known.
         """
         kind = self.kinds.get(number)
         if kind is not None and kind.family:
             self._loading[kind.family] = max(bytes_, self._loading.get(kind.family, 0))
 
     def _observe(self, number: int) -> None:
-        """Bring the needs of a class up to date in its family and among all classes."""
+        """Update the needs of a class in its family and in the collected needs of all classes."""
         self._size(number)
         kind, peaks = self.kinds.get(number), self._profiles[number].peaks
         if kind is None or not kind.family or not peaks:
@@ -267,17 +271,15 @@ class ProfileIndex:
         return self._profiles.get(number, self._nothing)
 
     def has_succeeded(self, number: int) -> bool:
-        """Tell whether a full run of the class has shown its peak."""
+        """Tell whether a full attempt has shown the peak of a class."""
         return any(part.full for part in self.profile(number).parts.values())
 
     def kind(self, number: int) -> TaskClass | None:
-        """Return the class with a number; None for number 0 and for a forgotten class."""
+        """Return the class with this number; None for number 0 and for a forgotten class."""
         return self.kinds.get(number)
 
     def guess(self, number: int) -> PredictedPeak | None:
-        """Return the need of a class without observations that is expected because of similar classes; None if
-        unknown.
-        """
+        """Return the expected need of a class without observations, estimated from similar classes; None if unknown."""
         kind = self.kinds.get(number)
         if kind is None or not kind.family:
             return None
@@ -306,7 +308,7 @@ class ProfileIndex:
         return self._busy_sums[kind.family] / len(seen) if seen else 0.0
 
     def learn(self, number: int, evidence: Observation) -> bool:
-        """Add the observation from one attempt of a class; return whether the tasks of the class have another rank
+        """Add the observation from one attempt of a class; return whether the tasks of the class have a different rank
         now.
         """
         if number not in self._profiles:
@@ -358,7 +360,7 @@ class ProfileIndex:
         """Note that an attempt of a class uses GPUs, though the class was known to need none. Return the classes about
         which less is known now.
 
-        That other living attempts of the script have used no GPU so far proves nothing any more.
+        After that, it proves nothing that other living attempts of the script have used no GPU so far.
         """
         if number not in self._profiles:
             return []
@@ -377,7 +379,7 @@ class ProfileIndex:
         return [other for other, kind in self.kinds.items() if kind.family == family] if family else [number]
 
     def _renew_family_of(self, number: int) -> None:
-        """Build the family of a class again, because something about its classes was withdrawn."""
+        """Rebuild the family of a class, because an observation of one of its classes was withdrawn."""
         if family := self.script(number):
             self._renew(family, self._relatives_of(number))
             self._touched.add(family)

@@ -57,7 +57,7 @@ def _resized(
     now: float,
     busy: float | None,
 ) -> list[Event]:
-    """Return the changes of the reservation of an attempt that stays where it is; `news` are its new peaks."""
+    """Return the changes of the reservation of an attempt that stays on its devices; `news` are its new peaks."""
     task, attempt = living.id, living.attempts
     events: list[Event] = []
     seen = {**living.peak, **{key: b for key, b in used.items() if b > living.peak.get(key, -1)}}
@@ -106,8 +106,8 @@ def _known_meanwhile(
 ) -> dict[str, int] | None:
     """Return the new reservation of an attempt on GPUs after another attempt of its class has shown the need.
 
-    If the attempt has not settled, its reservation can shrink. It can also grow, before the attempt uses more than it
-    has and other tasks on the GPU fail. None: it stays as it is.
+    If the attempt has not settled, its reservation can shrink. It can also grow, so that other tasks on the GPU do not
+    fail because the attempt exceeds its reservation. Return None if the reservation stays as it is.
     """
     gpus, rules = placement.gpus, run.rules
     if not gpus or placement.source is EstimateSource.DECLARED:
@@ -135,7 +135,7 @@ def _expected_meanwhile(
     run: SampledRun, living: TaskState, placement: Placement, seen: Mapping[str, int]
 ) -> dict[str, int] | None:
     """Return a smaller reservation for an unsettled attempt on GPUs, once other classes show that it should need less.
-    None: it stays as it is.
+    Return None if the reservation stays as it is.
     """
     if not estimator.is_watched(placement, living.settled):
         return None
@@ -156,13 +156,14 @@ def _expected_meanwhile(
 def _corrected_ram(
     run: SampledRun, living: TaskState, placement: Placement, seen: Mapping[str, int], still: float
 ) -> Resized | None:
-    """Return the corrected reservation of RAM that was only expected; None if it stays as it is.
+    """Return the corrected reservation of an attempt whose need of RAM was only expected; None if the reservation stays
+    as it is.
 
     `still` is the number of seconds for which the attempt's use of RAM has not grown.
 
     The need is known after the class of the attempt has shown it, or after the use has not grown for the settle time of
     GPU memory. Before that, once the attempt uses its GPUs and has not grown for the settle time of the host, it keeps
-    a multiple of what it uses: it may yet load its data, but other tasks need not wait for that.
+    a multiple of what it uses: it may still load more data, but other tasks need not wait for that.
     """
     rules, had, held = run.rules, placement.reservation.get(HOST, 0), seen.get(HOST)
     if not placement.ram_expected or held is None:
@@ -222,8 +223,8 @@ def _may_settle(run: SampledRun, living: TaskState, placement: Placement, now: f
 def _is_overdue(run: SampledRun, living: TaskState, placement: Placement, now: float) -> bool:
     """Tell whether other tasks no longer wait for an attempt of unknown need to settle.
 
-    That is so if its memory was flat for the settle time and is less than that of every known class. An attempt that
-    uses no more than a context is overdue only after several settle times.
+    This holds if its memory has been flat for the settle time and is much less than the memory of every known class. An
+    attempt that uses no more than a CUDA context is overdue only after several settle times.
     """
     if not estimator.is_watched(placement, living.settled or living.overdue) or not placement.gpus:
         return False
@@ -234,7 +235,7 @@ def _is_overdue(run: SampledRun, living: TaskState, placement: Placement, now: f
 
 
 def _has_other_load(run: SampledRun, living: TaskState, placement: Placement, now: float, busy: float) -> bool:
-    """Tell whether an attempt keeps its GPUs busy for another share of time than expected.
+    """Tell whether an attempt keeps its GPUs busy for a different share of time than expected.
 
     The measured share counts once the attempt's memory has been flat for the settle time.
     """
@@ -258,5 +259,7 @@ def _settle_time(living: TaskState, placement: Placement, rules: SchedulingConfi
 
 
 def _slowed(run: SampledRun, placement: Placement) -> float:
-    """Return how many times slower an attempt runs because the tasks on its GPU request more than its whole time."""
+    """Return how many times slower an attempt runs because the tasks on its GPU request more than all of the GPU's
+    time.
+    """
     return max([1.0, *(load + placement.busy for load in run.load_beside(placement).values())])

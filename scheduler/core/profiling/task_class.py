@@ -1,4 +1,4 @@
-"""The class of a task: tasks of one class are assumed to need equal memory. Its key is the profile key."""
+"""The class of a task, whose key is the profile key: tasks of one class are assumed to need equal memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class TaskClass:
     def on(self, hardware: str) -> TaskClass | None:
         """Return the class as it would be in a run with this hardware alone; None if it is not known.
 
-        `hardware` does not contain the number of GPUs; empty: unknown, and the class itself is returned.
+        `hardware` does not contain the number of GPUs. If it is empty, the hardware is unknown, and the class itself is
+        returned.
         """
         words = (hardware, f"{self.device.partition(' x ')[0]} x {hardware}")
         if not hardware or self.device in words:
@@ -52,8 +53,8 @@ class TaskClass:
 
 @dataclass(frozen=True, slots=True)
 class ScriptPlace:
-    """The place of a script. Paths are made independent of it, so that a copy in another place has the same
-    profiles.
+    """The place of a script. Paths in profile keys do not depend on the place, so that a copy of the script elsewhere
+    has the same profiles.
     """
 
     path: str = ""
@@ -64,7 +65,9 @@ class ScriptPlace:
     """The home directory of the user."""
 
     def portable(self, word: str) -> str:
-        """Return a word of a command as it would be in a copy: paths in the folder or the home are made relative."""
+        """Return a word of a command as it would be for a copy of the script: paths in the folder or the home are made
+        relative.
+        """
         name, equals, path = word.rpartition("=")
         for root, sign in ((self.folder, "."), (self.home, "~")):
             if len(root) > 1 and (path == root or path.startswith(f"{root}/")):
@@ -72,8 +75,8 @@ class ScriptPlace:
         return word
 
     def interpreter(self, path: str) -> str:
-        """Return the path of a Python as it would be in a copy. A Python in an environment of the project is named
-        relative to the project.
+        """Return the path of a Python as it would be for a copy of the project. If the Python is in an environment of
+        the project, its path is relative to the project.
         """
         environment = PurePath(path).parent.parent
         project = str(environment.parent)

@@ -128,7 +128,7 @@ def moved(
     now: float,
     evidence: ResizeCause | None,
 ) -> Resized | None:
-    """Return the event by which an attempt leaves its GPUs or comes back to them; None if it does neither."""
+    """Return the event that records that an attempt leaves its GPUs or comes back to them; None if it does neither."""
     if any(used.get(gpu) for gpu in placement.visible):
         return Resized(living.id, living.attempts, _returned(run, placement, used), ResizeCause.TOUCHED)
     if placement.visible and living.without_at and now - living.without_at >= run.rules.gpu_settle:
@@ -190,7 +190,8 @@ def _may_leave(run: JudgedRun, living: TaskState, placement: Placement) -> bool:
 def _without(run: JudgedRun, placement: Placement) -> dict[str, int]:
     """Return the reservation of an attempt that computes without its GPUs; at first it keeps a part of each.
 
-    All attempts of a run that compute without a GPU share that part: not all of them will begin to use the GPU.
+    All attempts of a run that compute without a GPU share the part that is kept of it, because not all of them will
+    begin to use the GPU.
     """
     reservation = dict(placement.reservation)
     for gpu in placement.gpus:
@@ -202,8 +203,8 @@ def _without(run: JudgedRun, placement: Placement) -> dict[str, int]:
 
 
 def _returned(run: JudgedRun, placement: Placement, used: Mapping[str, int]) -> dict[str, int]:
-    """Return the reservation of an attempt that uses its GPUs after all. On each it gets all that is free, as for any
-    unknown need, but nothing that others have reserved.
+    """Return the reservation of an attempt that uses its GPUs after all. On each GPU the attempt gets all free memory,
+    as for any unknown need, but none that other attempts have reserved.
     """
     reservation = dict(placement.reservation)
     for gpu in placement.visible:

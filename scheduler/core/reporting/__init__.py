@@ -1,4 +1,4 @@
 """Reports of a run: tables, timelines and the live status, replayed from its events.
 
-Nothing is formatted for a screen here. Start at `run_history`.
+This package formats nothing for a screen. Start at `run_history`.
 """

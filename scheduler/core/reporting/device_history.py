@@ -14,7 +14,8 @@ from scheduler.values import dataclass
 
 FORMAT = 2
 MOST_POINTS = 480
-"""The largest number of points of one device. When there are more, each pair of neighbouring points becomes one."""
+"""The most points that are kept of one device. When there are more, each pair of neighbouring points is merged into
+one."""
 EVERY = 2.0
 """Seconds between two points at the beginning of a run."""
 
@@ -40,9 +41,7 @@ class LoadPoint:
 
 
 class DeviceHistory:
-    """The load, memory, temperature and power of the devices over time; only devices that report their load are in
-    it.
-    """
+    """The load, memory, temperature and power over time of the devices that report their load."""
 
     def __init__(self) -> None:
         self.every = EVERY

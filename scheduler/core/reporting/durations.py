@@ -18,15 +18,18 @@ OWN_SPREAD, SCRIPT_SPREAD, RUN_SPREAD = 0.08, 0.25, 0.5
 """The least relative standard deviations of an expected duration: one that the task's own class has shown, one from
 other classes of its script, and one from other tasks of its run."""
 FEW_PROFILES = 3
-"""A script with fewer known durations than this is assumed to vary as much as a whole run."""
+"""If fewer durations than this are known for a script or a run, its durations are assumed to vary as much as those of
+different scripts in a run."""
 RUNNING_SHARE = 0.5
-"""The share of the time that living attempts of unknown duration have run so far, by which the expected durations are
-raised. Otherwise only short tasks would count, which end first. In a real run of 70 short tasks a share of 0.5
-predicted 0.98 of the real time, 1 predicted 1.27, and 0 predicted 0.73."""
+"""The share of the time that living attempts of unknown duration have run so far, by which expected durations are
+raised. Without it, estimates would be too short, because short tasks end first and only ended tasks show their
+durations. In a real run of 70 short tasks a share of 0.5 predicted 0.98 times the real time, 1 predicted 1.27 times,
+and 0 predicted 0.73 times."""
 LATE_SHARE = 0.25
-"""An attempt that is late is expected to go on for at least this share of its elapsed time."""
+"""An attempt that has exceeded its expected duration is expected to continue for at least this share of its elapsed
+time."""
 MOST_PROFILES = 1000
-"""The largest number of profiles that are read for one estimate, to limit its time."""
+"""The most profiles that are read for one estimate, to limit the time that it takes."""
 
 
 class Duration(NamedTuple):
@@ -74,7 +77,7 @@ def _mean_and_spread(seen: Sequence[float]) -> tuple[float, float]:
 
 
 class DurationIndex:
-    """All durations that are known at one moment, by task class, by script and of the whole run."""
+    """All durations that are known at one moment: of each task class, of each script and of the whole run."""
 
     def __init__(
         self,
@@ -82,9 +85,10 @@ class DurationIndex:
         epoch_times: Iterable[tuple[int, float]] = (),
         running: Iterable[tuple[int, float]] = (),
     ) -> None:
-        """Read the profiles, and what living attempts have shown by the number of their task class.
+        """Collect the durations in the profiles, and those that living attempts have shown.
 
-        `epoch_times` are the seconds per epoch of living attempts, `running` the seconds that each has run.
+        `epoch_times` has the seconds per epoch of living attempts, and `running` the seconds that each has run; in
+        both, the number of the attempt's task class comes first.
         """
         self._profiles = profiles
         self._run = _SeenDurations()
@@ -129,7 +133,7 @@ class DurationIndex:
 
 
 def remaining(whole: float, elapsed: float) -> float:
-    """Return how many seconds of a duration remain. For an attempt that is late, this is a share of its elapsed
+    """Return how many seconds of a duration remain. If the duration is exceeded already, return a share of the elapsed
     time.
     """
     return max(whole - elapsed, LATE_SHARE * elapsed if elapsed > whole else 0.0)

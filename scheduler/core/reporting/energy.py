@@ -32,7 +32,7 @@ def watt_hours(history: DeviceHistory, tasks: Mapping[int, TaskHistory]) -> dict
 
 
 def whole(history: DeviceHistory) -> float | None:
-    """Return the energy in watt hours that all GPUs used while their power was recorded; None if it never was."""
+    """Return the energy in watt hours that all GPUs used while their power was recorded; None if none was recorded."""
     joules = [
         point.watts * (min(point.at + history.every, after) - point.at)
         for points in history.points.values()

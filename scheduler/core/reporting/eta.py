@@ -2,9 +2,10 @@
 
 Each living attempt ends after its remaining duration. At each end the waiting tasks are placed by rank where they fit,
 by the rules that decide a real start (`placement.fit`), with the present reservations. No task is started and no state
-changes. The number of attempts to place a task is bounded, so that an estimate takes a few milliseconds for a queue of
-any length; the time for the rest follows from the work done until then. Other schedulers publish when their attempts
-end and what their tasks wait for (`published_forecast`), so their tasks take their turns in the schedule.
+changes. The number of placements that are tried is bounded, so that an estimate takes a few milliseconds for a queue of
+any length. The time for the remaining tasks follows from the rate at which the schedule does its work until then. Other
+schedulers publish when their attempts end and what their tasks wait for (`published_forecast`), so their tasks take
+their turns in the schedule.
 """
 
 from __future__ import annotations
@@ -38,17 +39,18 @@ from scheduler.core.reporting.schedule import MachineSnapshot, PlannedAttempt, Q
 from scheduler.values import replace
 
 MOST_TASKS = 200
-"""The number of waiting tasks that are placed one by one in the schedule. The time for the others follows from the work
-that is done until then."""
+"""The most waiting tasks that are placed one by one in the schedule. The time for the other tasks follows from the rate
+at which the schedule does its work until then."""
 MOST_TRIES = 800
-"""The number of placements that one estimate tries at most; each takes 5 to 10 µs."""
+"""The most placements that one estimate tries; each takes 5 to 10 µs."""
 MOST_GROUPS = 1000
-"""The number of groups of waiting tasks whose durations are added up; the other groups are assumed to be like them."""
+"""The most groups of waiting tasks whose durations are added up; the other groups are assumed to be like these."""
 QUANTILE = 1.28
 """The number of standard deviations on both sides of the mean between which 8 of 10 normally distributed values are."""
 LEAST_SPREAD, WAITING_SPREAD = 0.15, 0.3
-"""The least relative distances from the likely end to the late end. The first is that of a run or a living task: tasks
-slow each other down, and some are retried. The second is that of a waiting task, which another task may precede."""
+"""The least distance from the likely to the late time, as a share of the time that remains until the likely one. The
+first value is for a run and for a living task, because tasks slow each other down and some are retried. The second
+value is for a waiting task, because other tasks may start before it."""
 SHARED_ERROR = 0.5
 """The share of the variance of durations that is common to all of them."""
 ALL_HELD = "unknown: all unfinished tasks are held"
@@ -68,7 +70,7 @@ class EtaEstimate:
         self.durations = durations_of(brain, snapshot, now)
         self._attempts: dict[int, PlannedAttempt] = {}
         self._ends: dict[tuple[int, int], float] = {}
-        """The expected ends of this run's living attempts, where something is known about their durations."""
+        """The expected ends of this run's living attempts; attempts of unknown duration are left out."""
         self._running: list[tuple[float, int, PlannedAttempt]] = []
         """The attempts in the order of their ends, as a heap; a unique number decides between equal ends."""
         self._numbers = count()
@@ -113,8 +115,8 @@ class EtaEstimate:
         return rooms
 
     def _end_of(self, lease: Lease) -> float:
-        """Return the time at which the attempt of a lease is expected to end; inf: unknown. It follows from the
-        duration expected at its start.
+        """Return the time at which the attempt of a lease is expected to end; inf: unknown. The result follows from the
+        duration that was expected when the attempt started.
         """
         return self._now + remaining(lease.expected, self._now - lease.since) if lease.expected else inf
 
@@ -140,7 +142,7 @@ class EtaEstimate:
         heappush(self._running, (attempt.end, next(self._numbers), attempt))
 
     def _look_at(self, at: float) -> None:
-        """Try to place tasks at this time as well, if it is in the future."""
+        """Let the schedule also try to place tasks at this time, if the time is in the future."""
         if self._at < at < inf:
             self._add(PlannedAttempt(at, at, {}, {}, {}), 0.0)
 
@@ -188,8 +190,8 @@ class EtaEstimate:
         return self._typical[part]
 
     def _remaining(self, task: TaskState, terms: Terms) -> tuple[float, float]:
-        """Return the seconds until a living attempt ends, and their standard deviation. They follow from its own
-        progress, else from its class.
+        """Return the seconds until a living attempt ends, and their standard deviation. Both follow from the attempt's
+        own progress if it is known, else from the class of its task.
         """
         elapsed = max(0.0, self._now - (task.started_at or self._now))
         done, pace = self._snapshot.progress.get((task.id, task.attempts), (0.0, 0.0))
@@ -279,8 +281,8 @@ class EtaEstimate:
         return Forecast(self._now, self._end(beyond=beyond), "", tasks, too_long=late)
 
     def published(self) -> PublishedForecast:
-        """Return what the forecasts of other schedulers need: when living attempts end, and what waiting tasks
-        request.
+        """Return what other schedulers need for their forecasts: when living attempts of this run end, and what its
+        waiting tasks request.
         """
         soonest = sorted(self._ends.items(), key=itemgetter(1))[:MOST_ENDS]
         keys = tuple(budget.device.key for budget in self._snapshot.budgets if not budget.device.is_slot)
@@ -482,8 +484,8 @@ class EtaEstimate:
     # ---- the moments ----
 
     def _end(self, *, beyond: bool) -> TimeSpan:
-        """Return the expected end of the run. With `beyond`, tasks that were not placed are assumed to run as fast as
-        those before them.
+        """Return the expected end of the run. With `beyond`, the work of tasks that were not placed is assumed to be
+        done at the same rate as the work before it.
         """
         task, last = max(self._attempts.items(), key=lambda item: item[1].end, default=(NO_TASK, None))
         over = max(self._now, last.end if last is not None else 0.0)

@@ -12,8 +12,8 @@ from scheduler.values import dataclass, field, replace
 IDLE = "unknown: no task waits or runs"
 """The reason that a forecast gives if a run has no unfinished task, and therefore no end."""
 NO_ETA = "no ETA: it is not known how long the tasks there take"
-"""The words for a wait whose end is unknown, because no end is known of any attempt on the devices. A forecast may know
-more."""
+"""The words for a wait whose end is unknown, because it is not known when any attempt on the devices will end. A
+forecast, if there is one, may know it."""
 
 
 def tasks_too_long(number: int) -> str:

@@ -19,7 +19,7 @@ from scheduler.values import dataclass, field
 MOST_BATCHES = 3
 """The number of waiting batches that a view lists one by one."""
 MOST_EPOCHS = 1e9
-"""A reported number of epochs at or above this is taken for an error."""
+"""A reported number of epochs that is not below this is ignored as an error of the task's output."""
 LONG_BATCH = 10_000
 """The size of a batch above which its tasks are not counted by priority, because that would slow down each refresh."""
 
@@ -30,8 +30,8 @@ class ObservedState:
 
     budgets: Sequence[DeviceBudget] = ()
     used: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
-    """The bytes that each attempt used when the devices were last measured. What an attempt used that has ended since
-    then counts as free."""
+    """The bytes that each attempt used when the devices were last measured. The bytes of an attempt that has ended
+    since then count as free."""
     epochs: Mapping[Key, float] = field(default_factory=dict)
     """The number of completed epochs of each living attempt."""
     leases: Sequence[Lease] = ()
@@ -195,9 +195,7 @@ class LiveStatus:
 
 
 class StatusBuilder:
-    """The builder of a run's live status. From one status to the next it keeps only what would take long to compute
-    again.
-    """
+    """The builder of a run's live status. It keeps only data that would take long to recompute for the next status."""
 
     def __init__(
         self,

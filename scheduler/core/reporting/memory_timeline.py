@@ -10,7 +10,7 @@ from scheduler.core.reporting.run_history import AttemptHistory, RunSummary
 from scheduler.values import dataclass
 
 Step = tuple[float, int, int]
-"""A time, and from then on the reserved bytes and the highest use."""
+"""A time, the bytes reserved from that time on, and the highest use in bytes from that time on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class AttemptTrack:
     task: int
     attempt: AttemptHistory
     steps: dict[str, list[Step]]
-    """For each device of the run, the steps there; the first step is the placement."""
+    """For each device of the run, the steps of the attempt on this device; the first step is the placement."""
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ class AttemptTrack:
                 steps.append(now)
 
     def end(self) -> None:
-        """Add to the last step the peaks that were only known at the end."""
+        """Add to the last step the peaks that became known only when the attempt ended."""
         for key, peak in self.attempt.peak.items():
             if steps := self.steps.get(on_node(key, self.attempt.node)):
                 at, reserved, held = steps[-1]

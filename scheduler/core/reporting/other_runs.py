@@ -1,7 +1,7 @@
 """The turns of other runs in a schedule: their waiting tasks start among this run's, by the rules of fair share.
 
-The waiting user who holds least is next; among equals it is the user whose newest start is the oldest, and then the run
-that has waited longest (`core/queue/fair_share`).
+The waiting user who holds the least is next; among equals it is the user whose newest start is the oldest, and then the
+run that has waited longest (`core/queue/fair_share`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scheduler.core.reporting.schedule import PlannedAttempt, WaitingGroup
 from scheduler.values import replace
 
 MOST_RUNS = 16
-"""The number of other runs whose waiting tasks are in the schedule: those that have waited longest."""
+"""The most other runs whose waiting tasks are in the schedule: those that have waited longest."""
 
 Place = Callable[[WaitingDemand, PublishedForecast], bool]
 """A function that places one task of a demand if it fits now, and tells whether it does."""
@@ -104,10 +104,10 @@ class FairTurns:
 
 
 def waits_since(brain: Brain, history: RunSummary, began: float) -> float:
-    """Return the time since which a run has waited for its turn.
+    """Return the time at which a run began to wait for its turn.
 
-    That is the time of its last start, or the time since which its first task has waited, whichever is later. `began`
-    is the time at which its scheduler began.
+    This is the time at which the run last started a task, or the time since which its first task has waited, whichever
+    is later. `began` is the time at which the run's scheduler began.
     """
     first = brain.wait_queue.walk().front()
     placed = (attempt.placed for attempt in (*history.living.values(), *history.recent.values()))

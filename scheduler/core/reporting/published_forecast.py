@@ -8,10 +8,10 @@ from scheduler.core.placement.request import ResourceRequest
 from scheduler.values import dataclass, field
 
 MOST_DEMANDS = 12
-"""The number of different requests of one run that are published. All further tasks are assumed to request as much as
-the last one."""
+"""The most different requests of one run that are published. All further tasks are assumed to request as much as the
+last of them."""
 MOST_ENDS = 48
-"""The number of living attempts of one run whose ends are published: those that end first."""
+"""The most living attempts of one run whose ends are published: those that end first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from scheduler.core.model import HOST, Outcome, Placement, Purpose, State, on_no
 from scheduler.values import dataclass, field
 
 CRASHES = (4, 6, 7, 8, 11)
-"""Signals by which a program ends for its own fault."""
+"""Signals that end a program because of its own fault."""
 STRETCHED = 1.5
-"""The slowdown of a task by other tasks above which users are told about it."""
+"""Users are told about a task if other tasks slow it down by more than this factor."""
 MOST_RECENT = 2000
-"""The number of ended attempts that a summary keeps."""
+"""The most ended attempts that a summary keeps."""
 
 
 def labels_on(keys: Iterable[str], node: str, labels: Mapping[str, str]) -> list[str]:
@@ -31,8 +31,9 @@ def labels_on(keys: Iterable[str], node: str, labels: Mapping[str, str]) -> list
 
 
 def error_of(event: Exited) -> str:
-    """Return what a failed attempt printed about its failure; empty for a signal from outside, which it did not see
-    coming."""
+    """Return what a failed attempt printed about its failure; empty if a signal from outside ended it, because its
+    output then says nothing about the end.
+    """
     outside = event.signal is not None and event.signal not in CRASHES
     return "" if outside or event.outcome is not Outcome.FAILED else event.last
 
@@ -57,10 +58,11 @@ class AttemptHistory:
     peak: dict[str, int] = field(default_factory=dict)
     result: Mapping[str, Any] = field(default_factory=dict)
     stretch: float | None = None
-    """How many times longer the attempt's epochs took beside other tasks than alone; None: unknown."""
-    solo: float | None = None
-    """The seconds that the attempt would have taken alone, computed from its epochs without others beside it; None:
+    """How many times longer the attempt's epochs took while other tasks shared its devices than without them; None:
     unknown."""
+    solo: float | None = None
+    """The seconds that the attempt would have taken alone, computed from the epochs during which no other task shared
+    its devices; None: unknown."""
     had_company: bool = False
     """True if another attempt of this run was alive at some time during this one."""
     percentage: int = 0
@@ -122,7 +124,7 @@ class TaskHistory:
 
 
 MEASURED_FROM = 3
-"""The number of attempts with known solo time from which the solo time of all others is estimated."""
+"""Once the solo time of this many attempts is known, the solo time of all others is estimated from it."""
 
 
 @dataclass(slots=True)
@@ -131,17 +133,17 @@ class SoloTime:
 
     known: float = 0.0
     """The known part of the total in seconds: the time of attempts that ran alone, and the known solo time of attempts
-    beside others."""
+    that ran at the same time as others."""
     unknown: float = 0.0
-    """The seconds that the remaining attempts took beside others; their solo time is unknown."""
+    """The seconds of the remaining attempts, which ran at the same time as others and whose solo time is unknown."""
     shares: tuple[float, float] = (1.0, 0.0)
     """The lowest and the highest known ratio of the solo time of an attempt to its real time."""
     measured: int = 0
-    """The number of attempts beside others whose solo time is known."""
+    """The number of attempts that ran at the same time as others and whose solo time is known."""
 
     def add(self, attempt: AttemptHistory) -> None:
-        """Add an ended attempt. An attempt that ran out of memory is left out, because that would not have happened
-        alone.
+        """Add an ended attempt. An attempt that ran out of memory is left out, because alone it would have had enough
+        memory.
         """
         if attempt.outcome is Outcome.OOM or attempt.seconds <= 0:
             return
@@ -255,7 +257,7 @@ class RunSummary:
             self._enter(event.task, attempt)
 
     def _enter(self, task: int, attempt: AttemptHistory) -> None:
-        """Count an attempt on each of its devices, also as a neighbour of the others there."""
+        """Count an attempt on each of its devices, and as a neighbour of the other attempts there."""
         for device in attempt.devices:
             here = self._on_device.setdefault(on_node(device, attempt.node), {})
             here[task] = attempt
@@ -349,9 +351,10 @@ class RunTotals:
     reserved_for_peaks: float
     """The sum of the last reservations divided by the sum of the peaks, for successful attempts."""
     stretched: Sequence[tuple[int, float]] = ()
-    """Tasks whose epochs took more than 1.5 times as long beside other tasks, with that factor, the slowest first."""
+    """Tasks whose epochs took more than 1.5 times as long on shared devices as alone, each with its factor, the slowest
+    first."""
     energy_wh: float | None = None
-    """The energy of the run's GPUs in watt hours, also while they were idle; None: unknown."""
+    """The energy of the run's GPUs in watt hours, including the time when they were idle; None: unknown."""
 
     @property
     def at_once(self) -> float:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from scheduler.core.run_state import RunState
 
 Policy = Callable[["RunState", "Machine"], "Decision"]
-"""A function that returns a decision; it depends on its arguments only, and has no effects. Each policy module defines
-one as `decide`."""
+"""A function that returns a decision; it depends on its arguments only, and has no side effects. Each policy module
+defines one as `decide`."""
 
 
 def names() -> list[str]:

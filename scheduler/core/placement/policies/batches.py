@@ -1,6 +1,6 @@
 """The procedure of the older batch-by-batch tool: profile each task of a batch, one by one, then pack them by peak.
 
-The simulator uses it as a yardstick, and a real run uses it with `--profile sequential`.
+The simulator compares other policies with this one, and a real run uses it with `--profile sequential`.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class BatchPass(SchedulingPass):
         return found if self.queue is None else self.queue.named(found)
 
     def _held_back(self, task: WaitingTask) -> Refusal | None:
-        """Return why a task is not even tried: its directory is away, its nodes end too soon, its batch waits, or
-        another task is being profiled.
+        """Return why a task is not even tried: its directory cannot be entered, its nodes end too soon, an earlier
+        batch must end first, or another task is being profiled.
         """
         number = task.number
         if (away := self._away(number) or self._too_long(task)) is not None:
@@ -73,7 +73,7 @@ class BatchPass(SchedulingPass):
         return None
 
     def _must_be_profiled(self, task: int) -> bool:
-        """Tell whether a task has had no profiling run yet, and its directory allows one."""
+        """Tell whether a task has had no profiling run yet and can have one now: its directory can be entered."""
         touched = self.brain.task(task)
         return (touched is None or touched.probed is None) and self._away(task) is None
 

@@ -1,4 +1,4 @@
 """Families of task classes: which arguments of a script determine its memory.
 
-Everything here is derived from observed peaks whenever they change. Start at `families`.
+Everything in this package is derived from observed peaks, and updated when they change. Start at `families`.
 """

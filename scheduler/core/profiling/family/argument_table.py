@@ -27,9 +27,11 @@ MOST_SLOTS = 100
 name in every row would grow with the square of the number of rows."""
 REST = "..."
 LABELS_FROM = 8
-"""The number of rows from which a string with another value in every row counts as a label, whatever its name."""
+"""Once there are this many rows, a string argument with a different value in every row counts as a label, whatever its
+name."""
 NAMED_LABELS_FROM = 3
-"""The number of rows from which a string with another value in every row counts as a label if its name suggests one."""
+"""Once there are this many rows, a string argument with a different value in every row counts as a label if its name
+suggests one."""
 
 
 class Role(StrEnum):
@@ -38,10 +40,10 @@ class Role(StrEnum):
     LEARNED = "learned"
     """Peaks show whether the argument matters."""
     UNIQUE = "unique"
-    """The argument is left out: it is a string with another value in every row."""
+    """The argument is left out: it is a string with a different value in every row."""
     LABEL = "label"
-    """The argument is left out: every row has another value and the name suggests a label, or it is composed of other
-    values."""
+    """The argument is left out: every row has a different value and the name suggests a label, or the value is composed
+    of other values."""
     IGNORED = "ignored"
     """The user says that the argument does not matter."""
     NEEDED = "needed"
@@ -85,8 +87,8 @@ class _Column:
 
 
 class _Function:
-    """The test of whether the value of one slot follows from those of others. It goes on where it stopped the last
-    time.
+    """The test of whether the value of one slot follows from the values of other slots. Each test continues where the
+    last one stopped.
     """
 
     def __init__(self, domain: tuple[int, ...]) -> None:
@@ -204,7 +206,7 @@ class ArgumentTable:
         column = self.columns[slot]
         name, values = plain_name(column.name), len(column.texts)
         only = self._only if any(plain_name(column.name) in self._only for column in self.columns) else set()
-        if only or name in self._ignore:  # scripts with none of the `only` arguments were not meant
+        if only or name in self._ignore:  # `only` does not apply to a script that has none of its arguments
             return Role.NEEDED if name in only - self._ignore else Role.IGNORED
         if labels(column.name):
             every = values == len(self.table) >= NAMED_LABELS_FROM

@@ -1,4 +1,4 @@
-"""The values of arguments in observed task classes: which values count as known, and the usual peak of each value."""
+"""The values of arguments in observed task classes: which values count as known, and the typical peak of each value."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ Row = Sequence[float | str | None]
 """The argument values of one task class: numbers, strings, or None for an argument that the class does not have."""
 
 ENOUGH = 3
-"""The number of values for which a function must be right to prove that an argument changes no peak although the
-function does not use it. For an argument with fewer values, all of them are enough."""
+"""Once a function has been right for this many values of an argument that it does not use, the argument is proved to
+change no peak. If the argument has fewer values, the function must have been right for all of them."""
 BETWEEN_FROM = 4
-"""The number of values of a numeric argument from which all values between them count as known."""
+"""Once this many values of a numeric argument have been seen, all values between them count as known."""
 MOST_TEXTS = 8
-"""The largest number of values of a category. An argument with more has a usual peak for each value, if its values
-repeat."""
+"""The most values of an argument that is used as a category. For an argument with more values, a function uses the
+typical peak of each value instead, if the values repeat."""
 
 
 class SeenValues:
-    """The values of one argument in the classes to which a function was fitted, and for which of them it predicts well.
+    """The values of one argument in the classes to which a function was fitted. Each value is kept with the number of
+    classes for which the function predicts well.
 
     If values repeat, as in a grid, a class with a new value may be unlike all others. So only values that were seen
     twice, and numbers between others, count as known.
     """
 
     def __init__(self, column: Sequence[float | str | None], right: Sequence[bool], covered: Sequence[bool]) -> None:
-        """Take one value for each class.
+        """Take the value of the argument in each class.
 
         `right` is True for a class whose peak is predicted correctly from the other classes, `covered` for a class
         whose peak is not above the bound computed from them.
@@ -55,7 +56,8 @@ class SeenValues:
     def is_neutral(self, values: int) -> bool:
         """Tell whether an argument with this number of values, which the function does not use, changes nothing.
 
-        That is so if the function was right for enough of the values, and for none of them wrong in most classes.
+        This holds if the function was right for enough of the values, and if there is no value for which it was wrong
+        in most classes.
         """
         right = sum(2 * self._right[value] > times for value, times in self._times.items())
         wrong = any(times > 1 and 2 * self._right[value] < times for value, times in self._times.items())
@@ -78,7 +80,7 @@ class UsualPeaks:
         self._mean = sum(peaks) / len(peaks)
         columns = list(zip(*rows, strict=True))
         self.places = [place for place, column in enumerate(columns) if MOST_TEXTS < len(set(column)) <= len(rows) // 2]
-        """The positions of the arguments whose values have a usual peak."""
+        """The positions of the arguments whose values have a typical peak."""
         self._of = [_halves(columns[place], peaks) for place in self.places]
 
     def place(self, column: int) -> int:
@@ -86,14 +88,14 @@ class UsualPeaks:
         return column if column < self._arguments else self.places[column - self._arguments]
 
     def extended(self, row: Row) -> Row:
-        """Return the row of a new class with the usual peaks of its values added."""
+        """Return the row of a new class with the typical peaks of its values added."""
         return [
             *row,
             *(self._usual(its.get(row[place], ([], []))) for place, its in zip(self.places, self._of, strict=True)),
         ]
 
     def extended_all(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the rows of all observed classes with the usual peaks of their values added."""
+        """Return the rows of all observed classes with the typical peaks of their values added."""
         times: list[Counter[float | str | None]] = [Counter() for _ in self.places]
         found: list[Row] = []
         for row in rows:
@@ -112,8 +114,8 @@ class UsualPeaks:
 def _halves(
     column: Sequence[float | str | None], peaks: Sequence[int]
 ) -> dict[float | str | None, tuple[list[int], list[int]]]:
-    """Return, for each value, the peaks of the classes with it in two halves, to which the classes are added in
-    turn.
+    """Return, for each value, the peaks of the classes that have it, divided into two halves. Classes go to the two
+    halves in turn.
     """
     found: dict[float | str | None, tuple[list[int], list[int]]] = {}
     for value, peak in zip(column, peaks, strict=True):

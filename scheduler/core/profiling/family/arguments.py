@@ -23,7 +23,7 @@ _CONTENTS = frozenset({
     "model", "arch", "architecture", "backbone", "net", "network", "encoder", "decoder", "data", "dataset", "config",
     "cfg", "conf", "train", "input", "in", "load", "resume", "pretrained", "init", "task",
 })  # fmt: skip
-"""Words in a name that mean content, even beside words that mean a label: --model_name, --data_dir."""
+"""Words in a name that mean content, even together with words that mean a label: --model_name, --data_dir."""
 _CONTENT_FILES = (".yaml", ".yml", ".json", ".jsonnet", ".toml", ".cfg", ".ini", ".gin", ".py")
 
 
@@ -31,7 +31,8 @@ def slots(words: Sequence[str]) -> Slots:
     """Return the arguments of a command with their names: options and `key=value` have names, others are named by
     position.
 
-    A flag has the value "", a repeated option is `--opt#2`. Redirections and a `| tee file` at the end are left out.
+    A flag has the value "", and the second occurrence of an option gets the name `--opt#2`. Redirections and a `| tee
+    file` at the end are left out.
     """
     times: Counter[str] = Counter()
     found = []

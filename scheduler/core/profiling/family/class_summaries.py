@@ -1,4 +1,4 @@
-"""Summaries of observed task classes that are alike, so that one more class costs no more than the first."""
+"""Summaries of observed task classes that are alike, so that adding a class always takes equally long."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler.values import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """The needs of a task class apart from the peaks on its devices, which are compared with other classes."""
+    """The needs of a task class apart from its peaks. Only the peaks are compared with those of other classes."""
 
     host: int = 0
     """Bytes of the host's RAM that a class on GPUs needs."""
@@ -22,8 +22,8 @@ NOTHING = Beside()
 APART, SLACK = 1.5, 64 * MIB
 """The factor and the bytes within which the peaks of one task usually stay from run to run."""
 MANY = 8
-"""The number of classes that is enough to show how high the peak of one more class may be, whatever causes the
-differences."""
+"""This many classes show well enough how high the peak of one more class may be, whatever causes the differences
+between them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +59,7 @@ class Cell:
         self.change(NOTHING, beside)
 
     def renew(self, all_: Iterable[Mapping[str, int]]) -> None:
-        """Compute the highest and the lowest peaks again, from the peaks of all classes."""
+        """Recompute the highest and the lowest peaks from the peaks of all classes."""
         self.highest.clear()
         self.lowest.clear()
         for peaks in all_:
@@ -81,5 +81,5 @@ class Cell:
         self.busy_kinds += bool(now.busy) - bool(before.busy)
 
     def lower(self, hosts: Iterable[int]) -> None:
-        """Compute the highest need of RAM again, from the needs of all classes."""
+        """Recompute the highest need of RAM from the needs of all classes."""
         self.host = max(hosts, default=0)

@@ -1,4 +1,4 @@
-"""The peaks and the load of a family as functions of its arguments. They are fitted again as the family grows."""
+"""The peaks and the load of a family as functions of its arguments, refitted as the family grows."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from scheduler.core.profiling.family.peak_function import FIT_FROM, PeakFunction
 from scheduler.values import dataclass
 
 BOUND = 0.75
-"""The share of new classes whose peaks should be below what the functions say; for the rest there is the margin."""
+"""The share of new classes whose peaks should be below the computed bound; the margin covers the other classes."""
 REFIT = 1.3
-"""Functions are fitted again when this many times as many classes are known as at the last time."""
+"""Functions are refitted when the number of known classes has grown by this factor since the last fit."""
 SURPRISED = 1 / 32
-"""Functions are also fitted again if more than this share of the peaks since the last time was unexpected."""
+"""Functions are also refitted if the number of unexpected peaks since the last fit exceeds this share of the classes
+that were fitted."""
 LOADS = 1_000_000
 """The factor by which a load is multiplied, so that it can be fitted as a whole number."""
 
 
 ByPart = Mapping[str, PeakFunction]
-"""For each part of the memory, the function of its peak."""
+"""The function that predicts the peak on each part of the memory."""
 Seen = tuple[int, Mapping[str, int]]
 """A class, and its peaks by part."""
 
@@ -82,9 +83,10 @@ def _predicted(by_part: ByPart, row: Row, needed: Sequence[int]) -> dict[str, in
 
 
 class ComputedPeaks:
-    """The functions of a family, fitted again as more classes become known.
+    """The functions of a family, refitted as more classes become known.
 
-    The known classes alone determine when that happens, so the answers do not depend on the time of a question.
+    Only the known classes determine when the functions are refitted, so a prediction does not depend on when it is
+    requested.
     """
 
     def __init__(self) -> None:
@@ -96,8 +98,8 @@ class ComputedPeaks:
         """The fitted functions; None: not fitted yet."""
 
     def see(self, peaks: Mapping[int, Mapping[str, int]], kind: int, of: ObservedClasses) -> bool:
-        """Take the peaks of all classes after those of the class `kind` have changed; return whether functions will be
-        fitted again.
+        """Take the peaks of all classes after those of the class `kind` have changed; return whether the functions will
+        be refitted.
         """
         if len(peaks) < FIT_FROM:
             return False

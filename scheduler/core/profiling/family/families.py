@@ -14,7 +14,7 @@ from scheduler.core.profiling.family.peak_function import FIT_FROM
 from scheduler.values import dataclass
 
 SAID = frozenset({Role.IGNORED, Role.NEEDED})
-"""The roles that a user has given to an argument."""
+"""The roles of an argument that only a user can give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class ComputedPeak:
 class Family:
     """All task classes of one script, whatever their arguments.
 
-    The answers follow from the classes and peaks that were added, not from the time of the question. They are computed
-    on demand; an answer is cheap unless other arguments matter than at the last one.
+    The estimates depend on the classes and peaks that were added, not on when they are requested. They are computed on
+    demand. An estimate takes little time, unless the arguments that matter have changed since the last one.
     """
 
     def __init__(self, ignore: Iterable[str] = (), only: Iterable[str] = ()) -> None:
@@ -88,7 +88,8 @@ class Family:
         self._keys: list[Key] = []
         """For each row of the table, the values of the argument groups that may matter."""
         self._matter: tuple[int, ...] = ()
-        """The positions in a key of the arguments that may change a peak. Classes with equal values there are alike."""
+        """The positions in a key of the arguments that may change a peak. Classes with equal values at these positions
+        are alike."""
         self._cells: dict[Key, Cell] = {}
         self._grown = False
         self._guesses: dict[Key, FamilyEstimate | None] = {}
@@ -109,7 +110,7 @@ class Family:
         return self._rows[kind]
 
     def observe(self, kind: int, peaks: Mapping[str, int], beside: Beside = NOTHING) -> None:
-        """Set the present peaks of a class by part; on parts that are not in `peaks` it needs nothing."""
+        """Set the present peaks of a class by part; the class needs nothing on parts that are not in `peaks`."""
         self._refresh()
         self._note_beside(kind, beside)
         before, now = self._peaks.get(kind), dict(peaks)
@@ -160,7 +161,7 @@ class Family:
         return [self._factor(place, bundle) for place, bundle in enumerate(self._bundles)]
 
     def computed(self) -> list[ComputedPeak]:
-        """Return the functions of the peaks on each part of the memory, for users to read."""
+        """Return the functions that predict the peaks on each part of the memory, for users to read."""
         self._refresh()
         names = [self._columns.columns[self._bundles[place].slots[0]].name for place in self._places]
         return [
@@ -178,7 +179,7 @@ class Family:
     # ---- working it out ----
 
     def _refresh(self) -> None:
-        """Bring the keys of all classes up to date, computing only what has changed."""
+        """Update the keys of all classes, and recompute only what has changed."""
         if not self._grown:
             return
         self._grown = False

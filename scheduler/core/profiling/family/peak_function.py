@@ -1,7 +1,7 @@
 """The peak of a script as a function of its arguments, with a bound that holds for a stated share of new tasks.
 
 The function is a sum of few terms: a constant, numbers, their squares, logarithms and products, strings that are equal
-to a value, and the usual peak of a value. The memory of training has that shape: weights grow with width x width x
+to a value, and the typical peak of a value. The memory of training has that shape: weights grow with width x width x
 depth, activations with batch x width, and each model has a size of its own. Terms are added one by one while they
 explain more than chance would. Errors are relative. For the bound, each observed peak is predicted from all others; the
 bound follows from the errors, so it holds whatever the true shape is. A constant is a function too, if the peaks agree.
@@ -27,22 +27,24 @@ from scheduler.units import GIB, MIB
 from scheduler.values import dataclass
 
 FIT_FROM = 3
-"""The least number of known classes for a function. A new class is below the highest of three with probability 3/4."""
+"""The fewest known classes to which a function is fitted. The peak of a new class is below the highest of three peaks
+with probability 3/4."""
 MOST_ROWS = 100
-"""The largest number of classes to which a function is fitted, spread evenly over all: more would add little, and cost
-more."""
+"""The most classes to which a function is fitted. If more are known, these are chosen at even distances: more classes
+would add little accuracy and take longer."""
 ALIKE, SLACK = 0.05, 64 * MIB
-"""The share of the peak, and the number of bytes: a prediction is right if its error is at most one of them."""
+"""A prediction counts as right if its error is at most this share of the peak, or at most this number of bytes."""
 MOST_TERMS = 8
 ROWS_A_TERM = 4
-"""The number of known classes that each term needs. So with fewer than eight classes a function is only a constant."""
+"""The number of known classes that each term needs. With fewer than eight classes a function is therefore only a
+constant."""
 MOST_NUMBERS = 12
-"""The number of numeric arguments above which products of three are not tried: there would be too many to
-distinguish."""
+"""With more numeric arguments than this, products of three are not tried, because there would be too many products to
+tell apart."""
 CHANCE = 2.0
-"""A term is kept if it explains this many times more than the best one of equally many random terms would."""
+"""A term is kept if it explains this many times as much as the best of equally many random terms would."""
 LEAST_ERROR = 0.01
-"""The relative error below which no further term is tried."""
+"""Once the relative error of a function is below this, no further term is tried."""
 SMALL = 1e-9
 UNITS = {"GiB": GIB, "MiB": MIB, "KiB": 1024, "B": 1}
 MOST = 0.75
@@ -69,7 +71,7 @@ class Term:
     text: tuple[int, str | None] | None = None
 
     def of(self, row: Row) -> float:
-        """Return the value of this term for a class; 0 if it lacks a number."""
+        """Return the value of this term for a class; 0 if the class lacks one of the numbers."""
         if self.text is not None and row[self.text[0]] != self.text[1]:
             return 0.0
         found = 1.0
@@ -164,7 +166,7 @@ class PeakFunction:
     def predict(self, row: Row, share: float) -> Prediction | None:
         """Return the predicted peak of a class, with the bound for this share of cases.
 
-        None if the class differs too much from all observed classes.
+        Return None if the class differs too much from all observed classes.
         """
         if not self._knows(row):
             return None
@@ -212,7 +214,9 @@ class PeakFunction:
 
 @dataclass(frozen=True, slots=True)
 class _Basis:
-    """The terms of a function, made orthogonal one after another, and the share of each in the peaks."""
+    """The terms of a function, made orthogonal one after another, and the coefficient with which each term contributes
+    to the peak.
+    """
 
     shares: Sequence[float]
     mixes: Sequence[Sequence[float]]
@@ -334,7 +338,9 @@ def _candidates(rows: Sequence[Row], arguments: int, found: _Directions) -> dict
 
 
 def _direction(values: Sequence[float]) -> list[float]:
-    """Return the values scaled to length 1. Their later length shows which share of them is not explained."""
+    """Return the values scaled to length 1. After terms have been subtracted from the values, their length is the share
+    that these terms do not explain.
+    """
     length = sqrt(_dot(values, values)) or 1.0
     return [value / length for value in values]
 
@@ -372,7 +378,7 @@ def _best(candidates: Mapping[Term, Sequence[float]], rest: Sequence[float]) -> 
 def _terms(rows: Sequence[Row], arguments: int) -> list[Term]:
     """Return all terms that differ between classes, the simplest first.
 
-    The first `arguments` columns are arguments, the others usual peaks.
+    The first `arguments` columns are arguments, and the others are typical peaks.
     """
     columns = list(zip(*rows, strict=True))
     varying = [place for place, column in enumerate(columns) if _varies(column)]
@@ -394,7 +400,7 @@ def _varies(column: Sequence[float | str | None]) -> bool:
 
 
 def _categories(column: Sequence[float | str | None]) -> list[str | None]:
-    """Return the strings in a column that can be terms: all but the first. None at all if there are too many."""
+    """Return the strings in a column that can be terms: all but the first. Return no strings if there are too many."""
     if is_number(column) and None not in column:
         return []
     values = dict.fromkeys(value if isinstance(value, str) else None for value in column)
