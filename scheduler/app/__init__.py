@@ -1,4 +1,5 @@
-"""Use cases: each joins concrete classes for one thing a user asks for.
+"""Use cases: each module joins concrete classes for one thing that users can ask for.
 
-No SQL, no printing, no decision about placement lives here: `store`, `ui` and `core` do that. Start at `run/session`.
+This package contains no SQL, no printing and no decisions about placement: they belong to `store`, `ui` and `core`.
+Start at `run/session`.
 """

@@ -54,10 +54,12 @@ def is_address(target: str) -> bool:
 
 
 class Notifier:
-    """The sender of notifications: one at a time, each in a thread. A failure is reported once."""
+    """The sender of notifications: one at a time, each in a thread. Only the first failure is reported."""
 
     def __init__(self, target: str, directory: str, report: Callable[[str], None]) -> None:
-        """Send to a command or web hook; `directory` is where a command runs, `report` prints a failure."""
+        """Prepare to send notifications to a command or a web hook. A command runs in `directory`; `report` prints a
+        failure.
+        """
         self.report = report
         self._target, self._directory = target, directory
         self._waiting: deque[Mapping[str, Any]] = deque()
@@ -81,7 +83,7 @@ class Notifier:
                 self._fail("no thread can be started")
 
     def fileno(self) -> int:
-        """Return -1: there is no descriptor to wait for, and a failure may be reported a moment late."""
+        """Return -1: there is no descriptor to wait for, so a failure may be reported a moment late."""
         return -1
 
     def collect(self) -> Sequence[Happening]:
@@ -129,7 +131,7 @@ class Delivery:
         return time.monotonic() - self._began
 
     def run(self) -> None:
-        """Deliver the notification; keep an error of any kind as `trouble`."""
+        """Deliver the notification; store an error of any kind in `trouble`."""
         try:
             self.trouble = deliver(self._target, self._facts, self._directory)
         except Exception as exc:  # noqa: BLE001 - the run goes on whatever a notification meets
@@ -139,7 +141,7 @@ class Delivery:
 
 
 def deliver(target: str, facts: Mapping[str, Any], directory: str) -> str:
-    """Send one notification now; return the reason of a failure, or an empty string."""
+    """Send one notification now; return the reason for a failure, or an empty string."""
     body = json.dumps(facts)
     return _post(target, body) if is_address(target) else _call(target, facts, body, directory)
 

@@ -1,4 +1,4 @@
-"""The agent: on a node it takes leases, launches and watches attempts of one run, as its head orders.
+"""The agent: on a node it takes leases, launches and watches attempts of one run, as the run's head orders.
 
 It decides only one thing itself: with its machine's mutex held, whether the report by which the head decided is still
 true.
@@ -44,11 +44,11 @@ LOOK = 0.1
 REPORT = 0.25
 """Seconds between two reports while no attempt ends."""
 KEPT = 10.0
-"""Seconds after which reservations without a launch are given back."""
+"""Seconds after which a reservation without a launch is given back."""
 MISSING = 0.5
 """Seconds between checks that the leases exist."""
 VIEWS = 64
-"""The number of latest reports on which a reservation may be based."""
+"""The number of latest reports on which the head may base a reservation."""
 _PATHS = ("SCHEDULER_TASK_DIR", "SCHEDULER_RESULT", "SCHEDULER_PROGRESS")
 """Variables of a task that name files of the run."""
 
@@ -72,7 +72,7 @@ class NodeRun:
     """The samplers, which the agent also waits on."""
     places: TaskPaths
     root: str
-    """The directory of the run here."""
+    """The directory of the run on this node."""
     root_at_head: str
     close: Callable[[], None]
     remove: Callable[[], None]
@@ -82,8 +82,8 @@ class NodeRun:
     has_lines: Callable[[str], bool]
     """A function that tells whether a result consists of JSON lines."""
     fence: NodeFence | None = None
-    """The fence, which ends the attempts here when nothing was heard from the head for some time; None: the attempts
-    live on."""
+    """The fence, which ends the attempts on this node when nothing has been heard from the head for some time; None:
+    the attempts continue."""
 
 
 @dataclass(slots=True)
@@ -103,11 +103,11 @@ class _Inbox:
         self.orders: list[Message] = []
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when there may be an order; -1 once there can be none."""
+        """Return the descriptor that is readable when there may be an order; -1 once no more orders can come."""
         return -1 if self._channel.ended else self._channel.fileno()
 
     def collect(self) -> Sequence[Happening]:
-        """Read the orders that have arrived; return nothing, because they are no events."""
+        """Read the orders that have arrived; return nothing, because orders are not events."""
         if not self._channel.ended:
             self.orders += self._channel.receive()
         return ()
@@ -130,13 +130,13 @@ class Agent:
         self._of_earlier_boot: set[Key] = set()
         """Attempts that were started before this machine was restarted."""
         self._samples: list[Sample] = []
-        """Samples that are sent after the next report, because the free memory in a report must not be older than the
-        samples."""
+        """Samples that are sent after the next report, because the head must not combine newer samples with an older
+        number of free bytes."""
         self._watched: dict[Key, Watched] = {}
         self._met: tuple[Trees, frozenset[UnnamedShim]] = ({}, frozenset())
         self._unlooked = True
         self._stale: dict[Key, Message] = {}
-        """Rewrites of leases that are not done yet."""
+        """Orders to rewrite leases that were not carried out yet."""
         self._view = 0
         self._views: dict[int, tuple[dict[str, Lease], frozenset[str]]] = {}
         """The leases and the closed devices of the latest reports."""
@@ -154,7 +154,7 @@ class Agent:
         }  # fmt: skip
 
     def run(self) -> bool:
-        """Serve the head until it is gone; return whether the run is over."""
+        """Serve the head until its link ends; return whether the run is over."""
         self._report()
         try:
             while not self._channel.ended and not self._finished:
@@ -190,7 +190,7 @@ class Agent:
             self._channel.send({"trouble": str(exc)})
 
     def _let_go(self) -> None:
-        """Give back what was not launched, and forget the head."""
+        """Give back reservations without a launch, and forget the head."""
         for key in list(self._held):
             self._give_back(key)
         self._guest.leases.leave()
@@ -213,7 +213,7 @@ class Agent:
             self._shims.pop(key, None)
 
     def _copy(self) -> None:
-        """Send what the attempts have written, and the end of each attempt whose files were sent completely."""
+        """Send what the attempts have written, and report the end of each attempt whose files were sent completely."""
         if self._channel.unsent > MOST_UNSENT:
             return
         for key in list(self._over):
@@ -239,7 +239,7 @@ class Agent:
                 self._channel.send({"trouble": sentence})
 
     def _report(self) -> None:
-        """Report what is free and reserved here, or that the lease directory stays locked."""
+        """Report the free memory and the leases of this node, or that its lease directory stays locked."""
         try:
             with self._guest.leases.deciding() as transaction:
                 self._report_under_mutex(transaction, transaction.others())
@@ -276,7 +276,9 @@ class Agent:
     # ---- reservations ----
 
     def _take(self, said: Mapping[str, Any]) -> None:
-        """Take reservations, but none if something was reserved here since the head's view, and none above a quota."""
+        """Take reservations; take none if another reservation was made on this node since the head's view, and none
+        above a quota.
+        """
         taken: list[list[Any]] = []
         try:
             with self._guest.leases.deciding() as transaction:
@@ -286,7 +288,9 @@ class Agent:
         self._channel.send({"took": {"number": said["number"], "leases": taken, "why": why}})
 
     def _take_under_mutex(self, transaction: LeaseTransaction, said: Mapping[str, Any], taken: list[list[Any]]) -> str:
-        """Take reservations one by one; return why the rest was not taken. Raise LeaseError."""
+        """Take reservations one by one; return why the rest was not taken. Raise LeaseError if a lease cannot be
+        written.
+        """
         others, policy = transaction.others(), transaction.house()
         why = self._changed(said["view"], others, policy.closed)
         for one in said["placements"]:
@@ -300,8 +304,8 @@ class Agent:
         return ""
 
     def _above_quota(self, caps: Caps, others: Sequence[Lease], placement: Placement) -> str:
-        """Return which quota is used up. Send one sentence about a task that exceeds a quota by itself, as a task with
-        several GPUs may.
+        """Return which quota is used up; empty if none is. Send one sentence about a task that exceeds a quota by
+        itself, as a task with several GPUs may.
         """
         alone = quota.exceeded(caps, (), placement.reservation)
         if alone and placement.task not in self._too_large:
@@ -312,7 +316,7 @@ class Agent:
         return what and f"{what} is used up"
 
     def _mine(self, others: Sequence[Lease]) -> list[Mapping[str, int]]:
-        """Return all reservations of this user here."""
+        """Return all reservations of this user on this node."""
         uid = self._guest.leases.uid
         own = [*self._living.values(), *(held.placement for held in self._held.values())]
         return [*(one.reserved for one in others if one.uid == uid), *(one.reservation for one in own)]
@@ -326,7 +330,7 @@ class Agent:
         return [*key, lease.path, lease.port, plain, numbered, [*devices.cuda_numbers(placement)]]
 
     def _changed(self, view: int, others: Sequence[Lease], closed: Mapping[str, str]) -> str:
-        """Return what was reserved or closed since a view; empty if nothing was."""
+        """Return a sentence about what was reserved or closed since a view was reported; empty if nothing was."""
         if view not in self._views:
             return "what it reported last is too old"
         leases, closed_then = self._views[view]
@@ -352,7 +356,9 @@ class Agent:
         self._stale[key] = said
 
     def _look_after_leases(self) -> None:
-        """Rewrite leases that changed, create those that were lost, and give back what was not launched in time."""
+        """Rewrite leases that changed, create those that were lost, and give back reservations that were not launched
+        in time.
+        """
         now = time.monotonic()
         for key in [key for key, held in self._held.items() if held.until < now]:
             self._give_back(key)
@@ -422,7 +428,7 @@ class Agent:
         )  # fmt: skip
 
     def _take_given(self, said: tuple[str, int, int, str]) -> None:
-        """Write a piece of the arguments of a call; reservations are kept while launches wait for such pieces."""
+        """Write a piece of the arguments of a call; reservations do not expire while launches wait for such pieces."""
         for held in self._held.values():
             held.until = time.monotonic() + KEPT
         self._given.write(*said)
@@ -437,7 +443,9 @@ class Agent:
         self._guest.engine.stop(task, attempt, kill=kill)
 
     def _adopt(self, said: Mapping[str, Any]) -> None:
-        """Take over an attempt that an earlier agent of the run left here; one that has not started will not start."""
+        """Take over an attempt that an earlier agent of the run left on this node; prevent its start if it has not
+        started.
+        """
         placement = forms.event_from_dict(said["placement"])
         assert isinstance(placement, Placement)
         key = (placement.task, placement.attempt)
@@ -473,7 +481,9 @@ class Agent:
         self._finished = True
 
     def _echo(self, clock: float) -> None:
-        """Let the attempts live on: the head has received this node's report of the time `clock`."""
+        """Let the attempts continue, because the head has received the report that this node sent at the time
+        `clock`.
+        """
         if self._guest.fence is not None:
             self._guest.fence.extend(clock)
 

@@ -16,7 +16,7 @@ from scheduler.core.ports import Key, Watched
 from scheduler.values import replace
 
 OLD = 1.0
-"""Seconds after which a report is too old where a current one is needed."""
+"""Seconds after which a report is too old for decisions that need a current one."""
 
 
 class ClusterDevices:
@@ -33,7 +33,7 @@ class ClusterDevices:
         self._known = {device.key: device for device in known}
         self._unheard = dict(self._known)
         self._layouts: dict[str, int] = {}
-        """The layout of each node whose devices are noted."""
+        """The layout number of each node when its devices were last noted."""
         self.notes = nodes.notes()
         self.labels: dict[str, str] = {}
         """The names of all devices of the run so far, by key. Devices of nodes that join are added."""
@@ -91,13 +91,14 @@ class ClusterDevices:
 
     @property
     def drivers(self) -> Mapping[str, str]:
-        """The driver of each node in words, and how it reads memory; together with the model of a GPU they decide which
-        profile applies."""
+        """A description of each node's driver and of how it reads memory. Together with the model of a GPU, it decides
+        which profile applies.
+        """
         there = [(node.name, node.facts) for node in self.nodes.present()]
         return {name: f" ({facts.driver}, by {facts.reads})" for name, facts in there if facts is not None}
 
     def to_json(self) -> str:
-        """Return the devices for the journal, so that a node may be away when the run is taken over."""
+        """Return the devices for the journal, so that the run can be taken over while a node cannot be reached."""
         return json.dumps([forms.DEVICE.to_dict(device) for device in self.discover()])
 
     def close(self) -> None:
@@ -106,7 +107,7 @@ class ClusterDevices:
 
 
 def _aged(budget: DeviceBudget, since: float, away: str) -> DeviceBudget:
-    """Return the last reported state of a device with its age `since` seconds after that report."""
+    """Return the last reported state of a device, with its age increased by the `since` seconds since that report."""
     age = budget.age + since
     return replace(budget, age=age if age > OLD else budget.age, away=away or budget.away)
 
@@ -122,7 +123,7 @@ class ClusterWatcher:
     def watch(
         self, attempts: Mapping[Key, Watched], others: Trees, unnamed: frozenset[UnnamedShim] = NO_UNNAMED
     ) -> None:
-        """Tell each node which attempts to sample; each finds the processes of other leases on it by itself."""
+        """Tell each node which attempts to sample; a node finds the processes of other leases by itself."""
         by_node: dict[str, list[Any]] = {}
         for key, watched in attempts.items():
             node = self._nodes.node_of(key)

@@ -22,7 +22,7 @@ PlacementOf = Callable[[int], Placement | None]
 """A function that returns the placement of a living task."""
 
 AGAIN = 1.0
-"""Seconds between two tickets of one node that differ only in how long the task has waited."""
+"""Seconds between two tickets that are sent to one node and differ only in how long the task has waited."""
 
 
 class ClusterEngine:
@@ -34,19 +34,19 @@ class ClusterEngine:
         self._lost: list[Started | Exited] = []
 
     def launch(self, order: Launch) -> None:
-        """Order the launch on the node that took the reservation; if the node is lost meanwhile, it starts nothing."""
+        """Order the launch on the node that took the reservation; if the node has been lost since, nothing starts."""
         node = self._nodes.node_of((order.task, order.attempt))
         assert node is not None
         node.launch(order, self._root)
 
     def stop(self, task: int, attempt: int, *, kill: bool = False) -> None:
-        """Pass the request on, as soon as the node answers."""
+        """Pass the request on to the attempt's node, at once or as soon as the node answers again."""
         node = self._nodes.node_of((task, attempt))
         if node is not None and (task, attempt) in node.living:
             node.stop((task, attempt), kill=kill)
 
     def adopt(self, task: int, attempt: int) -> None:
-        """Expect news of an attempt that an earlier scheduler placed."""
+        """Make the node of an attempt that an earlier scheduler placed take the attempt over."""
         placement = self._placement_of(task)
         assert placement is not None
         self._nodes.adopt(placement)
@@ -65,7 +65,7 @@ class ClusterEngine:
         return ()
 
     def forget(self, task: int, attempt: int) -> None:
-        """Remove what an attempt left on its node; its files at the head stay."""
+        """Remove the files of an attempt on its node; keep its files at the head."""
         self._nodes.forget((task, attempt))
 
 
@@ -79,11 +79,13 @@ class ClusterLeases:
         self.run = run
         self.uid = os.getuid()
         self._shown: dict[str, tuple[WaitTicket, float]] = {}
-        """The tickets that the nodes have, and when each was sent."""
+        """The last ticket that was sent to each node, and when it was sent."""
 
     @contextmanager
     def deciding(self) -> Iterator[ClusterLeases]:
-        """Decide by the nodes' last reports; a node refuses a reservation that no longer agrees with its state."""
+        """Let the run decide by the nodes' last reports; a node refuses a reservation that does not agree with its
+        present state.
+        """
         yield self
 
     def others(self) -> list[Lease]:
@@ -95,7 +97,9 @@ class ClusterLeases:
         return self.others()
 
     def take(self, placement: Placement, guest: str = "") -> HeldLease:
-        """Take one reservation. Raise LeaseError. `guest` is ignored: guests exist only in runs on one machine."""
+        """Take one reservation. Raise LeaseError if its node refuses it. `guest` is ignored: guests exist only in runs
+        on one machine.
+        """
         for _, lease in self._nodes.take([placement]):
             return lease
         raise LeaseError(f"{placement.node} does not take task {placement.task} now")
@@ -147,7 +151,7 @@ class ClusterLeases:
         return ()
 
     def rewrite(self, placement: Placement, shim: int, offer: RoomOffer = NO_OFFER) -> bool:
-        """Have the node bring the lease of a living attempt up to date."""
+        """Make the node update the lease of a living attempt."""
         node = self._nodes.nodes[placement.node]
         key = (placement.task, placement.attempt)
         if key in node.living:
@@ -172,13 +176,13 @@ class ClusterLeases:
         return ""
 
     def drop(self, task: int, attempt: int) -> None:
-        """Have the node remove the lease of an attempt that was lost, or that is not launched after all."""
+        """Make the node remove the lease of an attempt that was lost, or that will not be launched."""
         if (node := self._nodes.node_of((task, attempt))) is not None:
             node.living.pop((task, attempt), None)
             node.order({"drop": [task, attempt]})
 
     def forget(self, task: int, attempt: int) -> None:
-        """Have the node forget the lease of an ended attempt."""
+        """Make the node forget the lease of an ended attempt."""
         if (node := self._nodes.node_of((task, attempt))) is not None:
             node.order({"released": [task, attempt]})
 
@@ -187,7 +191,7 @@ class ClusterLeases:
         self.wait(None)
 
     def publish(self, forecast: PublishedForecast | None) -> None:
-        """Do nothing: forecasts of other runs do not count the tasks of this one yet."""
+        """Do nothing: forecasts of other runs do not yet count the tasks of a run on nodes."""
 
 
 def _is_alike(one: WaitTicket | None, other: WaitTicket | None) -> bool:

@@ -1,4 +1,4 @@
-"""The fence of a node: the attempts of a run end there when nothing was heard from the run's head for some time.
+"""The fence of a node: it ends the attempts of a run there when the run's head has been silent for some time.
 
 The agent writes the time until which they may live to a file, and their shims read it. So the fence also works while
 the agent is dead, and on a machine that was frozen. The time counts from the last value of the node's own clock that
@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 
 MARGIN = 5.0
-"""Seconds after the fence's time and the grace of an attempt, within which its processes are gone even on a busy
-machine."""
+"""Seconds within which the processes of an attempt are gone even on a busy machine, counted from the end of the fence's
+time and the attempt's grace period."""
 _BYTES = 32
 
 
@@ -19,7 +19,9 @@ class NodeFence:
     """The file with the time until which the attempts of a run may live on this node."""
 
     def __init__(self, path: str, seconds: float) -> None:
-        """Open the file and allocate its blocks now, so that a full disk ends no task later. Raise OSError."""
+        """Open the file and allocate its blocks now, so that a disk that is full later ends no task. Raise OSError if
+        the file cannot be written.
+        """
         self.path, self._seconds = path, seconds
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         if os.fstat(self._fd).st_size < _BYTES:

@@ -48,7 +48,7 @@ class Form(Generic[T]):
 
 
 def _plain(field: Any) -> Any:
-    """Return a field in the type that values have: a tuple where JSON has a list."""
+    """Return a field's value in the type that the class has: a tuple in place of a list from JSON."""
     return tuple(field) if isinstance(field, list) else field
 
 
@@ -111,7 +111,7 @@ class NodeFacts:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """The ids that distinguish its machine from others."""
+        """The ids that distinguish the node's machine from others."""
         return self.machine, self.host
 
 
@@ -138,7 +138,7 @@ class ReportChanges:
     PAUSE = 1.0
     """Seconds between two reports of small changes."""
     LITTLE = 16 << 20
-    """The number of bytes from which a change of free memory is not small."""
+    """The number of bytes from which a change of free memory counts as large."""
 
     def __init__(self) -> None:
         self._budgets: dict[str, DeviceBudget] = {}

@@ -10,12 +10,12 @@ from typing import Any
 
 Message = dict[str, Any]
 LONGEST = 64 << 20
-"""The largest number of bytes of a line; agents send only shorter ones."""
+"""The most bytes in one line; agents send only shorter lines."""
 _PIECE = 1 << 18
 
 
 class BadFrame(Exception):
-    """A line that is no frame; the message of the error is what the other end wrote."""
+    """A line that is not a frame; the message of the error is what the other end wrote."""
 
 
 class Channel:
@@ -42,16 +42,16 @@ class Channel:
 
     @property
     def unsent(self) -> int:
-        """The number of bytes that the other end has not taken yet."""
+        """The number of bytes that the other end has not accepted yet."""
         return len(self._unsent)
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message, as far as the other end takes it now; `push` sends the rest."""
+        """Send as much of a message as the other end accepts now; `push` sends the rest."""
         self._unsent += json.dumps(message, separators=(",", ":")).encode() + b"\n"
         self.push()
 
     def push(self) -> None:
-        """Send as much as the other end takes now."""
+        """Send as much of the waiting messages as the other end accepts now."""
         try:
             while self._unsent and not self.ended:
                 del self._unsent[: os.write(self._write, memoryview(self._unsent)[:_PIECE])]
@@ -69,7 +69,9 @@ class Channel:
         self._pushes = wanted
 
     def receive(self) -> list[Message]:
-        """Return the messages that have arrived; `ended` is set when no more can come. Raise BadFrame."""
+        """Return the messages that have arrived; `ended` is set when no more can come. Raise BadFrame for a line that
+        is not a frame.
+        """
         self.push()
         messages, self._kept = self._kept, []
         while not self.ended:

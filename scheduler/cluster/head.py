@@ -25,9 +25,9 @@ from scheduler.values import replace
 CONNECT = 15.0
 """Seconds within which a node must answer before a run starts without it."""
 SILENCE = 3.0
-"""Seconds without news after which nothing starts on a node."""
+"""Seconds without a message from a node after which nothing starts on it."""
 COMPARE = 5.0
-"""Seconds within which a node that serves a run must answer what it lacks for new tasks."""
+"""Seconds within which a node that serves a run must say which things it lacks for new tasks."""
 ANSWER = 2.0
 """Seconds within which a node must answer whether it took reservations."""
 AGAIN = 1.0
@@ -37,7 +37,7 @@ ECHO = 1.0
 FIRST_REPORTS = 1.0
 """Seconds for which a run waits for the first report of each node."""
 GOODBYE = 3.0
-"""Seconds for the agents to end when their run is over."""
+"""Seconds within which the agents must end when their run is over."""
 REFUSED = 1.0
 """Seconds for which nothing starts on a node that refused a reservation."""
 
@@ -49,7 +49,7 @@ class Nodes:
         """Prepare the nodes; `hello` is the first message to each agent, `node_fence` a time in seconds (0: none)."""
         self._sources, self._fence = sources, node_fence
         self.grace_of: Callable[[int], float] = lambda _: 0.0
-        """A function that returns the grace time of a task in seconds."""
+        """A function that returns the grace period of a task in seconds."""
         self._hello = dict(hello)
         self._join: dict[str, Any] | None = None
         self.nodes: dict[str, Node] = {}
@@ -131,7 +131,7 @@ class Nodes:
         return [f"{node.name} is away: {node.why_away}" for node in self.nodes.values() if node.facts is None]
 
     def compare(self, said: Mapping[str, Any]) -> dict[str, list[str]]:
-        """Ask the nodes which of the things that a list needs they lack; a node that does not answer is away."""
+        """Ask the nodes which of the things that a list needs they lack; a node that does not answer counts as away."""
         before = self._join is None
         asked = [node for node in self.nodes.values() if (node.is_there if before else node.joined)]
         for node in asked:
@@ -196,7 +196,9 @@ class Nodes:
             node.due = inf
 
     def _enter(self, node: Node) -> None:
-        """Make the agent of a new link serve the run, and send it the node's attempts and the orders that waited."""
+        """Make the agent of a new link serve the run, and send it the node's attempts and the orders that waited for
+        the link.
+        """
         assert node.link is not None
         assert self._places is not None
         node.link.send({"join": self._join})
@@ -211,7 +213,7 @@ class Nodes:
             node.link.send({"watch": node.watched})
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when there may be news."""
+        """Return the descriptor that is readable when `collect` may have something to return."""
         return self._epoll.fileno()
 
     def collect(self) -> list[Happening]:
@@ -329,7 +331,7 @@ class Nodes:
             self._news.append(event)
 
     def _write(self, node: Node, said: Sequence[Any]) -> None:
-        """Write a piece of an attempt's file that its node has sent, unless the node no longer has the attempt."""
+        """Write a piece of an attempt's file that its node has sent, unless the attempt is no longer on that node."""
         assert self._places is not None
         task, attempt, name, at, text = said
         if (task, attempt) not in node.living:
@@ -351,13 +353,15 @@ class Nodes:
         self._where[key] = node
 
     def forget(self, key: Key) -> None:
-        """Let the node of an attempt remove its files there; all nodes if it ended before this process began."""
+        """Make the node of an attempt remove the attempt's files there; ask all nodes if the attempt ended before this
+        process began.
+        """
         node = self._where.pop(key, None)
         for one in self.nodes.values() if node is None else (node,):
             one.order({"forget": [*key]}, lasting=node is not None)
 
     def take(self, placements: Sequence[Placement]) -> Iterator[tuple[Placement, HeldLease]]:
-        """Take reservations, with one message to each node; leave out those that are refused."""
+        """Take reservations, with one message to each node; leave out reservations that a node refuses."""
         self._number += 1
         asked: dict[str, list[Placement]] = {}
         for placement in placements:
@@ -395,7 +399,7 @@ class Nodes:
         return taken
 
     def adopt(self, placement: Placement) -> None:
-        """Expect news of an attempt that an earlier scheduler placed."""
+        """Make the node of an attempt that an earlier scheduler placed take the attempt over."""
         assert self._places is not None
         key = (placement.task, placement.attempt)
         node = self.nodes[placement.node]
@@ -424,7 +428,7 @@ class Nodes:
         return bool(self._news)
 
     def close(self, *, over: bool) -> None:
-        """End the links; if the run is `over`, the agents remove what is left of it."""
+        """End the links; if the run is `over`, the agents also remove the files of the run on their nodes."""
         for node in self.nodes.values():
             if over:
                 node.order({"end": None})

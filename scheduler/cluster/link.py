@@ -45,10 +45,13 @@ class NodeName:
     features: tuple[str, ...] = ()
     """The features that Slurm lists for the node."""
     ends: float = 0.0
-    """The time at which the node's allocation ends, in seconds since the epoch; 0: unknown, or never."""
+    """The time at which the node's allocation ends, in seconds since the epoch; 0: the time is unknown, or it never
+    ends."""
 
     def open(self) -> Transport:
-        """Start an agent there, and the program or connection that carries its input and output. Raise OSError."""
+        """Start an agent on the node, and the program or connection that carries its input and output. Raise OSError if
+        that is impossible.
+        """
         if self.cluster is not None:
             return self.cluster.open(self.name, ["sh", "-c", _remote()])
         return ProgramTransport(self.argv, tied=self.kind != SLURM)
@@ -75,7 +78,7 @@ class Transport(Protocol):
         """The descriptors to read from and to write to."""
 
     def why_ended(self) -> str:
-        """Return the last message before its end, or an empty string."""
+        """Return the last message of the transport before its end, or an empty string."""
 
     def close(self, patience: float) -> None:
         """End the input of the agent, wait up to `patience` seconds until it has ended, then end the transport."""
@@ -84,8 +87,8 @@ class Transport(Protocol):
 class ProgramTransport:
     """A program that reaches a node, such as ssh, with its standard input and output.
 
-    A `tied` program is killed when this process dies. srun must not be, because its helper would then cancel the step
-    with all its tasks.
+    A `tied` program is killed when this process dies. srun must not be killed, because its helper would then cancel the
+    step with all its tasks.
     """
 
     def __init__(self, argv: Sequence[str], *, tied: bool = True) -> None:
@@ -127,7 +130,9 @@ class ProgramTransport:
 
 
 def code_digest() -> str:
-    """Return a digest of the code that must be equal on head and node: the code of messages, and that of tasks."""
+    """Return a digest of the code that must be equal on head and node: the code that defines messages, and the code
+    that runs tasks.
+    """
     found = blake2b(digest_size=10)
     for path in sorted([*(PACKAGE / "cluster").glob("*.py"), *(PACKAGE / name for name in COPIED), *_IN_MESSAGES]):
         found.update(path.read_bytes())
@@ -135,7 +140,7 @@ def code_digest() -> str:
 
 
 class NodeLink:
-    """One connection to an agent. When it has ended, or is given up, a new one is made."""
+    """One connection to an agent. It is replaced by a new one when it has ended or was given up."""
 
     def __init__(self, node: NodeName) -> None:
         """Start the transport to the node; raise OSError if it cannot be started."""
@@ -154,11 +159,11 @@ class NodeLink:
 
     @property
     def unsent(self) -> int:
-        """The number of bytes that the other end has not taken yet."""
+        """The number of bytes that the other end has not accepted yet."""
         return self._channel.unsent
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message; if the link has ended, it is lost."""
+        """Send a message; if the link has ended, the message is lost."""
         self._channel.send(message)
 
     def receive(self) -> list[Message]:

@@ -22,12 +22,12 @@ from scheduler.values import dataclass, field
 PIECE = 192 * 1024
 """Bytes of a file in one message."""
 MOST_UNSENT = 4 << 20
-"""The number of bytes that may wait for the link; when more wait, nothing is read from files."""
+"""The number of bytes that may wait for the link; while more bytes wait, no files are read."""
 LONGEST_WHOLE = 16 << 20
-"""Bytes of the largest result or record of metrics that is copied at the end of its attempt."""
+"""The size in bytes of the largest result or metrics record that is copied at the end of its attempt."""
 LOG, ERRORS, RESULT, METRICS, VALUE = "log", "errors", "result", "metrics", "value"
 FOLDER = "given"
-"""The folder in the directory of a run that has the arguments of calls, and modules for them."""
+"""The folder in the directory of a run that contains the arguments of calls, and the modules that they need."""
 GROWING = (LOG, ERRORS)
 """Files that are copied while they grow, like a result of JSON lines; the others are copied when the attempt ends."""
 
@@ -44,7 +44,7 @@ def files_of(places: TaskPaths, key: Key) -> dict[str, str]:
 
 
 def sizes(places: TaskPaths, key: Key) -> dict[str, int]:
-    """Return how much of the growing files of an attempt is here already."""
+    """Return the number of bytes of each growing file of an attempt that the head already has."""
     files = files_of(places, key)
     return {name: _size(files[name]) for name in GROWING if _size(files[name]) > 0}
 
@@ -56,7 +56,7 @@ class _Followed:
     files: Mapping[str, str]
     read: dict[str, int] = field(default_factory=dict)
     longest: dict[str, int] = field(default_factory=dict)
-    """The size of each file at the last check. A file that has shrunk was cut in its middle, and is read again."""
+    """The size of each file at the last check. A file that has shrunk has lost its middle, and is read again."""
     has_live_result: bool = False
     """True if JSON lines of the result were copied before the end of the attempt."""
 
@@ -65,7 +65,9 @@ class FileSender:
     """The reader at the node: it returns the new parts of files as messages."""
 
     def __init__(self, places: TaskPaths, has_lines: Callable[[str], bool]) -> None:
-        """Prepare to read; `has_lines` tells whether a result consists of JSON lines, which are copied as they come."""
+        """Prepare to read; `has_lines` tells whether a result consists of JSON lines, which are copied as soon as they
+        are written.
+        """
         self._places, self._has_lines = places, has_lines
         self._followed: dict[Key, _Followed] = {}
 
@@ -87,7 +89,7 @@ class FileSender:
                 yield from _next_piece(key, followed, RESULT)
 
     def rest(self, key: Key) -> Iterator[Message]:
-        """Yield everything that is left of an ended attempt, piece by piece."""
+        """Yield everything in the files of an ended attempt that was not sent yet, piece by piece."""
         followed = self._followed.get(key)
         if followed is None:
             return
@@ -115,7 +117,7 @@ def _next_piece(key: Key, followed: _Followed, name: str) -> Iterator[Message]:
 
 
 def write(places: TaskPaths, task: int, attempt: int, name: str, at: int, text: str) -> None:
-    """Write a piece of a file at the head. Raise OSError."""
+    """Write a piece of a file at the head. Raise OSError if that is impossible."""
     path = files_of(places, (task, attempt))[name]
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -153,7 +155,7 @@ def _modules_of(path: str) -> str:
 
 
 class CallSender:
-    """The launches of calls for one node, each after the files that it reads, and as fast as the node takes them."""
+    """The launches of calls for one node, each after the files that it reads, and as fast as the node accepts them."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Key, Iterator[Message]]] = deque()
@@ -169,7 +171,7 @@ class CallSender:
         self._waiting.append((key, chain(files, [launch])))
 
     def put_behind(self, key: Key, message: Message) -> bool:
-        """Send a message after the launch of an attempt; return False if no launch of it waits."""
+        """Send a message after the launch of an attempt; return False if no launch of that attempt waits."""
         waits = any(key == other for other, _ in self._waiting)
         if waits:
             self._waiting.append((key, iter([message])))
@@ -185,18 +187,18 @@ class CallSender:
         return None
 
     def drop(self) -> None:
-        """Drop what waits: the link is lost, and the node may lack files that were sent over it."""
+        """Drop all waiting messages, because the link is lost, and the node may lack files that were sent over it."""
         self._waiting.clear()
         self._has.clear()
 
 
 def _is_of_one_call(name: str) -> bool:
-    """Tell whether a file has the arguments of one call only, like the files of an executor."""
+    """Tell whether a file contains the arguments of one call only, as the files of an executor do."""
     return name.endswith(".call")
 
 
 def _pieces(path: str) -> Iterator[Message]:
-    """Yield a file, piece by piece; one that is gone yields nothing, and its call does not start."""
+    """Yield a file, piece by piece. Yield nothing if the file is gone; its call then does not start."""
     at = 0
     with contextlib.suppress(OSError), open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -214,7 +216,9 @@ class GivenFiles:
         """The files that only one attempt needs."""
 
     def write(self, name: str, at: int, size: int, text: str) -> None:
-        """Write the next piece of a file; the file gets its name when it is complete. Raise OSError."""
+        """Write the next piece of a file; the file gets its name when it is complete. Raise OSError if it cannot be
+        written.
+        """
         part = f"{self._path(name)}.part"
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -233,7 +237,9 @@ class GivenFiles:
         return f"{self._folder}/{os.path.basename(name)}"
 
     def missing(self, key: Key, argv: Sequence[str], root: str) -> str:
-        """Return the file that a command needs and that is not here; note the others as files of the attempt."""
+        """Return the name of a file that a command needs and that this node lacks, or an empty string; note the others
+        as files of the attempt.
+        """
         names = given_to(argv, root)
         self._of[key] = [name for name in names if _is_of_one_call(name)]
         needed = [*names, *filter(None, map(_modules_of, map(self._path, names)))]

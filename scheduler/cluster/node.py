@@ -32,8 +32,8 @@ class Node:
     heard: float = 0.0
     due: float = 0.0
     refused: float = 0.0
-    """The times at which the node was last heard, at which the next connection is due, and at which the node last
-    refused a reservation."""
+    """Three times: of the last message from the node (`heard`), of the next attempt to connect (`due`), and of the last
+    refusal of a reservation (`refused`)."""
     view: int = 0
     reported: float = field(default_factory=time.monotonic)
     """The time of the node's last report; before the first report, the time from which this scheduler expects one."""
@@ -77,13 +77,13 @@ class Node:
 
     @property
     def away(self) -> str:
-        """Why nothing can start there now; empty if something can."""
+        """Why nothing can start on the node now; empty if tasks can start."""
         if not self.is_there:
             return self.why_away
         return "" if self.view or not self.joined else "its agent has just started"
 
     def order(self, message: Message, *, lasting: bool = False) -> None:
-        """Send an order; if the node is away, a `lasting` one waits until it answers."""
+        """Send an order; if the node is away, a `lasting` order waits until the node answers."""
         if self.link is not None and self.joined:
             self.link.send(message)
         elif lasting:
@@ -105,7 +105,7 @@ class Node:
             self.order(message, lasting=True)
 
     def push(self) -> None:
-        """Send the waiting launches and their files, as far as the node takes them now."""
+        """Send as many of the waiting launches and their files as the node accepts now."""
         while self.link is not None and self.joined and not self.link.unsent:
             message = self.carried.next()
             if message is None:
@@ -129,7 +129,7 @@ def take_report(node: Node, said: Mapping[str, Any]) -> None:
 
 
 def _take_budgets(node: Node, said: Mapping[str, Any]) -> None:
-    """Note the states of the devices that have changed; the others stay the same objects."""
+    """Note the states of the devices that have changed; the states of the others stay the same objects."""
     told = [named_budget(forms.BUDGET.from_dict(one), node) for one in said["budgets"]]
     found = {one.device.key: one for one in (*(() if "whole" in said else node.budgets), *told)}
     if [one.device for one in found.values()] != [one.device for one in node.budgets]:
@@ -141,8 +141,8 @@ Told = TypeVar("Told", Lease, Waiter)
 
 
 def _of_node(told: Told, node: Node) -> Told:
-    """Return a lease or a waiting run of a node with the node's name, and with this user's id here if it belongs to the
-    user of our agent there.
+    """Return a lease or a waiting run of a node with the node's name, and with this user's id at the head if it belongs
+    to the user of this run's agent on the node.
     """
     uid = os.getuid()
     is_ours = told.uid == (node.facts.uid if node.facts is not None else uid)

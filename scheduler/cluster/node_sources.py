@@ -1,4 +1,4 @@
-"""The values of `--on`: the nodes that they name, and the clusters whose nodes come and go."""
+"""The values of `--on`: the nodes that they name, and the clusters whose nodes may join and leave during a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class NodeSources:
     """The nodes that `--on` names."""
 
     def __init__(self, said: Sequence[str], known: Sequence[str] = ()) -> None:
-        """Read the values; nothing is asked of any machine yet. Raise UsageError.
+        """Read the values without contacting any machine. Raise UsageError for an invalid value.
 
         `known` are the names of the nodes that a resumed run has used: they stay expected even if their cluster no
         longer lists them.
@@ -53,7 +53,7 @@ class NodeSources:
             raise UsageError(f"--on names {twice} twice: name each machine once")
 
     def connect(self) -> None:
-        """Find the nodes of allocations and clusters. Raise UsageError."""
+        """Find the nodes of allocations and clusters. Raise UsageError if an allocation or a cluster cannot be used."""
         if self._slurm:
             allocated = allocated_nodes(os.environ)
             features, ends = features_of(allocated), end_of_allocation(os.environ)

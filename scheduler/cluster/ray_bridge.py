@@ -28,11 +28,11 @@ from collections.abc import Coroutine
 from typing import Any
 
 PIECE = 1 << 16
-"""The largest number of bytes in one call: Ray sends larger ones through its object store."""
+"""The most bytes in one call: Ray sends larger arguments through its object store."""
 WAIT = 4.0
-"""The seconds for which an actor waits for bytes; then it answers with none."""
+"""The seconds for which an actor waits for bytes; then it answers that there are none."""
 PATIENCE = 15.0
-"""The seconds after which an actor that is not asked for anything ends."""
+"""The seconds after which an actor that has received no call ends."""
 LOOK = 2.0
 """The seconds between two checks of the nodes of the cluster."""
 MOST_WORDS = 2000
@@ -52,13 +52,14 @@ except OSError as exc:
     os.write(2, f"{sys.argv[1]}: {exc.strerror}\\n".encode())
     os._exit(127)
 """
-"""A program that starts another one detached from the actor, because Ray kills the children of a worker that ends."""
+"""A program that starts another one detached from the actor, because Ray kills the child processes of a worker that
+ends."""
 
 
 class Carrier:
     """The actor on a node. It starts one agent at a time there and carries its input and output.
 
-    Ray sends this class to the node as it is, so it may use the standard library alone. The agent has the environment
+    Ray sends this class to the node as it is, so it may use only the standard library. The agent has the environment
     that Ray was started with there, without what Ray sets for its workers (OMP_NUM_THREADS, CUDA_VISIBLE_DEVICES).
     """
 
@@ -121,7 +122,7 @@ class Carrier:
             os.close(fd)
 
     def end_input(self, link: int) -> None:
-        """Close the agent's input, so that it reads its end."""
+        """Close the agent's input, so that the agent reads the end of its input."""
         with self._lock:
             if link == self._link and len(self._ends) > 1:
                 os.close(self._ends[1])
@@ -156,7 +157,7 @@ class Bridge:
     """The links of one head to the nodes of one cluster."""
 
     def __init__(self, ray: Any, head: socket.socket) -> None:
-        """Serve the head at the other end of a socket of packets."""
+        """Prepare to serve the head, which is at the other end of a socket of packets."""
         self._ray = ray
         self._address = ray.get_runtime_context().gcs_address
         self._token = _needs_token()
@@ -266,7 +267,7 @@ def _first_line(exc: BaseException) -> str:
 
 
 def why_unusable(exc: BaseException) -> str:
-    """Return why Ray could not connect to the cluster, with what to do about the causes that are known."""
+    """Return why Ray could not connect to the cluster, and for known causes what to do."""
     said = str(exc)
     versions = re.findall(r"(?:Ray|Python): (\S+)", said)
     if "Version mismatch" in said and len(versions) == 4:

@@ -23,7 +23,7 @@ MODULE = "scheduler.cluster.ray_bridge"
 CONNECT = 40.0
 """Seconds within which the bridge must have reached the cluster when a run starts."""
 KNOCK = 3.0
-"""Seconds within which the address of a cluster must take a connection."""
+"""Seconds within which the address of a cluster must accept a connection."""
 AGAIN = 2.0
 """Seconds between two starts of the bridge."""
 _PACKET = 1 << 16
@@ -33,7 +33,7 @@ class RayLink:
     """One link, as the two descriptors of its bytes."""
 
     def __init__(self, cluster: RayCluster, name: str, mine: socket.socket) -> None:
-        """Use `mine`, a socket whose other end the bridge has."""
+        """Create a link over the socket `mine`, whose other end the bridge has."""
         self._cluster, self._name, self._mine = cluster, name, mine
         self._write = os.dup(mine.fileno())
         self.ends = mine.fileno(), self._write
@@ -67,7 +67,7 @@ class RayCluster:
         self._bridge: Child | None = None
         self._packets: socket.socket | None = None
         self._ids: dict[str, list[str]] = {}
-        """The Ray ids of each host: two while Ray has not noticed that the first is gone."""
+        """The Ray ids of each host: a host has two while Ray has not noticed that its first node has ended."""
         self._reasons: dict[str, str] = {}
         self._failed = ""
         self._due = 0.0
@@ -138,7 +138,7 @@ class RayCluster:
         )
 
     def open(self, name: str, words: Sequence[str]) -> RayLink:
-        """Start an agent on a node. Raise OSError if the bridge or the node is not there."""
+        """Start an agent on a node. Raise OSError if the bridge or the node is missing."""
         self.look()
         if self._packets is None or name not in self._ids:
             raise ConnectionError(self._failed or f"{self.said} has no node {name} now")

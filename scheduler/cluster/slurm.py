@@ -1,4 +1,4 @@
-"""The nodes of a Slurm allocation, and the steps of it that carry links."""
+"""The nodes of a Slurm allocation, and the steps of the allocation that carry links."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JOB, NODES = "SLURM_JOB_ID", "SLURM_JOB_NODELIST"
 END = "SLURM_JOB_END_TIME"
 """The variable with the time at which the allocation ends, which newer versions of Slurm set."""
 PATIENCE = 20.0
-"""Seconds for Slurm's commands to answer."""
+"""Seconds within which Slurm's commands must answer."""
 OPTIONS = ("--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--quiet", "--input=0")
 """The options of a step of one task that shares all resources of the job on the node with other steps."""
 
@@ -40,7 +40,7 @@ def allocated_nodes(environ: Mapping[str, str]) -> list[str]:
 
 
 def end_of_allocation(environ: Mapping[str, str]) -> float:
-    """Return the time at which the allocation ends, in seconds since the epoch; 0 if it never does, or Slurm does not
+    """Return the time at which the allocation ends, in seconds since the epoch; 0 if it never ends, or Slurm does not
     say.
     """
     if (said := environ.get(END, "")).isdecimal():
@@ -55,7 +55,9 @@ def end_of_allocation(environ: Mapping[str, str]) -> float:
 
 
 def seconds_in(left: str) -> float | None:
-    """Return the seconds of a time that squeue prints, such as `1-02:03:04` or `3:04`; None if it is no time."""
+    """Return the seconds of a time that squeue prints, such as `1-02:03:04` or `3:04`; None if the text is not a
+    time.
+    """
     days, dash, rest = left.rpartition("-")
     parts = rest.split(":")
     if not all(part.isdecimal() for part in (*parts, *([days] if dash else []))) or not 2 <= len(parts) <= 3:

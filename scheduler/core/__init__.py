@@ -1,4 +1,4 @@
-"""The pure core: events change its state, and for a given machine it decides.
+"""The pure core: events change its state, and for a given machine it decides which tasks start.
 
-No file, no clock, no randomness, no waiting. Start at `run_state` and `brain`, then `lifecycle`.
+Nothing here reads a file or a clock, uses randomness or waits. Start at `run_state` and `brain`, then `lifecycle`.
 """

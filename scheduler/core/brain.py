@@ -1,4 +1,4 @@
-"""The Brain: only events change it. Given a Machine it decides; a decision changes nothing but caches."""
+"""The Brain, which only events change: given a Machine it decides which tasks start, and changes nothing but caches."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ class Brain(RunState):
                 self._decided(event)
 
     def _decided(self, event: Event) -> None:
-        """Apply an event that concerns no living attempt. Learned needs no action, because it follows from the
-        peaks.
+        """Apply an event that concerns no living attempt. `Learned` needs no action, because its content follows from
+        the peaks that the Brain knows already.
         """
         match event:
             case Refused():
@@ -158,8 +158,8 @@ class Brain(RunState):
                 self._step(self._touch(number), to, f"dependencies: {event.step}")
 
     def _touch(self, number: int) -> TaskState:
-        """Return the details of a task. A task without details gets new ones, which are kept only once its state
-        changes.
+        """Return the details of a task. For a task without details, create them; they are kept only once the task's
+        state changes.
         """
         task = self.tasks.get(number)
         tries = self._tries.get(number, 0)
@@ -390,7 +390,7 @@ class Brain(RunState):
         return living + self.wait_queue.unlooked(most)
 
     def assign(self, task: int, kind: TaskClass) -> None:
-        """Note the class of a task. This needs no event, because the class can be determined again from the task's
+        """Note the class of a task. No event records this, because the class can be determined again from the task's
         row.
         """
         self.changes += 1
@@ -407,9 +407,9 @@ class Brain(RunState):
             self.task_table.assign(task, number)
 
     def locate(self, task: int, directory: str) -> None:
-        """Note that a task is in a directory that could not be entered.
+        """Note that the directory of a task could not be entered.
 
-        A task that was never tried needs no event, because its row names the directory.
+        For a task that was never tried, no event records this, because its row names the directory.
         """
         self.changes += 1
         self.wait_queue.set_apart(task, self.backoff.locate(task, directory))

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class ResizeCause(StrEnum):
-    """The reason for which the reservation of an attempt has changed."""
+    """The reason why the reservation of an attempt has changed."""
 
     GREW = "grew"
     """The attempt uses more than was reserved for it."""
@@ -25,7 +25,7 @@ class ResizeCause(StrEnum):
     RAM_SEEN = "ram_seen"
     """The expected RAM of the attempt was corrected by what it uses so far."""
     RAM_SETTLED = "ram_settled"
-    """The RAM that the attempt needs is known at last."""
+    """The RAM that the attempt needs is now known."""
     RESTING = "resting"
     """The attempt is idle, uses nothing on its GPUs, and counts as a task of the host."""
     WITHOUT = "without"
@@ -55,7 +55,7 @@ class ResizeCause(StrEnum):
 
 
 class HaltCause(StrEnum):
-    """The reason for which no more tasks are started."""
+    """The reason why no more tasks are started."""
 
     FIRST_ROWS = "first rows"
     """All tasks that have ended so far failed, and failed alike."""
@@ -77,7 +77,7 @@ class Action(StrEnum):
     RESUME = "resume"
     SKIP = "skip"
     SAVE = "save"
-    """Resumable tasks save, end, and wait for their next turn."""
+    """Resumable tasks save their state, end, and wait for their next turn."""
     PRUNE = "prune"
     """The metrics of a task stop it early; users cannot make this request."""
 

@@ -120,10 +120,10 @@ class Exited:
     last: str = ""
     """The last error in the output of a failed attempt; without one, the last line that it printed."""
     gist: str = ""
-    """That error without numbers and without words of the row, for comparison with other rows; empty if there is
+    """The last error without numbers and without words of the row, for comparison with other rows; empty if there is
     none."""
     away: str = ""
-    """The directory that could not be entered, if that prevented the start of the program; else empty."""
+    """The directory that could not be entered, if this prevented the start of the program; else empty."""
     mps: str = ""
     """The state of the attempt under MPS: `client`, `turns` (it took turns with the others instead), `refused`, or
     `fault` (a fault ended it); empty if unknown, or outside of MPS."""
@@ -305,7 +305,7 @@ Event = (
 )
 _Fields = tuple[tuple[str, object], ...]
 _REQUIRED = object()
-"""The marker for a field without a default; no value equals it."""
+"""The marker for a field without a default; no value of a field equals this marker."""
 _MEMORY: Mapping[str, int] = {}
 
 FORMATS: dict[type[Event], _Fields] = {

@@ -9,8 +9,8 @@ from scheduler.values import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class RoomOffer:
-    """The part of a lease for the user's other runs: whether its attempt may be asked to save and make room for an
-    urgent task.
+    """The part of a lease that the user's other runs read: whether its attempt may be asked to save and make room for
+    an urgent task.
     """
 
     priority: int | None = None
@@ -46,8 +46,8 @@ class Lease:
     reserved: Mapping[str, int]
     load: Mapping[str, float]
     unreadable: str = ""
-    """The owner's name if the file cannot be read here, else empty. An unreadable lease counts with the reservation
-    that is known; if none is known, it counts on every device."""
+    """The owner's name if this user or this version cannot read the file, else empty. An unreadable lease counts with
+    the reservation that is known; if none is known, it counts on every device."""
     alone: bool = False
     """True if nothing may start beside its attempt on the devices of the lease."""
     since: float = 0.0
@@ -60,16 +60,16 @@ class Lease:
     """True if the file was lost and created again. The lease then lives as long as its shim, whether the file is locked
     or not."""
     shim_id: str = ""
-    """The mark that distinguishes the shim from a later process with its pid, or from one in a container; empty: none
-    was given."""
+    """The mark that distinguishes the shim from other processes with its pid: a later one, or one in another pid
+    namespace. Empty: no mark was given."""
     port: int = 0
     """The network port that is kept for the attempt; 0: none."""
     offer: RoomOffer = NO_OFFER
     guest: int = 0
-    """The process, with its descendants, for which the lease holds devices though the shim did not start it; 0:
-    none."""
+    """The pid of a process for which the lease holds devices, with its descendants, although the shim did not start it;
+    0: none."""
     node: str = ""
-    """The node of the devices, which are named as on that node; empty: this machine."""
+    """The node to which the devices belong; the lease names devices as that node does. Empty: this machine."""
     used: Mapping[str, int] = field(default_factory=dict)
     """Bytes that the attempt's process tree uses now, which the file does not contain. If the use cannot be measured it
     counts as none: that wastes memory, but never overcommits it."""
@@ -97,7 +97,8 @@ class HeldLease:
 
 @dataclass(frozen=True, slots=True)
 class UnnamedShim:
-    """A shim that its lease does not name: the attempt has just begun, or the shim cannot be seen from here.
+    """A shim whose pid its lease does not contain: the attempt has just begun, or the shim is not visible from this pid
+    namespace.
 
     A process of this user that has used one of the devices only since the lease was taken may belong to the lease.
     """
@@ -116,11 +117,11 @@ Trees = Mapping[int, int]
 
 
 def trees(leases: Iterable[Lease]) -> dict[int, int]:
-    """Return the process trees of the leases that name their shims."""
+    """Return the process trees of those leases that contain the pids of their shims."""
     return {lease.shim: lease.guest for lease in leases if lease.shim}
 
 
 def unnamed_shims(leases: Iterable[Lease]) -> frozenset[UnnamedShim]:
-    """Return the shims that their leases do not name. Leases that reserve only memory of the host are left out."""
+    """Return the shims whose pids are not in their leases. Leases that reserve only memory of the host are left out."""
     unnamed = [(lease, frozenset(lease.reserved) - {"host"}) for lease in leases if not lease.shim]
     return frozenset(UnnamedShim(lease.uid, lease.since, devices) for lease, devices in unnamed if devices)

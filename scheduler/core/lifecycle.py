@@ -36,8 +36,8 @@ MOVES: dict[State, frozenset[State]] = {
 
 @dataclass(slots=True)
 class TaskState:
-    """The Brain's details of a task that had an attempt or a request; all other tasks are only numbers in the task
-    table.
+    """The details that the Brain keeps about a task with an attempt or a request; all other tasks are only numbers in
+    the task table.
     """
 
     id: int
@@ -51,11 +51,11 @@ class TaskState:
     at_end_of_memory: bool = False
     """True if the last attempt ran out of memory, and another attempt would get no more."""
     faults: int = 0
-    """The number of attempts in a row that were lost for reasons other than the task."""
+    """The number of consecutive attempts that were lost for reasons other than the task."""
     short_turns: int = 0
-    """The number of attempts in a row that asked for another turn soon after their start."""
+    """The number of consecutive attempts that asked for another turn soon after their start."""
     asked: Action | None = None
-    """The request for the living attempt: stop, save, cancel or prune."""
+    """The request that the living attempt was sent: stop, save, cancel or prune."""
     placement: Placement | None = None
     started_at: float = 0.0
     peak: dict[str, int] = field(default_factory=dict)
@@ -66,7 +66,8 @@ class TaskState:
     seen: dict[str, int] = field(default_factory=dict)
     """The highest use of an attempt that ran out of memory, by part."""
     wanted: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """For each part that ran out of memory: the reservation, and the sum of the use and the last request."""
+    """For each part that ran out of memory: the bytes reserved, and the bytes that the attempt used plus those that it
+    last requested."""
     probed: Mapping[str, int] | None = None
     """The peak of the task's own probe, by part; None before a probe."""
     last_peak_at: float = 0.0
@@ -88,14 +89,14 @@ class TaskState:
     making_way_for: int = NO_TASK
     """The more urgent task for which the living attempt was asked to save; NO_TASK: none."""
     preemptions: int = 0
-    """The number of attempts in a row that made room for more urgent tasks."""
+    """The number of consecutive attempts that made room for more urgent tasks."""
     apart: bool = False
     """True if a GPU fault under MPS ended an attempt, so that the next one runs outside of MPS. Which task on the GPU
-    caused the fault is unknown; outside of MPS a fault concerns only the task that caused it."""
+    caused the fault is unknown; outside of MPS, a fault ends only the task that caused it."""
     history: list[str] = field(default_factory=list)
 
     def move(self, to: State, why: str) -> None:
-        """Move to another state; raise ForbiddenEvent if the table does not allow it."""
+        """Move to another state; raise ForbiddenEvent if `MOVES` does not allow the transition."""
         if to not in MOVES[self.state]:
             raise ForbiddenEvent(
                 f"task {self.id} cannot go from {self.state} to {to} ({why}); "
@@ -132,7 +133,7 @@ def after_exit(task: TaskState, outcome: Outcome, terms: Terms, rules: Schedulin
     `away` is the number of seconds for which the task's directory could not be entered.
 
     A task that was asked to end by a cancel or by its metrics becomes cancelled or pruned, however its attempt ended.
-    The exception is a success: it may have come first.
+    The exception is a success, because the attempt may have succeeded before it was asked to end.
     """
     probing = task.placement is not None and task.placement.purpose is Purpose.PROBE
     if outcome is Outcome.SUCCEEDED and not probing:

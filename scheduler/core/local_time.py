@@ -1,4 +1,4 @@
-"""Local times: the instants that they mean, even on days when the clock is put forward or back, and strings for users.
+"""Local times: the conversion to instants, even on days when the clock is put forward or back, and texts for users.
 
 A zone of None is the time zone of this process.
 """
@@ -26,7 +26,7 @@ def local(at: float, zone: tzinfo | None = None) -> datetime:
 def instant(when: datetime, zone: tzinfo | None = None) -> float:
     """Return the instant of a local date and time, in seconds since the epoch.
 
-    A time that the clock skips means the moment of the change; of a time that comes twice, the first one counts.
+    A time that the clock skips means the moment of the change; a time that occurs twice means its first occurrence.
     """
     at = when.replace(tzinfo=zone, fold=0).timestamp()
     skipped = (local(at, zone) - when).total_seconds()
@@ -51,7 +51,7 @@ def moment(at: float, now: float, zone: tzinfo | None = None) -> str:
 
 
 def clock_time(at: float, now: float, zone: tzinfo | None = None) -> str:
-    """Return a time for users, with its day where that is not today."""
+    """Return a time for users, with the day unless that is today."""
     then, today = local(at, zone), local(now, zone).date()
     days, seconds = (then.date() - today).days, ":%S" if then.second else ""
     form = "%H:%M" if days == 0 else "%a %H:%M" if 0 < days <= NEAR else "%Y-%m-%d %H:%M"

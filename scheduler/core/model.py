@@ -19,7 +19,7 @@ HOST = "host"
 NO_TASK = -1
 """The number that means no task; the first task has number 0."""
 SHARED_OUT = 0
-"""The thread percentage that means an equal share for each task on the GPU."""
+"""The thread percentage that stands for an equal share for each task on the GPU."""
 NAMED = "name:"
 """The prefix of a slot's key."""
 
@@ -30,7 +30,7 @@ def host_of(node: str) -> str:
 
 
 def on_node(key: str, node: str) -> str:
-    """Return the key by which a run knows the device that its own node knows by `key`."""
+    """Return the key that a run uses for the device whose key on its own node is `key`."""
     return f"{HOST}@{node}" if node and key == HOST else key
 
 
@@ -46,7 +46,9 @@ def gpus_in(keys: Iterable[str]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _gpus_among(keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Do what `gpus_in` does. Every sample of every attempt asks several times for the same few sets of devices."""
+    """Return the GPUs among these devices, from a cache: for every sample of every attempt `gpus_in` is called several
+    times with the same few sets of devices.
+    """
     return tuple([key for key in keys if key != HOST and not key.startswith(NAMED)])
 
 
@@ -89,7 +91,7 @@ UNFINISHED = frozenset({State.WAITING, State.BLOCKED, State.HELD, State.PROBING,
 
 
 class Purpose(StrEnum):
-    """The purpose of an attempt: a real run, or a probe to learn what the task needs."""
+    """The purpose of an attempt: to run the task for real, or to probe what the task needs."""
 
     RUN = "run"
     PROBE = "probe"
@@ -145,7 +147,7 @@ class EstimateSource(StrEnum):
 
     @property
     def words(self) -> str:
-        """How the need is known, for screens."""
+        """The phrase that tells users how the need is known."""
         return _SOURCE_WORDS.get(str(self), str(self))
 
     @property
@@ -219,13 +221,13 @@ class Terms:
     begin: float | None = None
     """The wall-clock time before which the task must not start; None: it may start at once."""
     preempt: bool = False
-    """True if less urgent resumable tasks are asked to save and make room for this task, once it has waited long
+    """True if less urgent resumable tasks are asked to save and make room for this task, once this task has waited long
     enough."""
     preempt_after: float | None = None
-    """Seconds that the task waits before it asks others to make room; None: as the run's settings say."""
+    """Seconds that the task waits before it asks others to make room; None: as the settings of the run say."""
     guest: str = ""
-    """The process for which the task holds devices, as `core/tasks/guest` writes it; empty: none. It is not in the
-    task's process tree."""
+    """The guest for which the task holds devices, in the format of `core/tasks/guest`; empty: none. The guest is a
+    process outside of the task's process tree."""
     features: str = ""
     """The features that the task's node must have, separated by commas; empty: none."""
 
@@ -268,7 +270,7 @@ class TaskShell:
     environ: Mapping[str, str | None]
     """Changes to the run's environment; None removes a variable."""
     python: str
-    """The interpreter that `-1` stands for."""
+    """The interpreter that an Executable of `-1` means in this shell."""
     bounds: Mapping[str, Any]
     """The shell's umask and limits, as the shim reads them, if they differ from those of the scheduler's process."""
 
@@ -284,10 +286,10 @@ class Job:
     environ: tuple[tuple[str, str | None], ...] = ()
     """Changes that the Python environment of the row makes to the run's variables; None removes a variable."""
     shell: TaskShell | None = None
-    """The shell in which the task was submitted; None: that of the run."""
+    """The shell in which the task was submitted; None: the shell of the run."""
     results: Callable[[str], str | None] | None = None
-    """The function that returns values for placeholders from the results of parents. Call it once the parents have
-    ended."""
+    """The function that returns values for placeholders from the results of parents. Call the function only after the
+    parents have ended."""
     adapts: bool = True
     """True if launchers in the command get the options that they lack."""
 
@@ -309,13 +311,13 @@ class Device:
     single: bool = False
     """True if the driver admits only one process at a time (compute mode EXCLUSIVE_PROCESS)."""
     part: int = -1
-    """The number of the MIG instance on its GPU; -1: not an instance."""
+    """The number of the MIG instance on its GPU; -1: the device is not an instance."""
     cards: tuple[str, ...] | None = None
     """For a slot, the keys of its GPUs; empty if they are unknown. None: the device is not a slot."""
     node: str = ""
-    """The node to which the device belongs; empty: this machine, the only one of its run. All devices of a run have a
-    node, or none has. The key of a node's host is `host_of(node)`; a GPU's UUID is its key on every node. Labels are
-    unique in a run, and begin with the node: `n1 GPU 0`, `n1 host`."""
+    """The node to which the device belongs; empty: this machine, the only one of its run. Either all devices of a run
+    have a node, or no device has one. The key of a node's host is `host_of(node)`; a GPU's UUID is its key on every
+    node. Labels are unique in a run, and begin with the node: `n1 GPU 0`, `n1 host`."""
     features: tuple[str, ...] = ()
     """The features of the device's node, which rows may ask for."""
     node_ends: float = 0.0
@@ -324,9 +326,7 @@ class Device:
 
     @property
     def key_there(self) -> str:
-        """The key by which the device's own node knows it. Reservations, samples and leases on that node use this
-        key.
-        """
+        """The key of the device on its own node. Reservations, samples and leases on that node use this key."""
         return HOST if self.is_host else self.key
 
     @property
@@ -336,7 +336,7 @@ class Device:
 
     @property
     def is_slot(self) -> bool:
-        """True for a place that the user has named, which takes one task whatever it needs."""
+        """True for a slot: a place that the user has named, and that holds one task, whatever the task needs."""
         return self.cards is not None
 
     @property
@@ -377,7 +377,8 @@ class DeviceBudget:
 
     device: Device
     free: int
-    """Bytes that can be allocated now. This number lags behind, so use it only together with the reservations."""
+    """Bytes that can be allocated now. The measurement lags behind the actual use, so use this number only together
+    with the reservations."""
     cap: int | None = None
     """The bytes that all live leases together may reserve on the device (`--devices host:4GiB`); None: no limit."""
     unmanaged: tuple[UnmanagedUse, ...] = ()
@@ -386,11 +387,11 @@ class DeviceBudget:
     closed: str = ""
     """Why nothing can start on the device: it is lost, hangs, or has not answered for too long."""
     least: int | None = None
-    """The lowest free bytes within the last seconds; None if they were not recorded."""
+    """The fewest bytes that were free at any time in the last few seconds; None if this was not recorded."""
     busy: float | None = None
     """The share of time for which the device is busy, up to 1.0; None if it cannot be measured."""
     age: float = 0.0
-    """Seconds since the device was measured; 0: everything here is current."""
+    """Seconds since the device was measured; 0: the measurement is current."""
     celsius: int | None = None
     """The temperature of the device in degrees Celsius, if known."""
     watts: float | None = None
@@ -399,7 +400,7 @@ class DeviceBudget:
     """Tasks of this run that use this GPU although they were not given it, each with the bytes that it uses there."""
     away: str = ""
     """Why nothing starts on the device for now: its node is silent. Attempts there may continue. So, unlike `closed`,
-    this does not explain how an attempt ended."""
+    this is never the reason for the end of an attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,11 +420,11 @@ class WaitTicket:
     closed: bool = False
     """True if later tasks have bypassed the task too often or for too long, so that its devices are kept for it."""
     bare: tuple[int, ...] = ()
-    """The bytes without margin with which the task starts: on each of its GPUs, or on the host if it needs none. Empty:
-    its request has no margin."""
+    """The bytes without margin with which the task may start: on each of its GPUs, or on the host if it needs none.
+    Empty: its request has no margin."""
     last: float = 0.0
-    """The time at which the task's run last started something, in seconds since the epoch; 0: never since its scheduler
-    began."""
+    """The time at which the task's run last started something, in seconds since the epoch; 0: it has started nothing
+    since its scheduler began."""
     urgent: bool = False
     """True if less urgent tasks of its user make room for the task, so that it precedes all other tasks of that
     user."""
@@ -459,7 +460,7 @@ class Turn:
     waited: float = 0.0
     closed: bool = False
     last: float = 0.0
-    """The time at which this run last started something; 0: never since its scheduler began."""
+    """The time at which this run last started something; 0: it has started nothing since its scheduler began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,7 +516,8 @@ class Placement:
     """True if the reservation of RAM for a task on GPUs is only an expectation, to be corrected once its use has been
     measured."""
     visible: tuple[str, ...] = ()
-    """The GPUs, in order, that an attempt on the host can see: it is known to use none, but may begin to."""
+    """The GPUs, in order, that an attempt on the host can see; such an attempt is known to use no GPU now, but may
+    begin to use one."""
     port: int = 0
     """The network port that is kept for the attempt; 0: none."""
     node: str = ""
@@ -523,8 +525,8 @@ class Placement:
 
     @property
     def by_device(self) -> Mapping[str, int]:
-        """The reservation by the keys that the run uses for devices. Only the key of a node's host differs from the key
-        on the node itself.
+        """The reservation by the keys that the run uses for devices. Only for the host of a node does the key differ
+        from the one that the node itself uses.
         """
         if not self.node or HOST not in self.reservation:
             return self.reservation
@@ -574,7 +576,7 @@ class Placement:
         return self.busy if device.key in self.reservation and not device.key.startswith(NAMED) else 0.0
 
     def by_part(self, by_device: Mapping[str, int]) -> dict[str, int]:
-        """Return bytes by part, given bytes by device. A part is `host`, or the position of a GPU among those of the
+        """Return bytes by part, given bytes by device. A part is `host`, or the position of a GPU among the GPUs of the
         task.
         """
         parts = {key: str(position) for position, key in enumerate(self.sees)}

@@ -49,8 +49,8 @@ class Launch:
     """The file for standard output, absolute or relative to the task's directory; empty: the log."""
     stderr: str = ""
     ending: tuple[str, ...] = ()
-    """A command that runs before the process tree gets a signal. It runs to its end, or for at most `shim.ENDING`
-    seconds."""
+    """A command that runs before the process tree gets a signal. The signal waits until the command has ended, but for
+    at most `shim.ENDING` seconds."""
     kept_fd: int = -1
     """A locked descriptor that stays open while the attempt lives. The engine passes on a copy; the descriptor itself
     belongs to the caller."""
@@ -64,8 +64,8 @@ class Launch:
     limits: tuple[str, ...] = ()
     """Lines for the file `dmem.max` of the attempt's control group: limits on GPU memory that the kernel enforces."""
     until: str = ""
-    """The file on the attempt's node that says how long the attempt may live without news of its scheduler; empty: for
-    ever."""
+    """The file on the attempt's node that says how long the attempt may run without contact with its scheduler; empty:
+    for ever."""
     saves: bool = False
     """True if the attempt gets the stop signal before the `ending`: its task is Resumable, and saves when asked to
     stop."""
@@ -87,7 +87,7 @@ class Sample:
     """The share of time for which all processes together keep each of the attempt's GPUs busy, if that can be
     measured."""
     mps: str = ""
-    """`client` or `turns` once it is known whether MPS accepted the attempt; empty before."""
+    """`client` or `turns` once it is known whether MPS accepted the attempt; empty until then."""
     absent: tuple[str, ...] | None = None
     """The GPUs that the attempt may use, but has provably not used so far; None: this sample does not concern GPUs."""
     cpu_seconds: float | None = None
@@ -95,7 +95,7 @@ class Sample:
     rested: float = 0.0
     """Seconds for which no process of the attempt has run; 0 if that was not measured."""
     epochs: float | None = None
-    """The number of all epochs, if it is reported."""
+    """The total number of epochs, if the attempt reports it."""
     metrics: Mapping[str, Sequence[float | None]] | None = None
     """The last values of the attempt's most important metrics; None: they have not changed."""
     readings: Sequence[StepReading] = ()
@@ -112,8 +112,8 @@ class Watched:
 
     shim: int
     files: tuple[str, ...] = ("", "", "", "", "", "")
-    """The paths of output, progress, result and record of metrics; then two lists of metrics: those to look for, and
-    those by which tasks are stopped early."""
+    """The paths of output, progress, result and record of metrics; then two lists of metrics: the metrics to look for,
+    and the metrics by which tasks are stopped early."""
     reservation: Mapping[str, int] = field(default_factory=dict)
     """The bytes reserved on the attempt's GPUs, in the order in which it sees them, and on the host."""
     settled: bool = True
@@ -123,11 +123,11 @@ class Watched:
     ram_expected: bool = False
     """True if the reservation of RAM for an attempt on GPUs is still an expectation."""
     guest: int = 0
-    """The process, with its descendants, for which the attempt holds devices though its shim did not start it; 0:
-    none."""
+    """The pid of a process for which the attempt holds devices, with its descendants, although its shim did not start
+    it; 0: none."""
     activity: bool = False
-    """True if the attempt may compute without its GPUs. Then the processor time of its processes, and how long all of
-    them have been idle, are measured."""
+    """True if the attempt may compute without its GPUs. Then the samplers measure the processor time of its processes,
+    and how long all of them have been idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +196,15 @@ class World(Protocol):
 
 
 class Engine(Protocol):
-    """The starter and stopper of attempts; it never decides, prints, or touches the journal."""
+    """The starter and stopper of attempts; it never makes decisions, prints, or writes to the journal."""
 
     def launch(self, order: Launch) -> None:
         """Start an attempt without waiting for it; the result arrives through `collect`. Never raise."""
 
     def stop(self, task: int, attempt: int, *, kill: bool = False) -> None:
-        """Ask a living attempt to end: stop signal, grace, then the whole tree; `kill` skips the grace."""
+        """Ask a living attempt to end: send the stop signal, wait for the grace period, then kill the process tree.
+        With `kill`, do not wait.
+        """
 
     def adopt(self, task: int, attempt: int) -> None:
         """Take over an attempt that an earlier scheduler placed, whatever its state.
@@ -247,7 +249,7 @@ class Devices(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MpsLaunch:
-    """The part of a launch that MPS adds."""
+    """The part of a launch specification that MPS adds."""
 
     environ: Mapping[str, str | None]
     ending: tuple[str, ...]
@@ -256,7 +258,7 @@ class MpsLaunch:
 
 @dataclass(frozen=True, slots=True)
 class FenceLaunch:
-    """The part of a launch that limits memory: variables, and lines for the control group."""
+    """The part of a launch specification that limits memory: variables, and lines for the control group."""
 
     environ: Mapping[str, str | None] = field(default_factory=dict)
     limits: tuple[str, ...] = ()
@@ -266,8 +268,8 @@ class MemoryFence(Protocol):
     """A limit on the GPU memory of tasks outside of MPS."""
 
     def limit(self, placement: Placement, argv: Sequence[str], environ: Mapping[str, str | None]) -> FenceLaunch:
-        """Return the part of a launch that keeps a task within its reservation; empty if its command does not allow a
-        limit.
+        """Return the part of a launch specification that keeps a task within its reservation; empty if its command does
+        not allow a limit.
         """
 
 
@@ -275,7 +277,7 @@ class GpuSharing(Protocol):
     """NVIDIA's MPS, with which several tasks use a GPU at the same time."""
 
     def attend(self, placement: Placement) -> MpsLaunch:
-        """Return the part of a launch that MPS adds for a placement with a thread percentage."""
+        """Return the part of a launch specification that MPS adds for a placement with a thread percentage."""
 
     def suspect(self, device: str, sentence: str) -> None:
         """Note that an attempt on a device failed as if MPS had failed. From then on `closed` contains the device,
@@ -287,8 +289,8 @@ class GpuSharing(Protocol):
 
 
 class Watcher(Protocol):
-    """The measurement of the memory of living attempts by another process. It never blocks, and it may miss
-    something.
+    """The measurement of the memory of living attempts by another process. The measurement never blocks the caller, and
+    it may miss short peaks.
     """
 
     def watch(
@@ -298,11 +300,13 @@ class Watcher(Protocol):
 
         None of their processes counts as unmanaged any more, nor does a process that may belong to a shim in `unnamed`.
 
-        The mapping `attempts` belongs to the caller, who calls this right before or after each change of it.
+        The mapping `attempts` belongs to the caller, which calls `watch` right before or after each change of the
+        mapping.
         """
 
     def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
-        """Return the last measured use of the process tree of another scheduler's shim; empty if it cannot be seen.
+        """Return the last measured use of the process tree of another scheduler's shim; empty if that use cannot be
+        measured.
 
         `whose` is the name of the shim's lease: use under an earlier lease of this shim does not count.
         """
@@ -318,11 +322,13 @@ class LeaseTransaction(Protocol):
         """Return all live leases of other runs."""
 
     def take(self, placement: Placement, guest: str = "") -> HeldLease:
-        """Write and lock the lease of this placement, with the guest of its task."""
+        """Write and lock the lease of this placement, with the guest of its task. Raise LeaseError if that is
+        impossible.
+        """
 
     def take_all(self, wanted: Sequence[tuple[Placement, str]]) -> Iterator[tuple[Placement, HeldLease]]:
-        """Take a lease for each of these placements with its guest; yield each placement with its lease. Leave out
-        leases that could not be kept; raise LeaseError.
+        """Take a lease for each placement, given with the guest of its task; yield each placement with its lease. Leave
+        out leases that could not be kept. Raise LeaseError if a lease cannot be written.
         """
 
     def waiters(self) -> list[Waiter]:
@@ -344,12 +350,12 @@ class LeaseRegistry(Protocol):
         """
 
     def seen(self) -> list[Lease]:
-        """Return the leases of other runs for a view, without taking the mutex. Leases on nodes are as last
+        """Return the leases of other runs for display, without taking the mutex. Leases on nodes are as last
         reported.
         """
 
     def calls(self) -> Sequence[RoomCall]:
-        """Return the requests by which this user's other runs ask for room, without taking the mutex."""
+        """Return the requests of this user's other runs to make room, without taking the mutex."""
 
     def rewrite(self, placement: Placement, shim: int, offer: RoomOffer = NO_OFFER) -> bool:
         """Write the present state of a living attempt into its lease; return False if it has no lease any more."""
@@ -371,7 +377,7 @@ class LeaseRegistry(Protocol):
 
     def restore(self, living: Sequence[tuple[Placement, int, str]]) -> str:
         """Create lost leases again, each with its shim and its guest, and return a sentence about them. Raise
-        LeaseError.
+        LeaseError if a lease cannot be written.
         """
 
     def drop(self, task: int, attempt: int) -> None:
@@ -401,14 +407,15 @@ class RunStore(Protocol):
     """The journal of a run, with the functions that the loop needs."""
 
     def record(self, events: Sequence[Event], at: float, *, later: bool = False) -> None:
-        """Append events. On return these and all earlier events are on disk. Raise StateError.
+        """Append events. On return these and all earlier events are on disk. Raise StateError if they cannot be
+        written.
 
         With `later` they are only buffered, and are written with the next call. A call without events writes the
         buffer, and waits for the disk unless it also says `later`.
         """
 
     def job(self, task: int) -> Job:
-        """Return the text of a task: its command, its name and what it starts from."""
+        """Return the texts that describe a task: its command, its name, and its shell and environment."""
 
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
         """Return the JSON object that an ended attempt wrote as its result; empty if there is no valid one."""
@@ -418,7 +425,7 @@ class RunStore(Protocol):
 
     def number_of(self, terms: Terms) -> int:
         """Return the number under which these terms are stored and which events contain; the terms are on disk on
-        return. Raise StateError.
+        return. Raise StateError if they cannot be written.
         """
 
     def kind(self, task: int) -> TaskClass:
@@ -444,8 +451,8 @@ class RunStore(Protocol):
 
 
 class View:
-    """An observer of the run. It passes on all that it is told to its inner view, if it has one, and must never stop
-    the run.
+    """An observer of the run. A view passes every call on to its inner view, if it has one, and must never stop the
+    run.
     """
 
     inner: View | None = None

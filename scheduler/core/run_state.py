@@ -28,16 +28,16 @@ from scheduler.values import replace
 
 
 class TermsSummary:
-    """A summary of all terms of a run; it is brought up to date when terms are added."""
+    """A summary of all terms of a run; the summary is updated when terms are added."""
 
     def __init__(self) -> None:
         self.without_gpus = self.preempt = self.resumable = False
         self.guests: dict[int, int] = {}
-        """The pids of guests, by the number of the terms that name them."""
+        """The pids of the guests that terms name, by the number of the terms."""
         self._number = 0
 
     def look(self, terms: Sequence[Terms]) -> TermsSummary:
-        """Add the new ones of these terms to the summary, and return it."""
+        """Add those terms to the summary that are new, and return the summary."""
         if len(terms) != self._number:
             first = self._number if len(terms) > self._number else 0
             new = terms[first:]
@@ -50,7 +50,7 @@ class TermsSummary:
 
 
 class RunState:
-    """The state of one run. It answers questions; only the Brain changes it, by events."""
+    """The state of one run: it has methods that answer questions, and only the Brain changes it, by events."""
 
     draining = False
     """True once the run starts no more tasks."""
@@ -81,18 +81,18 @@ class RunState:
         """Tasks that were placed before their task class was determined; `unlooked` returns them and empties the
         list."""
         self.tally = FailureTally()
-        """The failures since the run began or was taken over. Too many of them that look alike end the launching."""
+        """The failures since the run began or was taken over. Launching ends when too many of them look alike."""
         self.backoff = Backoff()
         """The pauses after starts that failed."""
         self.capacity = CapacityView(rules)
         self._needs = RequestCache()
         self.times = WaitingTimes()
         self.freed: dict[str, None] = {}
-        """Slots that became free again, in the order in which they did."""
+        """Slots that became free again, in the order in which they became free."""
         self._summary = TermsSummary()
         self._tries: dict[int, int] = {}
-        """For each ended task that may be tried again, the number of its attempts, so that later attempts get higher
-        numbers."""
+        """For each ended task that may get another attempt, the number of its attempts, so that later attempts get
+        higher numbers."""
 
     # ---- tasks ----
 
@@ -141,9 +141,9 @@ class RunState:
         return list(self._alive.values())
 
     def known_peaks(self, placement: Placement) -> dict[str, int]:
-        """Return the known peaks of an attempt by GPU if it shares its margins there; else nothing.
+        """Return the known peaks of an attempt by GPU, if the attempt shares its margins there; else an empty mapping.
 
-        This is the attempt's own peak once it has settled, before that the peak of its class.
+        The known peak is the attempt's own peak once it has settled, and the peak of its class before that.
         """
         declared = placement.source is EstimateSource.DECLARED
         if declared or not self.rules.share_margins or placement.purpose is not Purpose.RUN or not placement.gpus:
@@ -166,7 +166,9 @@ class RunState:
         }
 
     def measured_on(self, gpu: str) -> list[Placement]:
-        """Return the attempts of this run on a GPU whose load, or the load of whose class, was measured."""
+        """Return the placements of this run on a GPU for which a load was measured: the load of the attempt, or that of
+        its class.
+        """
         here = self.capacity.here(gpu)
         return [one for one in here if self.tasks[one.task].loaded or self._profile(one.task).busy]
 
@@ -288,8 +290,8 @@ class RunState:
         return self.times.since(task, self.task_table.batch(task))
 
     def without(self, gone: Sequence[TaskState]) -> RunState:
-        """Return the state as it would be if the attempts of these tasks had ended. Only questions may be asked of
-        it.
+        """Return the state as it would be if the attempts of these tasks had ended. The returned state may be queried,
+        but not changed.
         """
         other: RunState = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
@@ -304,8 +306,8 @@ class RunState:
 
     @property
     def over(self) -> bool:
-        """True if nothing runs and nothing will start by itself. A run with held tasks is not over, unless it starts no
-        more tasks.
+        """True if nothing runs and nothing will start by itself. A run with held tasks is not over, unless it is
+        draining.
         """
         return not self.placements_exist() and (self.draining or not (self.waiting or self.blocked or self.held))
 
@@ -319,7 +321,7 @@ class RunState:
         return self.wait_queue.looked
 
     def halt(self) -> Halted | None:
-        """Return the event that ends launching; None if there is no reason for it, or no task waits."""
+        """Return the event that ends launching; None if there is no reason to end launching, or no task waits."""
         return None if self.draining or not self.waiting else self.tally.verdict(self.rules)
 
     def evidence(self, event: Exited) -> Observation:
@@ -378,7 +380,7 @@ class RunState:
         """Return the bytes that a new class will not exceed with the probability `share`; 0 while that is unknown.
 
         `hidden` is the number of living attempts that have not shown their need yet, although other attempts of their
-        script that need less have.
+        script, which need less, have shown theirs.
         """
         least = self.rules.expect_from
         return 0 if least is None else self.profiles.expected_peak(share, least, hidden)

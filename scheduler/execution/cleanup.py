@@ -12,13 +12,13 @@ from typing import NamedTuple
 from scheduler.runtime.threads import StartedThread, start_thread
 
 BEHIND = 100
-"""The largest number of removals that may wait; at that number `remove` waits too. A killed scheduler leaves the files
-of no more attempts than this, and a resumed run checks a larger number of ended attempts."""
+"""The most removals that may wait; while there are that many, `remove` blocks. A killed scheduler leaves the files of
+no more attempts than this, and a resumed run checks more ended attempts than this for leftover files."""
 BATCH = 50
-"""The number of removals that begin together."""
+"""The number of waiting removals at which the thread begins to remove."""
 REST = 0.1
-"""Seconds for which fewer removals than BATCH wait for more: waking the thread for each removal would cost the
-scheduler's own thread more than the removal itself."""
+"""Seconds for which fewer removals than BATCH wait for more removals, because waking the thread for each removal would
+cost the scheduler's own thread more than the removal itself."""
 STUCK = 1.0
 """Seconds for which `remove` waits; after that the disk counts as hanging, and files stay until the run is removed."""
 LAST = 30.0
@@ -36,7 +36,7 @@ class Leftovers(NamedTuple):
 
 
 class Remover:
-    """A thread that removes files: on a disk that others sync all the time, each removal takes long.
+    """A thread that removes files: on a disk that other processes sync all the time, each removal takes long.
 
     It starts with the first removal, and takes no signals from the main thread.
     """
@@ -51,7 +51,7 @@ class Remover:
         """True if the last call of `remove` waited in vain; then the next one does not wait."""
 
     def remove(self, leftovers: Leftovers) -> None:
-        """Remove the files soon, or at once if this user may have no more threads."""
+        """Remove the files soon; remove them at once if this user may start no more threads."""
         self._thread = self._thread or start_thread(self._work)
         if self._thread is None:
             _remove(leftovers)

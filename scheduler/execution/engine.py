@@ -30,13 +30,13 @@ from scheduler.values import dataclass, field
 PATIENCE = 10.0
 """Seconds within which a shim must answer an order; afterwards the engine looks at the claim to see what happened."""
 IN_FLIGHT = 32
-"""The number of orders that may be unanswered: more orders would only wait in the server until their time is over."""
+"""The number of orders that may be unanswered: more orders would only wait in the server until their time limit."""
 SWEEP = 0.1
 """Seconds that one search for processes may take: `collect` must not delay the loop."""
 LOOK = 0.1
-"""Seconds that a look at one process may take: if the process hangs in the kernel, reading its memory may hang too."""
+"""Seconds that reading the data of one process may take: if the process hangs in the kernel, the read may hang too."""
 MOST_UNREADABLE = 16
-"""The largest number of looks at processes that may hang at the same time; each keeps a thread busy."""
+"""The most reads of processes that may hang at the same time; each keeps a thread busy."""
 LOOK_AGAIN = 0.2
 UNANSWERED = 1.0
 """Seconds without an answer after which the engine looks for stopped shims that have not reported their pid."""
@@ -54,13 +54,13 @@ class _Attempt:
     attempt: int
     folder: str
     stderr: str = ""
-    """The file for the attempt's standard error, if that is not the log."""
+    """The file for the attempt's standard error, if it is separate from the log."""
     directory: str = ""
     """The attempt's working directory; unknown if an earlier scheduler started the attempt."""
     ordered: bool = False
     """True if this scheduler launched the attempt, so that a missing claim means that the attempt never ran."""
     reason: str = ""
-    """The reason to report if the attempt never ran."""
+    """The reason to report if it turns out that the attempt never ran."""
     sent: float = 0.0
     retried: bool = False
     claim: Claim | None = None
@@ -120,7 +120,7 @@ class LocalEngine:
         self._outputs = OutputReader()
         self._looks = BoundedCalls(LOOK, MOST_UNREADABLE)
         self._ran: set[Key] = set()
-        """Attempts whose record was read; their claims are therefore no fences."""
+        """Attempts whose exit record was read, which shows that their claims are not fences."""
         self._events: list[Started | Exited] = []
         self._collecting = False
         """True while events are collected: a new event then need not make the engine's descriptor readable."""
@@ -165,7 +165,7 @@ class LocalEngine:
             self._start_server()
 
     def launch(self, order: Launch) -> None:
-        """Start an attempt. Never raise: an order that cannot be given ends as UNSTARTED."""
+        """Start an attempt. Never raise: if the order cannot be given, the attempt ends as UNSTARTED."""
         attempt = self._take_on(order.task, order.attempt)
         attempt.once = order.once or self._spare
         attempt.stderr = order.stderr and os.path.join(order.directory, order.stderr)
@@ -174,7 +174,7 @@ class LocalEngine:
         self._pump()
 
     def stop(self, task: int, attempt: int, *, kill: bool = False) -> None:
-        """Signal the attempt's shim, now or as soon as it has one."""
+        """Signal the attempt's shim, now or as soon as the attempt has one."""
         known = self._attempts.get((task, attempt))
         if known is not None:
             known.asked.append(signal.SIGUSR1 if kill else signal.SIGTERM)
@@ -219,14 +219,16 @@ class LocalEngine:
         return shim.read_record(path) is not None or shim.claim_state(path) is ClaimState.FREE
 
     def troubles(self) -> list[str]:
-        """Return sentences for the user about the processes that start and supervise tasks, and about files that
-        do not answer, each once."""
+        """Return sentences for the user about the processes that start and supervise tasks, and about files that cannot
+        be read in time, each once.
+        """
         return [*self._stopped.news(), *self._outputs.news()]
 
     def forget(self, task: int, attempt: int) -> None:
         """Remove the files of an attempt whose Exited is committed; keep a log that is not empty.
 
-        A fence stays as long as the run exists, so that a late order finds that the attempt was given up.
+        A fence stays as long as the run exists, so that a shim that receives the order late finds that the attempt was
+        given up.
         """
         folder = self._folder(task)
         claim = shim.claim_path(folder, attempt)
@@ -237,7 +239,7 @@ class LocalEngine:
         self._remover.remove(Leftovers(() if stays else (claim,), logs, "" if in_use else folder))
 
     def close(self) -> None:
-        """Close everything; an order that was not sent yet has no effect."""
+        """Close everything; orders that were not sent yet have no effect."""
         for _, order in self._queue:
             _close(order.lease_fd)
         self._queue.clear()
@@ -367,7 +369,7 @@ class LocalEngine:
                 self._give_up(attempt, reason)
 
     def _give_up(self, attempt: _Attempt, reason: str) -> None:
-        """Stop waiting for an answer: the attempt's claim shows what became of it."""
+        """Stop waiting for an answer; the attempt's claim shows what became of the attempt."""
         self._sent.pop(attempt.key, None)
         attempt.reason = reason
         if attempt.shim is not None:
@@ -390,7 +392,7 @@ class LocalEngine:
         self._lose_patience(now)
 
     def _helpers(self, now: float) -> dict[int, int]:
-        """Return the known processes that start and supervise tasks, with their start times.
+        """Return the pids of the known processes that start and supervise tasks, with their start times.
 
         A start time of 0 means that the process's pid cannot be reused.
         """
@@ -464,7 +466,7 @@ class LocalEngine:
         self._report(Started(*attempt.key, claim.pid, claim.start, claim.shim))
 
     def _send_asked(self, attempt: _Attempt) -> None:
-        """Send the shim its signals; by its pid only if the kernel (before 5.3) has no pidfd."""
+        """Send the shim its signals; use its pid only if the kernel is older than 5.3 and has no pidfd."""
         claim = attempt.claim
         if claim is None:
             return
@@ -483,8 +485,8 @@ class LocalEngine:
         self._settle(attempt)
 
     def _end(self, attempt: _Attempt) -> None:
-        """End an attempt whose claim is free: its record shows how it ended. If it has none, the attempt is lost once
-        its tree is empty.
+        """End an attempt whose claim is free: its record shows how it ended. If there is no record, the attempt is lost
+        once its process tree is empty.
         """
         record = shim.read_record(attempt.claim_path)
         claim = attempt.claim or shim.read_claim(attempt.claim_path)
@@ -535,7 +537,7 @@ class LocalEngine:
 
 
 def _is_unmanaged(claim: Claim) -> bool:
-    """Tell whether a claim was made on another machine, where its lock means nothing here."""
+    """Tell whether a claim was made on another machine, so that its lock says nothing on this machine."""
     return not claim.fence and not shim.is_here(claim.boot_id, claim.machine_id, claim.hostname)
 
 

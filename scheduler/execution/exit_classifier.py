@@ -34,7 +34,7 @@ _LAST_WORDS = (signal.SIGABRT, signal.SIGBUS)
 def exited(key: Key, record: Record, last_output: Callable[[], str], directory: str) -> Exited:
     """Return the end of an attempt as an event of the core.
 
-    `last_output` returns the end of its output, `directory` is its working directory if known.
+    `last_output` returns the end of the attempt's output; `directory` is the attempt's working directory, if known.
     """
     output = cache(last_output)
     if record.outcome == "fenced":
@@ -67,7 +67,7 @@ def exited(key: Key, record: Record, last_output: Callable[[], str], directory: 
 
 
 def why_lost(claim: Claim | None, reason: str) -> str:
-    """Return why an attempt has no exit record; `reason` is the answer for an attempt that never had a shim."""
+    """Return why an attempt has no exit record; `reason` is returned for an attempt that never had a shim."""
     if claim is None or claim.fence:
         return reason
     if claim.boot_id != boot_id():
@@ -93,7 +93,9 @@ def _outcome(record: Record, last_output: Callable[[], str]) -> tuple[Outcome, s
 
 
 class OutputReader:
-    """The reader of the ends of outputs; a file that a row names may be on a dead network mount."""
+    """The reader of the ends of outputs. It never waits for long, although a file that a row names may be on a dead
+    network mount.
+    """
 
     def __init__(self) -> None:
         self._calls = BoundedCalls()
@@ -102,7 +104,9 @@ class OutputReader:
         self._news: list[str] = []
 
     def read(self, log: str, stderr: str) -> str:
-        """Return the end of a log; if `stderr` names a separate file and that answers, append the end of it."""
+        """Return the end of a log; if `stderr` names a separate file, append the end of that file, unless reading it
+        takes too long.
+        """
         said = _tail(log)
         if not stderr:
             return said

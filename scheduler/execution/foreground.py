@@ -1,4 +1,4 @@
-"""A command in front of a process that waits for it: it has the terminal, and the waiting process passes signals on."""
+"""A command in the foreground: it has the terminal, and the process that waits for it passes signals on."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from scheduler.runtime import processes
 
 SHARED = (signal.SIGINT, signal.SIGQUIT)
-"""Signals of the terminal, which reach the command by themselves."""
+"""Signals from the terminal, which reach the command without being passed on."""
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 LEFT = (signal.SIGTERM, signal.SIGHUP, signal.SIGCONT)
-"""The signals that a command gets once its lease is lost: an interactive shell ignores TERM, and ends by HUP."""
+"""The signals that a command gets once its lease is lost: an interactive shell ignores SIGTERM, but ends on SIGHUP."""
 
 
 class ForegroundCommand:
@@ -24,7 +24,7 @@ class ForegroundCommand:
         """Start the command. Once the descriptor `lost` is readable, the command is stopped, and killed after `grace`
         seconds.
 
-        Raise OSError if it cannot be started.
+        Raise OSError if the command cannot be started.
         """
         self._lost, self._grace = lost, grace
         self._kill_at: float | None = None
@@ -68,7 +68,7 @@ class ForegroundCommand:
         return code if code >= 0 else 128 - code
 
     def _left(self) -> float | None:
-        """Return the milliseconds until the command is killed; None if that is not due."""
+        """Return the milliseconds until the command is killed; None if it is not going to be killed."""
         return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic()) * 1000
 
     def _lose(self) -> None:

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 INLINE = 16000
 """The longest order that is sent as a message, in bytes; a longer one is read from memory whose descriptor is sent."""
 LONGEST = 2 * shim.BLOCK
-"""The longest answer, in bytes: a claim or a record, and the JSON around it."""
+"""The longest answer of a shim, in bytes: a claim or a record, and the JSON around it."""
 NOTE = 64
 """The size in bytes of the file that names the server; the file is overwritten, never truncated."""
 BREATH = 0.05
-"""Seconds between looks at a server that is to end: a signal may stop it at any moment."""
+"""Seconds between looks at a server that has to end: a signal may stop it at any moment, and then it must be
+continued."""
 REST = 1.0
 """Seconds for which a shim without an attempt is kept for the next one."""
 
@@ -43,7 +44,8 @@ class ForkServer:
         """Prepare the server; `bounds`, as the shim reads them, are the umask and the limits of tasks if they differ
         from this process's own. The file `note` names the server for the next scheduler of the run."""
         self.former = _read_note(note)
-        """The pid and the start time of the last server of an earlier scheduler; it may still live, but be stopped."""
+        """The pid and the start time of the last server of an earlier scheduler; it may still exist, stopped by a
+        signal."""
         self.output: tuple[int, ...] = ()
         self.lasting = True
         """True if the ends of attempts must survive a power failure."""
@@ -62,7 +64,7 @@ class ForkServer:
 
     @property
     def lives(self) -> bool:
-        """True if the server lives, as far as is known."""
+        """True if the server is running, as far as this process knows."""
         return self._sock is not None
 
     @property
@@ -75,7 +77,9 @@ class ForkServer:
         return self._sock.fileno() if self._sock is not None else -1
 
     def start(self) -> bool:
-        """Start the server unless it runs; return whether it was started. Raise OSError if it cannot be."""
+        """Start the server unless it is running; return whether it was started. Raise OSError if it cannot be
+        started.
+        """
         if self._sock is not None:
             return False
         with _memory(self._base_env) as base, _memory(self._bounds) as bounds, _memory(self.warm) as warm:
@@ -140,7 +144,7 @@ class ForkServer:
     def end(self, patience: float = 2.0, *, idle: bool = False) -> None:
         """Close the socket, so that the server ends after the last of its shims. Wait `patience` seconds at most.
 
-        `idle`: no shim has an attempt, so all of them end now.
+        With `idle`, no shim has an attempt, so all shims end now.
         """
         process, sock = self._process, self._sock
         self._process = self._sock = None
@@ -156,8 +160,7 @@ class ForkServer:
 
 
 class ShimClient:
-    """One shim, at the other end of a channel of its own; the channel's end means that the shim is dead or was never
-    forked.
+    """One shim, at the other end of its own channel. When the channel ends, the shim is dead or was never forked.
 
     A shim gets an order only after the end of the earlier attempt was received, so nothing meant for one attempt, above
     all a stop signal, can reach a later one. A shim whose channel is closed ends after its attempt.
@@ -235,8 +238,8 @@ class ShimPool:
         return None
 
     def _next(self, once: bool) -> ShimClient | None:
-        """Return the idle shim that was busy last; a new one if none is idle, or with `once`, for a shim that runs one
-        attempt only.
+        """Return the idle shim that was busy last; a new one if none is idle, or with `once`, which means that the shim
+        will run only one attempt.
         """
         if self._idle and not once:
             return self._idle.pop()
@@ -317,7 +320,9 @@ def receive(sock: socket.socket) -> bytes | None:
 
 
 def _is_at_end(sock: socket.socket, patience: float) -> bool:
-    """Discard messages until the other end is closed, for `patience` seconds at most; tell whether it is."""
+    """Discard messages until the other end is closed, for `patience` seconds at most; tell whether it was closed in
+    time.
+    """
     until = time.monotonic() + patience
     poll = select.poll()  # unlike select, it takes a descriptor of any number
     poll.register(sock, select.POLLIN)

@@ -39,7 +39,9 @@ _PEER = struct.Struct("3i")
 
 
 def address(token: str) -> str:
-    """Return the address of the socket with that token: a name without a file, which ends with its process."""
+    """Return the address of the socket with that token: an abstract name without a file, which disappears with its
+    process.
+    """
     return f"\0gpu-batch-scheduler.lease.{token}"
 
 
@@ -55,7 +57,7 @@ def identity(pid: int) -> str:
 
 
 class HolderWait:
-    """The wait for the end of the guest, or for its message that it no longer needs the devices."""
+    """The wait for the end of the guest, or for the guest's message that it no longer needs the devices."""
 
     def __init__(self, pidfd: int, sock: socket.socket, grace: float) -> None:
         self._pidfd = pidfd
@@ -99,7 +101,7 @@ class HolderWait:
         return b""
 
     def _left(self) -> float | None:
-        """Return the milliseconds until the guest is killed; None if that is not due."""
+        """Return the milliseconds until the guest is killed; None if the guest is not going to be killed."""
         if self._kill_at is None or self._kill_at == float("inf"):
             return None
         return max(0.0, self._kill_at - time.monotonic()) * 1000
@@ -128,7 +130,7 @@ def hold(text: str) -> int:
 
 
 def _opened(pid: int, who: str, boot: str) -> int:
-    """Return a descriptor that is readable at the end of the guest."""
+    """Return a descriptor that becomes readable when the guest ends."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -1,8 +1,8 @@
-"""Detection of fork servers and shims that a signal has stopped; they are continued.
+"""Detection of fork servers and shims that a signal has stopped, and their continuation.
 
 A stopped shim neither ends nor reports its task and ignores time limits and requests. Killing it would lose its task's
-exit code, so SIGCONT is the only remedy. It does not reach the task, which leads a session of its own and stays stopped
-if its user has stopped it.
+exit code, so SIGCONT is the only remedy. The signal does not reach the task, which leads a session of its own and stays
+stopped if its user has stopped it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scheduler.runtime.shim import is_stopped
 REST = 1.0
 """Seconds between checks."""
 SLICE = 200
-"""The number of helpers that one check covers: each takes 10 microseconds of the loop's thread."""
+"""The number of helpers that one check covers: each check of a helper takes 10 microseconds of the loop's thread."""
 
 
 class StoppedHelpers:

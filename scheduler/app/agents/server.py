@@ -42,7 +42,7 @@ Wait = Annotated[
 
 
 def made_server(tools: AgentTools, *, read_only: bool = False) -> MCPServer:
-    """Return the server with its tools; without those that change anything if `read_only`."""
+    """Return the server with its tools; with `read_only`, leave out the tools that change anything."""
     server = PlainServer("scheduler", instructions=INSTRUCTIONS, version=__version__, log_level="ERROR")
     offered = OfferedTools(tools)
     views = (offered.list, offered.why, offered.logs, offered.results, offered.forecast, offered.doctor)
@@ -77,7 +77,7 @@ class PlainServer(MCPServer):  # type: ignore[misc]  # mypy follows no import of
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Any = None
     ) -> CallToolResult | InputRequiredResult:
-        """Call a tool. Raise ToolError with a sentence."""
+        """Call a tool; if its arguments are wrong, raise ToolError with one sentence about them."""
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as exc:

@@ -43,7 +43,7 @@ def cut(text: str, most: int) -> str:
 
 
 def sentences(lines: Sequence[str], most: int) -> list[str]:
-    """Return the first sentences, each shortened if it is too long; the last one counts those that were left out."""
+    """Return the first sentences, each shortened if it is too long; the last one says how many were left out."""
     shown = [cut(line, LONGEST_SENTENCE) for line in lines[:most]]
     return shown + ([f"and {len(lines) - most:,} more"] if len(lines) > most else [])
 

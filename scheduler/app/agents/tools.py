@@ -57,7 +57,7 @@ class AgentTools:
     def __init__(self, settings: Settings, queue: str = AGENT) -> None:
         self._settings = settings
         self.queue = queue
-        """The name of the queue of all tasks that are submitted here."""
+        """The name of the queue of all tasks that are submitted through this server."""
 
     # ---- changes ----
 
@@ -90,7 +90,9 @@ class AgentTools:
     def _chosen(
         self, command: str, parameters: Mapping[str, Sequence[str | int | float]], samples: int | None, seed: int
     ) -> Iterator[Chosen]:
-        """Yield each command with its parameters, and with the mark that an agent submitted it. Raise UsageError."""
+        """Yield each command with its parameters, and with the mark that an agent submitted it. Raise UsageError for an
+        invalid command or invalid parameters, and for too many tasks.
+        """
         _check_command(command)
         values = {name: [str(value) for value in given] for name, given in parameters.items()}
         _check_names(values)
@@ -116,7 +118,7 @@ class AgentTools:
             yield param_grid.command(command, one) if values else command, {**one, STARTED_BY: AGENT}
 
     def cancel(self, tasks: str = "", *, everything: bool = False) -> Answer:
-        """Cancel tasks that agents submitted here: those named, or all that have not ended."""
+        """Cancel tasks that agents submitted through this server: the named ones, or all that have not ended."""
         if bool(tasks.strip()) == everything:
             raise UsageError("cancel: name tasks, such as 17-40,52, or give everything=true")
         targets = list(self._unfinished()) if everything else find_tasks(self._settings, [tasks.strip()])
@@ -150,7 +152,9 @@ class AgentTools:
     def list(
         self, run: str = "", state: str = "", cursor: str | None = None, limit: int = 20, wait_s: float = 0.0
     ) -> Answer:
-        """List runs, or the tasks of one; wait first until the tasks of the run have ended, if asked to."""
+        """List runs, or the tasks of one; with `wait_s`, wait first until the tasks of the run have ended, or until
+        this many seconds have passed.
+        """
         most = short.limit(limit)
         if not run:
             return self._runs(cursor, most)
@@ -329,7 +333,9 @@ def _states(text: str) -> Sequence[State]:
 
 
 def _word(name: str, text: str) -> str:
-    """Return the name of a run or of tasks; raise UsageError for one that no command line could give."""
+    """Return the name of a run or of tasks; raise UsageError for a text that cannot be one, such as an empty or a very
+    long one.
+    """
     text = text.strip()
     if not text or len(text) > short.LONGEST_CELL or not text.isprintable():
         raise UsageError(f"{name}: name a task, such as 17 or r3.12, or a run, such as r3")
@@ -346,9 +352,10 @@ def _check_command(command: str) -> None:
 
 
 def _pieces(command: str, values: Mapping[str, Sequence[str]]) -> Sequence[tuple[str, str]]:
-    """Return the fixed parts of a command, each with the parameter that follows it. Raise UsageError.
+    """Return the fixed parts of a command, each with the parameter that follows it. Raise UsageError if the braces in
+    the command are wrong.
 
-    Braces may contain only the name of a parameter: a width in them could make a line of gigabytes.
+    Braces may contain only the name of a parameter: a format width could produce a command gigabytes long.
     """
     try:
         found = [(text, name or "", bool(spec or sign)) for text, name, spec, sign in Formatter().parse(command)]
@@ -376,7 +383,7 @@ def _check_names(values: Mapping[str, Sequence[str]]) -> None:
 
 
 def _directory(text: str) -> str:
-    """Return the directory of the tasks; raise UsageError if there is none."""
+    """Return the absolute path of the directory of the tasks; raise UsageError if there is no such directory."""
     path = os.path.abspath(os.path.expanduser(text or "."))
     if "\0" in path or not os.path.isdir(path):
         raise UsageError(f"directory {short.cut(text, 200)}: there is no such directory")

@@ -45,14 +45,14 @@ from scheduler.values import replace
 FIRST_WORD = 30.0
 """Seconds within which the head must send its first message."""
 NODES_OWN = ("state", "leases", "notify", "features")
-"""Settings of which each node uses its own values."""
+"""The settings for which each node uses its own values."""
 PATIENCE = 8.0
-"""Seconds within which an earlier agent of the run must end after the request to end; after half of this time it is
+"""Seconds within which an earlier agent of the run must end after it was asked to end; after half of this time, it is
 killed."""
 BREATH = 0.5
 """Seconds between two looks of an agent that only waits for the end of the shims."""
 FENCE = "fence"
-"""The name of the file that says until when the attempts of a run may live here."""
+"""The name of the file that says until when the attempts of a run may live on this node."""
 START = 3.0
 """The longest time in seconds from the order to start a shim to the claim that this shim writes."""
 
@@ -123,7 +123,7 @@ def _serve(channel: Channel) -> None:
 
 
 def _own_state(settings: Settings) -> StatePaths:
-    """Return this node's state directory; raise StateError if its locks may be those of other machines too."""
+    """Return this node's state directory; raise StateError if other machines may share its locks."""
     home = places(settings)
     kind = file_system(home.root)
     if kind in NETWORK_FILE_SYSTEMS:
@@ -133,8 +133,8 @@ def _own_state(settings: Settings) -> StatePaths:
 
 
 def _stay(guest: RunPaths) -> None:
-    """Wait, with the lock released, until the run's shims here have ended. Slurm would kill them if this process, the
-    first one of its step, ended earlier.
+    """Release the lock, and wait until the run's shims on this node have ended. Slurm would kill them if this process,
+    the first one of its step, ended earlier.
     """
     seen = time.monotonic()  # a shim that is being started has no claim yet
     while time.monotonic() - seen < START:
@@ -144,9 +144,9 @@ def _stay(guest: RunPaths) -> None:
 
 
 def _next(channel: Channel, name: str, patience: float, compare: Callable[[Any], None] | None = None) -> Any:
-    """Return what the next message with this name says; None at the end of input, or after `patience` seconds.
+    """Return the content of the next message with this name; None at the end of input, or after `patience` seconds.
 
-    With a patience of 0, wait for ever. Until then, `compare` answers messages about what a list needs.
+    With a patience of 0, wait for ever. Meanwhile, `compare` answers messages about what a list needs.
     """
     end = time.monotonic() + patience
     while not channel.ended and (not patience or time.monotonic() < end):
@@ -169,7 +169,7 @@ def _settings(said: Mapping[str, Any]) -> Settings:
 
 
 def _environment(said: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the run's tasks here."""
+    """Return the environment of the run's tasks on this node."""
     ours = {name: text for name, text in os.environ.items() if is_of_one_machine(name)}
     theirs = {name: text for name, text in said.items() if not is_of_one_machine(name)}
     return {**os.environ, **theirs, **ours}
@@ -185,9 +185,10 @@ def _facts(pool: DevicePool, settings: Settings) -> NodeFacts:
 
 
 def _become_only_agent(guest: RunPaths, epoch: int) -> int:
-    """Lock the run on this node; an earlier agent, which has not noticed that its link broke, is ended.
+    """Lock the run on this node. An earlier agent that still has the lock, because it has not noticed that its link
+    broke, is ended.
 
-    Raise StateError if a scheduler with a higher epoch has had an agent here: it has taken the run over.
+    Raise StateError if a scheduler with a higher epoch has had an agent on this node, and so has taken the run over.
     """
     make_private(guest.root)
     fd = os.open(guest.root / "agent", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -220,7 +221,7 @@ def _locks(fd: int) -> bool:
 
 
 def _latest(fd: int) -> tuple[int, int, int]:
-    """Return the pid, the start time and the epoch of the agent that locked last; zeros if none has."""
+    """Return the pid, the start time and the epoch of the agent that locked the run last; zeros if there was none."""
     said = os.pread(fd, 64, 0).split()
     return (int(said[0]), int(said[1]), int(said[2])) if len(said) == 3 else (0, 0, 0)
 
@@ -271,7 +272,7 @@ def _engine(paths: RunPaths, join: Mapping[str, Any], settings: Settings, enviro
 
 
 def _remove(paths: RunPaths) -> None:
-    """Remove what an ended run has left, apart from files that its tasks keep."""
+    """Remove the files of an ended run on this node, apart from files that its tasks keep."""
     for folder in paths.tasks.glob("*"):
         for file in (*folder.glob("*.log"), *folder.glob("*.err"), *folder.glob(".*")):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The check that nodes have what tasks need: directories, interpreters, and scripts with the same content as here."""
+"""The check that nodes have what tasks need: directories, interpreters, and scripts equal to those at the head."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from scheduler.units import count
 
 Screen = Callable[[RowForm, Iterable[Sequence[InputRow]]], Iterable[Sequence[InputRow]]]
 MOST = 2000
-"""The largest number of needed paths that are compared."""
+"""The most needed paths that are compared."""
 LARGEST = 16 << 20
-"""Bytes of the largest script whose content is compared."""
+"""The size in bytes of the largest script whose content is compared."""
 _DIGEST_BYTES = 10
 
 
@@ -33,7 +33,9 @@ class TaskNeeds:
     """The directories, interpreters and scripts that some tasks need, relative to a directory."""
 
     def __init__(self, directory: str, carried: str = "") -> None:
-        """Begin with nothing; scripts in the directory `carried` are left out: nodes get them in another way."""
+        """Begin without needs. Scripts in the directory `carried` are left out, because nodes receive them in another
+        way.
+        """
         self._directory, self._carried = directory, carried
         self._directories: dict[str, None] = {}
         self._programs: dict[str, None] = {}
@@ -70,13 +72,15 @@ def _program(spec: Spec, programs: Programs) -> str:
 
 
 def need_for_calls(nodes: Nodes, directory: str, python: str) -> None:
-    """Check that the nodes have the interpreter and the directory of Python calls. Raise UsageError."""
+    """Check that the nodes have the interpreter and the directory of Python calls. Raise UsageError if a node lacks one
+    of them.
+    """
     _refuse(nodes.compare({"directories": [directory], "programs": [python], "scripts": {}}))
 
 
 def compared(nodes: Nodes, store: SqliteRunStore, directory: str, inner: Screen) -> Screen:
-    """Wrap the check `inner` of rows in one that also compares, once all rows were read, what they need with what the
-    nodes have.
+    """Return a check that does what the check `inner` of rows does and, once all rows are read, compares what the rows
+    need with what the nodes have.
 
     The new check raises UsageError if a node lacks something.
     """
@@ -124,7 +128,7 @@ def differences(said: Mapping[str, Any]) -> list[str]:
 
 
 def digest(path: str) -> str:
-    """Return the digest of a script; empty if it is no readable file, or too large."""
+    """Return the digest of a script; empty if it is not a readable file, or is too large."""
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > LARGEST:
             return ""

@@ -21,7 +21,7 @@ class Inbox(Protocol):
 
 
 class NodeRequests:
-    """An inbox that carries out what concerns nodes, and passes all other requests on."""
+    """An inbox that carries out requests about nodes, and passes all other requests on."""
 
     def __init__(self, nodes: Nodes, inbox: Inbox, answer: Callable[[Request, Sequence[Answer]], None]) -> None:
         self._nodes, self._inbox, self._answer = nodes, inbox, answer
@@ -29,8 +29,7 @@ class NodeRequests:
         self._recorded: list[tuple[Request, Answer]] = []
         """The requests that were carried out. The loop records their effects before the next `collect` answers them.
 
-        `_done` has the requests whose effects the loop has not taken yet.
-        """
+        `_done` contains the requests whose effects the loop has not collected yet."""
 
     def fileno(self) -> int:
         """Return the descriptor of the inbox."""

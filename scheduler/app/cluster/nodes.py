@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from scheduler.runtime.paths import RunPaths
 
 NODES_OWN = ("state", "leases", "notify", "features")
-"""Settings of which each node uses its own values."""
+"""The settings for which each node uses its own values."""
 
 
 def check(options: RunOptions, settings: Settings) -> None:
-    """Refuse options that do not go with `--on`. Raise UsageError."""
+    """Raise UsageError for options that cannot be combined with `--on`."""
     NodeSources(settings.on.split())
     for flag, given, why in (
         ("--mps", options.mps != "off", "its daemons are not started on nodes yet"),
@@ -84,7 +84,7 @@ def survey(settings: Settings, environ: Mapping[str, str]) -> list[Node]:
 
 
 def known_devices(meta: Mapping[str, str]) -> list[Device]:
-    """Return the devices that the journal of a run knows."""
+    """Return the devices of nodes that the journal of a run names."""
     return [DEVICE.from_dict(one) for one in json.loads(meta.get("nodes", "[]"))]
 
 

@@ -1,4 +1,4 @@
-"""Giving up a run for good, in one step, with or without a living scheduler."""
+"""Giving up a run for good, in one step, with or without a running scheduler."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from scheduler.store.run.catalog import RunInfo
 
 
 def abandon(info: RunInfo, settings: Settings) -> tuple[int, int]:
-    """Cancel all tasks of a run; return the number of running tasks, which are being stopped, and of the others.
+    """Cancel all tasks of a run; return the number of running tasks, which are being stopped, and the number of the
+    other cancelled tasks.
 
-    If the run has no scheduler, one is started that cancels the tasks and ends. Raise StateError, Elsewhere.
+    If the run has no scheduler, one is started that cancels the tasks and ends. Raise StateError if the run's scheduler
+    does not answer, Elsewhere for a run of another machine.
     """
     stopped = _living(info)
     result = run_requests.ask(Target(info), Verb.CANCEL)

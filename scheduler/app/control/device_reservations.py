@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 def disable(settings: Settings, which: str, why: str) -> None:
-    """Disable devices for all users; raise UsageError, or LeaseError if this user may not."""
+    """Disable devices for all users; raise UsageError for an unknown device, LeaseError if this user may not disable
+    devices.
+    """
     _check(DISABLE, f"devices disable {which} --all-users", "your own runs leave a device out with --devices")
     keys = _keys(which)
     _end(settings, _found(settings, keys, DISABLE))
@@ -32,7 +34,9 @@ def disable(settings: Settings, which: str, why: str) -> None:
 
 
 def enable(settings: Settings, which: str) -> None:
-    """Enable devices for all users; raise UsageError, or LeaseError if this user may not."""
+    """Enable devices for all users; raise UsageError for an unknown device, LeaseError if this user may not enable
+    devices.
+    """
     _check(DISABLE, f"devices enable {which} --all-users", "the user who disabled it may, too")
     _end(settings, _found(settings, _keys_or_all(which), DISABLE))
 
@@ -44,7 +48,9 @@ def set_disabled(settings: Settings, keys: Iterable[str]) -> None:
 
 
 def reserve(settings: Settings, which: str, seconds: float, user: str, why: str) -> None:
-    """Reserve devices for a user (default: this one); raise UsageError, or LeaseError if this user may not."""
+    """Reserve devices for a user (default: this one); raise UsageError for an unknown device or user, LeaseError if
+    this user may not reserve them.
+    """
     _check(RESERVE, f"devices reserve {which}", "its table [may] names the users who may")
     uid = _uid(user) if user else os.getuid()
     if uid != os.getuid() and os.getuid() != site_file.ROOT:
@@ -60,7 +66,9 @@ def reserve(settings: Settings, which: str, seconds: float, user: str, why: str)
 
 
 def end(settings: Settings, which: str) -> None:
-    """End reservations early, of all devices or of some; raise LeaseError if one belongs to another user."""
+    """End the reservations of some or all devices early; raise LeaseError if one of these reservations belongs to
+    another user.
+    """
     _end(settings, _found(settings, _keys_or_all(which), RESERVE))
 
 
@@ -104,7 +112,7 @@ def _standing(settings: Settings) -> list[DeviceReservation]:
 
 
 def _found(settings: Settings, keys: Sequence[str] | None, what: str) -> list[DeviceReservation]:
-    """Return the reservations of a kind on some devices, or on all."""
+    """Return the reservations of the kind `what` on these devices; on all devices if `keys` is None."""
     return [one for one in _standing(settings) if one.asks == what and (keys is None or one.device in keys)]
 
 
@@ -142,7 +150,7 @@ def _keys_or_all(which: str) -> list[str] | None:
 
 
 def _keys(which: str) -> list[str]:
-    """Return the keys of the named devices, also of those that this shell may not use."""
+    """Return the keys of the named devices, including devices that this shell may not use."""
     from scheduler.devices.gpu.allocation import AllowedGpus  # as in `_seen`
     from scheduler.devices.selection import choose
 

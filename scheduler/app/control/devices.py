@@ -63,7 +63,7 @@ def _unfinished(settings: Settings) -> Iterator[tuple[RunInfo, RunReader]]:
 
 
 def give_up(settings: Settings, node: str, run: str | None) -> list[RequestResult]:
-    """Give up a node of the user's living runs, or of the named run; raise UsageError if none has it."""
+    """Give up a node of the user's running runs, or of the named run; raise UsageError if no such run has the node."""
     infos = [info for info, _ in _unfinished(settings)] if run is None else [find_run(settings, run_word(run))]
     found = [info for info in infos if node in _nodes_of(info)]
     if not found:
@@ -78,7 +78,7 @@ def give_up(settings: Settings, node: str, run: str | None) -> list[RequestResul
 
 
 def _nodes_of(info: RunInfo) -> list[str]:
-    """Return the nodes that the list of a run was accepted for."""
+    """Return the nodes for which the list of a run was accepted."""
     said = json.loads(info.meta.get("settings", "{}")).get("on", "")
     return [host for word in said.split() for host in word.removeprefix("ssh:").split(",")]
 

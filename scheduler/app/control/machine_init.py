@@ -98,7 +98,9 @@ def prepare(settings: Settings, units: Path | None = None) -> list[str]:
 
 
 def _check_empty(directory: Path) -> None:
-    """Refuse while schedulers use another lease directory, since they would not see later reservations."""
+    """Raise LeaseError while schedulers use another lease directory, because they would not see reservations in the new
+    one.
+    """
     if directory == FALLBACK or os.path.lexists(directory) or not FALLBACK.is_dir():
         return
     found = sorted(_who_has_open(FALLBACK))
@@ -134,7 +136,9 @@ def _directory(directory: Path) -> str:
 
 
 def _mounted(directory: Path) -> str:
-    """Mount a file system of its own on the directory: any user could otherwise fill /run, which the system needs."""
+    """Mount a separate file system on the directory, because any user could otherwise fill /run, which the system
+    needs.
+    """
     if directory.is_mount():
         return f"{directory} is a file system of its own already"
     if any(directory.iterdir()) or _who_has_open(directory):
@@ -156,7 +160,7 @@ def _mounted(directory: Path) -> str:
 
 
 def _kept(directory: Path, units: Path) -> str:
-    """Have systemd mount the directory at every start."""
+    """Make systemd mount the directory at every start of the machine."""
     unit = units / _unit_name(directory)
     line = f"tmpfs {directory} tmpfs {OPTIONS},x-mount.mkdir 0 0"
     if unit.exists():
@@ -191,7 +195,7 @@ def _rules(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file only if it does not exist: completely, and readable by all whatever the umask."""
+    """Write a file that does not exist yet, completely or not at all; make it readable by all, whatever the umask."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     with open(fd, "w", encoding="utf-8") as file:
         os.fchmod(fd, 0o644)

@@ -16,7 +16,7 @@ from scheduler.store.run.removal import remove as remove_run
 from scheduler.units import count
 
 MOST_NAMED = 8
-"""The largest number of processes that one sentence names."""
+"""The most processes that one sentence names."""
 
 
 def runs(settings: Settings) -> list[dict[str, Any]]:
@@ -29,9 +29,10 @@ def runs(settings: Settings) -> list[dict[str, Any]]:
 
 
 def remove(settings: Settings, words: Sequence[str]) -> list[dict[str, Any]]:
-    """Remove these runs and return what was freed. If one of them has not ended, raise and remove nothing.
+    """Remove these runs and return what was freed. If one of them has not ended, raise StillRunning or StateError, and
+    remove nothing.
 
-    A run that cannot be read is removed by its number, if no attempt of it lives.
+    A run that cannot be read is removed if it is named by its number, and none of its attempts is alive.
     """
     home = places(settings)
     found = RunCatalog(home)

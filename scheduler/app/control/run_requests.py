@@ -15,11 +15,13 @@ from scheduler.store.run.catalog import RunInfo
 from scheduler.ui.verbs.answers import RequestResult
 
 PATIENCE = 5.0
-"""Seconds that a living scheduler has to answer."""
+"""Seconds to wait for the answer of a running scheduler."""
 
 
 def ask(target: Target, what: str, said: Mapping[str, str] | None = None) -> RequestResult:
-    """Send a request and wait until it is durable; raise StateError or Elsewhere."""
+    """Send a request and wait until it is durable; raise StateError if the scheduler does not answer, Elsewhere for a
+    run of another machine.
+    """
     info, request = target.info, Request(what, target.tasks, said or {})
     if info.elsewhere:
         raise Elsewhere(f"run {info.number} belongs to {info.elsewhere}: ask for it there; nothing was changed")
@@ -38,7 +40,7 @@ def ask(target: Target, what: str, said: Mapping[str, str] | None = None) -> Req
 
 
 def _record(info: RunInfo, request: Request) -> RequestResult:
-    """Record a request for the next scheduler of the run, if it would change anything."""
+    """Record a request for the next scheduler of the run, if the request would change anything."""
     answers = _foreseen(info, request, requests.pending(info.places))
     if any(answer.done for answer in answers):
         requests.leave(info.places, request)

@@ -19,7 +19,7 @@ from scheduler.values import dataclass
 
 LARGEST = 10**12
 MOST_GAPS = 3
-"""The largest number of gaps in a range of ids that a hint names."""
+"""The most gaps in a range of ids that a hint names."""
 _IDS = lazy_pattern(r"(r\d+\.)?\d+(-\d+)?(,(r\d+\.)?\d+(-\d+)?)*,?\Z", re.ASCII)
 _RUN = lazy_pattern(r"r\d+\Z", re.ASCII)
 _OF_RUN = lazy_pattern(r"r(\d+)\.(.+)\Z", re.ASCII)
@@ -101,7 +101,9 @@ def runs_or_tasks(settings: Settings, words: Sequence[str], run: str | None, tas
 
 
 def _run_of(settings: Settings, word: str) -> RunInfo | None:
-    """Return the run of a word that is no id; None if only tasks have that name. Raise NoSuchRun if nothing has it."""
+    """Return the run that a word which is not an id names; None if only tasks have that name. Raise NoSuchRun if
+    neither a run nor a task has it.
+    """
     try:
         return find_run(settings, word)
     except NoSuchRun:
@@ -182,7 +184,9 @@ def _named(found: RunCatalog, name: str) -> list[int]:
 
 
 def _last(found: RunCatalog) -> Span:
-    """Return the id of the task that was accepted last, which may be one of a queue that is older than the last run."""
+    """Return the id of the task that was accepted last, which may be a task of a queue that is older than the last
+    run.
+    """
     newest, highest = Counter(found.places.counter).next_task() - 1, -1
     for info in found.all():
         try:
@@ -218,7 +222,7 @@ def _journal(info: RunInfo) -> Iterator[JournalReader]:
 
 
 def _unknown_ids(settings: Settings, missing: Sequence[Span]) -> str:
-    """Return why ids name no task of this user; a task of another user is named as such."""
+    """Return why these ids are not those of tasks of this user; an id of another user's task is reported as such."""
     first, last = missing[0]
     named = str(first) if first == last else f"{first}-{last}"
     none = "is no task" if first == last else "are no tasks"
@@ -235,7 +239,7 @@ def _unknown_ids(settings: Settings, missing: Sequence[Span]) -> str:
 
 
 def _owner(settings: Settings, task: int) -> str:
-    """Return the other user whose task has that id and runs on this machine now, or nothing."""
+    """Return the name of the other user whose task with that id runs on this machine now; empty if there is none."""
     from os import getuid
 
     from scheduler.errors import LeaseError

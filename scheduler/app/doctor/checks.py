@@ -35,7 +35,7 @@ _REPORT = "this is an error in the scheduler: please report it with the output o
 
 
 class Patient:
-    """The machine under examination, and what the summary needs of it."""
+    """The machine under examination: its settings, and the findings that the summary uses."""
 
     def __init__(self, flags: Mapping[str, str | None], version: str) -> None:
         """Read the settings for a command line with these flags; use the defaults if they are invalid."""
@@ -88,7 +88,9 @@ class Patient:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: its group, the name of its line, the function that finds the facts and the one that judges them."""
+    """One check: its group, the name of its line, the function that finds the facts, and the function that judges
+    them.
+    """
 
     group: str
     name: str

@@ -1,4 +1,4 @@
-"""The checks of limits on GPU memory without MPS: whether PyTorch or the kernel could keep them here."""
+"""The checks of limits on GPU memory without MPS: whether PyTorch or the kernel could enforce them on this machine."""
 
 from __future__ import annotations
 

@@ -46,7 +46,9 @@ def program(version: str) -> Iterator[Finding]:
 
 
 def python(path: str, source: str, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the finding about the Python that `-1` in a CSV stands for; `source` is empty where no setting names it."""
+    """Yield the finding about the Python that an Executable of `-1` means; `source` is empty if no setting names that
+    Python.
+    """
     virtual, conda = environ.get("VIRTUAL_ENV", ""), environ.get("CONDA_PREFIX", "")
     active = virtual or conda
     found = shutil.which(path) or ""
@@ -122,7 +124,7 @@ def lease_directory(directory: Path, status: os.stat_result) -> Finding:
 
 
 def _why_unsafe(directory: Path, *, there: bool) -> str:
-    """Return why a lease directory is unsafe, with the cure; empty if it is safe."""
+    """Return why a lease directory is unsafe, and what to do about it; empty if it is safe."""
     if there:
         return distrust(directory)
     why = why_not_writable(directory)
@@ -170,7 +172,7 @@ def site(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def site_rules(config: SiteConfig, uid: int) -> Iterator[Finding]:
-    """Yield the findings about valid rules for a user."""
+    """Yield the findings about valid rules, as they apply to one user."""
     yield ok("machine", f"{config.path}{f' offers the GPUs {config.devices}' if config.devices else ''}")
     caps = config.caps
     quotas = [

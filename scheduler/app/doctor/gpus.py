@@ -35,7 +35,7 @@ from scheduler.units import count, duration, ranges, size
 from scheduler.values import dataclass, replace
 
 LONGEST_DOUBT = 4.0
-"""Seconds after which it is clear whether memory is visible per process; one read takes a second."""
+"""Seconds to wait until it is clear whether memory is visible per process; one read takes a second."""
 _MIG = "is in MIG mode"
 _MODES = ("default", "exclusive thread", "prohibited", "exclusive process")
 _UUID, _MODEL = 12, 28
@@ -73,11 +73,13 @@ class ExaminedGpu:
 
     @property
     def usable(self) -> bool:
-        """True if a run would use it now."""
+        """True if a run would use the GPU now."""
         return self.allowed and not self.trouble and not self.installed.unusable
 
     def unmanaged(self) -> dict[str, int]:
-        """Return the unmanaged bytes by user, the largest first; the name is empty where no process can be seen."""
+        """Return the unmanaged bytes by user, the largest first; the name is empty for bytes whose process is not
+        visible.
+        """
         found: dict[str, int] = {}
         for one in self.budget.unmanaged if self.budget is not None else ():
             found[one.user] = found.get(one.user, 0) + one.bytes

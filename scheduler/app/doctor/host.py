@@ -12,7 +12,7 @@ from scheduler.units import GIB, duration, size
 LITTLE_SHARED = GIB
 """Size below which a few data loading workers fill /dev/shm."""
 FEW, ENOUGH = 1024, 4096
-"""Numbers of open files or processes: below FEW a run can fail, ENOUGH is what the cure sets."""
+"""Limits on open files or processes: below FEW a run can fail; ENOUGH is the limit that the advice sets."""
 _SHARED_CURE = "a container gets more with --shm-size=8g or --ipc=host; else mount -o remount,size=8G /dev/shm as root"
 
 
@@ -35,7 +35,9 @@ def cores(limit: HostLimit, all_cores: int) -> Iterator[Finding]:
 
 
 def kernel_kills(version: str, counted: bool, kills: int) -> Iterator[Finding]:
-    """Yield the finding about whether the kernel reports out-of-memory kills; `version` is that of the cgroups."""
+    """Yield the finding about whether the kernel reports out-of-memory kills; `version` is the version of the control
+    groups.
+    """
     groups = f"cgroup {version}" if version else "no cgroups"
     if counted:
         says = "reported: a task that the kernel kills for memory counts as oom"
@@ -46,7 +48,7 @@ def kernel_kills(version: str, counted: bool, kills: int) -> Iterator[Finding]:
 
 
 def shared_memory(total: int | None, free: int = 0) -> Iterator[Finding]:
-    """Yield the finding about /dev/shm; `total` is None where it does not exist."""
+    """Yield the finding about /dev/shm; `total` is None if it does not exist."""
     crash = "programs with several data loading workers crash"
     if total is None:
         yield wrong("/dev/shm", f"does not exist: {crash}", _SHARED_CURE)
@@ -85,8 +87,8 @@ def logging_out(user: str, login: LoginPolicy) -> Iterator[Finding]:
 def limits(ulimits: Iterable[Ulimit], groups: Iterable[tuple[str, int, int]]) -> Iterator[Finding]:
     """Yield the findings about limits that tasks inherit.
 
-    The limits on open files and processes must not be low; other limits should not be set. `groups` are the cgroups
-    with a process limit, and their current number of processes.
+    The limits on open files and processes must not be low; other limits should not be set. `groups` are the control
+    groups with a process limit: name, limit and current number of processes.
     """
     for one in ulimits:
         if one.soft is not None:

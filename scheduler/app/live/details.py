@@ -30,7 +30,7 @@ from scheduler.ui.text import TextCleaner, scheduler_ended
 PERIOD = 0.5
 """Seconds between two reads while a page is open."""
 WHY_PERIOD = 3.0
-"""Seconds between two questions to the scheduler why a task waits."""
+"""Seconds between two requests that ask the scheduler why a task waits."""
 PATIENCE = 2.0
 TAIL = 1 << 16
 """The bytes at the end of a log that are read."""
@@ -50,7 +50,7 @@ class TaskReader:
         self._why: tuple[int, State | None, float, str] = (0, None, 0.0, "")
 
     def want(self, task: int | None) -> None:
-        """Read this task again and again from now on; None: nothing."""
+        """Read this task repeatedly from now on; None: read nothing."""
         with self._lock:
             if task == self._task:
                 return
@@ -60,7 +60,7 @@ class TaskReader:
                 self._running = start_thread(self._read_all) is not None
 
     def details(self) -> TaskDetails | None:
-        """Return what was read last; None before the first time."""
+        """Return the result of the last read; None before the first one."""
         return self._latest
 
     def _read_all(self) -> None:
@@ -103,7 +103,7 @@ class TaskReader:
         return shown(texts.started(row, texts.spec(row), task, self._info.meta["python"], port))
 
     def _reason(self, task: int) -> str:
-        """Return why a task waits, as its scheduler says it; empty for one that runs or has ended."""
+        """Return why a task waits, in the words of its scheduler; empty for a task that runs or has ended."""
         state, now = self._state(task), time.monotonic()
         if state is not State.WAITING:
             return ""
@@ -122,13 +122,13 @@ class TaskReader:
 
 
 def _to_the_end(track: AttemptTrack) -> dict[str, list[Step]]:
-    """Return the memory of an attempt up to its end, or up to now; the recorded steps stop at the last change."""
+    """Return the memory of an attempt, with the last recorded step prolonged to the attempt's end or to now."""
     end = track.attempt.ended or time.time()
     return {key: [*steps, (end, *steps[-1][1:])] for key, steps in track.steps.items() if steps}
 
 
 def _tail(path: Path, root: Path) -> tuple[list[str], str]:
-    """Return the last lines of a log, and why it cannot be read; what a progress bar overwrote is left out."""
+    """Return the last lines of a log, and why it cannot be read; text that a progress bar overwrote is left out."""
     try:
         with open_within(path, root) as file:
             size = file.seek(0, 2)

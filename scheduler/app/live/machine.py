@@ -1,4 +1,4 @@
-"""The machine for `top --all`: its devices and leases, and a monitor for each living run of the user."""
+"""The machine for `top --all`: its devices and leases, and a monitor for each of the user's runs that go on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scheduler.ui.live.run_screen import RunScreen
 from scheduler.ui.terminal.panels import Line
 
 MOST_RUNS = 8
-"""The number of runs whose tasks are shown, the latest ones."""
+"""The number of latest runs whose tasks are shown."""
 CLOCK = len("12:00:00")
 REST = 2.0
 """Seconds between two checks of which runs go on."""
@@ -48,7 +48,9 @@ class MachineView:
         return MachinePicture(facts, self._user, [run.picture() for run in runs], varies, self._recent)
 
     def _recent(self) -> list[str]:
-        """Return the last lines of the logs of the user's runs, each with its run if there are several."""
+        """Return the last lines of the logs of the user's runs, each with the number of its run if there are several
+        runs.
+        """
         if len(self._runs) == 1:
             return [*next(iter(self._runs.values())).recent()]
         lines = [(line, number) for number, run in self._runs.items() for line in run.recent()]

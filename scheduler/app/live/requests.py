@@ -14,7 +14,7 @@ from scheduler.store.run.catalog import RunInfo
 from scheduler.values import dataclass
 
 MOST_PENDING = 100
-"""The largest number of requests that wait for the answer to an earlier one; a key held down sends many."""
+"""The most requests that may wait for the answer to an earlier one; a key that is held down sends many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class RequestSender:
         self._started = False
 
     def ask(self, what: str, tasks: tuple[int, ...], said: Mapping[str, str]) -> None:
-        """Send a request as the verb of that name does; return at once."""
+        """Send a request as the command-line verb `what` does; return at once."""
         try:
             self._pending.put_nowait(_Pending(what, tasks, said))
         except queue.Full:
@@ -55,5 +55,5 @@ class RequestSender:
                 self._answers.append(str(exc))
 
     def answers(self) -> Sequence[str]:
-        """Return the sentences that came in since the last call."""
+        """Return the answers that have arrived since the last call, as sentences."""
         return [self._answers.popleft() for _ in range(len(self._answers))]

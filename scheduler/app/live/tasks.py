@@ -24,12 +24,12 @@ from scheduler.ui.live.run_screen import RunScreen
 from scheduler.ui.live.task_list import TaskRows
 
 MOST_COMPARED = 64
-"""The number of metrics of which the best values are kept."""
+"""The most metrics whose best values are kept."""
 MOST_KEPT = 10_000
-"""The number of tasks whose names or metrics are kept."""
+"""The most tasks whose names or metrics are kept."""
 READING, COMPARING = 0.010, 0.004
-"""Limits on the processor seconds in each PERIOD for reading metrics of ended attempts: of the tasks that are shown,
-and to find the best of all tasks. The rest is read in later periods."""
+"""Limits on the processor seconds in each PERIOD for reading metrics of ended attempts: one for the tasks that are
+shown, the other for finding the best of all tasks. The rest is read in later periods."""
 PERIOD = 0.5
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 REST = 2.0
 """Seconds between two reads of other schedulers' leases: each lease is a file."""
 GUARD_ENDS = 2.0
-"""Seconds that the guard gets to end once the terminal is restored."""
+"""Seconds within which the guard must end once the terminal is restored."""
 GUARD = r"""
 trap '' INT QUIT TSTP HUP TERM
 read -r over && exit
@@ -97,7 +97,9 @@ def live_view(
 def on_terminal(
     stream: TextIO, frame: Frame, make: Callable[[int, int], Sequence[Line]], over: Callable[[], bool]
 ) -> bool:
-    """Show lines made for the terminal's size until `over` or the key q; return False if they cannot be drawn."""
+    """Show lines made for the terminal's size until `over` returns True or the key q is pressed; return False if the
+    lines cannot be drawn.
+    """
     if not stream.isatty():
         return False
     try:

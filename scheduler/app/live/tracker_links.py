@@ -57,7 +57,9 @@ class TrackerLinks:
 
 
 def of_log(places: RunPaths, task: int, attempt: int, named: Iterable[str] = ()) -> list[str]:
-    """Return the addresses in the first and the last part of an attempt's log, then the `named` ones not among them."""
+    """Return the addresses in the first and the last part of an attempt's log, then those `named` addresses that are
+    not among them.
+    """
     text = ""
     with contextlib.suppress(OSError), open_within(places.task_log(task, attempt), places.root) as file:
         text = file.read(LOG_HEAD).decode("utf-8", "replace")

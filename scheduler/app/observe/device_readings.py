@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from scheduler.core.ports import Key, Sample
 
 EVERY, CALM = 1.0, 5.0
-"""Seconds between two writes while a task runs, and while none does."""
+"""Seconds between two writes while a task runs, and while no task runs."""
 RECENT = 2.5
-"""Seconds for which written readings count; older ones are replaced by a fresh look at the devices."""
+"""Seconds for which written readings are used; a view that finds only older ones measures the devices itself."""
 LARGEST = 16 << 20
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 NODES = "nodes"
@@ -80,13 +80,15 @@ class ReadingsWriter:
 
 
 def readings_of(info: RunInfo) -> DeviceReadings | None:
-    """Return the devices of a run as its living scheduler measured them a moment ago; None if none are recent."""
+    """Return the devices of a run as its running scheduler measured them a moment ago; None if there are no recent
+    readings.
+    """
     found = _read(info.places) if info.alive and not info.elsewhere else None
     return None if found is None else found[0]
 
 
 def readings_of_all(runs: Iterable[RunPaths]) -> DeviceReadings | None:
-    """Return the readings of the first of these living runs that sees all GPUs that this process sees."""
+    """Return the readings of the first of these runs that sees all GPUs that this process sees, if they are recent."""
     for places in runs:
         if (found := _read(places)) is not None:
             readings, sees = found

@@ -1,4 +1,4 @@
-"""The ETA of a run in this process: estimated again every few seconds, and written to a file of the run."""
+"""The ETA of a run in this process, which is estimated every few seconds and written to a file of the run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class EtaUpdater:
             self._progress[key] = (sample.progress, throughput)
 
     def draw(self) -> float:
-        """Estimate again if that is due, in about 20 ms; return the seconds until the next estimate."""
+        """If an estimate is due, make it, which takes about 20 ms; return the seconds until the next one is due."""
         began = time.monotonic()
         if began >= self._due:
             if self._unknown_then is None or self._count() != self._unknown_then:
@@ -102,7 +102,7 @@ class EtaUpdater:
         )  # fmt: skip
 
     def _write(self, text: str) -> None:
-        """Replace the run's forecast file; ignore a failure, because the file is only a view."""
+        """Replace the run's forecast file; ignore a failure, because only views read the file."""
         with contextlib.suppress(OSError):
             replace_file(self._session.places.forecast, text.encode("ascii"), durable=False)
 

@@ -25,7 +25,7 @@ class LeaseHolder:
 
 
 def holders(settings: Settings, *, used: bool = False) -> list[LeaseHolder]:
-    """Return the holder of every living lease; `used` also reads the RAM of each process tree where that is allowed."""
+    """Return the holder of every live lease; `used` also reads the RAM of each process tree where that is allowed."""
     leases = living(find_directory(settings.leases or None))
     children = children_finder()
     shims = {lease.shim for lease in leases}

@@ -71,7 +71,7 @@ class MonitoredDevices:
 
 
 class MachineMonitor:
-    """The live state of the machine for `status`, `top --all` and the page; keeps devices and runs open between
+    """The live state of the machine for `status`, `top --all` and the page; it keeps devices and runs open between
     calls.
     """
 
@@ -132,7 +132,9 @@ class MachineMonitor:
         }
 
     def _look(self, leases: list[Lease], alive: Sequence[int]) -> tuple[Sequence[DeviceBudget], list[Lease]]:
-        """Return the devices as one of these living runs measured them a moment ago; otherwise look at them."""
+        """Return the devices as one of these running runs measured them a moment ago; if none did, measure them
+        here.
+        """
         home = places(self._settings)
         readings = readings_of_all(map(home.run, alive)) if self._devices is None else None
         if readings is not None:
@@ -233,5 +235,5 @@ def has_driver() -> bool:
 
 
 def _called(key: str, labels: Mapping[str, str]) -> str:
-    """Return the label of a device; control characters are removed from a label in another user's file."""
+    """Return the label of a device; a label from another user's file is stripped of control characters."""
     return labels.get(key) or clean(key)

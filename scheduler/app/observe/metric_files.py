@@ -12,13 +12,13 @@ from scheduler.store.run.catalog import RunInfo
 
 
 class AttemptMetrics:
-    """The metrics of one run; nothing is written."""
+    """The reader of the metrics of one run; it writes nothing."""
 
     def __init__(self, info: RunInfo) -> None:
         self._places = info.places
         settings = json.loads(info.meta["settings"])
         self.names: str = settings.get("metrics", "")
-        """The metrics that the user named, separated by commas; empty: the usual ones."""
+        """The metrics that the user named, separated by commas; empty: the default metrics."""
         self._watched = _watched(settings.get("stop_when", ""), settings.get("keep_best", ""))
 
     def files(self, task: int, attempt: int, *, living: bool = False) -> MetricReader:

@@ -1,4 +1,4 @@
-"""The monitor of one run for `top` and the page: it reads devices, leases and process trees again and again."""
+"""The monitor of one run for `top` and the page: it reads devices, leases and process trees repeatedly."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RunMonitor:
 
     @property
     def alive(self) -> bool:
-        """Tell whether the run has a living scheduler."""
+        """Tell whether the run has a running scheduler."""
         return is_locked(self.info.places.root)
 
     @property
@@ -112,8 +112,8 @@ class RunMonitor:
         self._see(trees, ObservedState(budgets, used, {}, others, {task: one.expected for task, one in mine.items()}))
 
     def _look_at_nodes(self) -> None:
-        """Take the devices and what attempts use as last reported to the run's scheduler; read metrics from the files
-        at the head.
+        """Take the state of the devices and the use of attempts from the last reports to the run's scheduler; read
+        metrics from the files at the head.
         """
         readings = readings_of(replace(self.info, alive=self.alive)) or DeviceReadings(0.0, (), {})
         keys = [(task.id, task.attempts) for task in self.reader.brain.living()]
@@ -137,7 +137,7 @@ class RunMonitor:
         self._seen = replace(seen, epochs=epochs, totals=totals, metrics=metrics, forecast=forecast)
 
     def _devices_now(self, leases: Sequence[Lease]) -> tuple[Sequence[DeviceBudget], list[Lease]]:
-        """Return the devices as the run's scheduler measured them a moment ago; otherwise look at them."""
+        """Return the devices as the run's scheduler measured them a moment ago; if it did not, measure them here."""
         readings = readings_of(replace(self.info, alive=self.alive))
         if readings is not None:
             return of_leases(readings, leases)

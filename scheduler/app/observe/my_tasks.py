@@ -28,7 +28,7 @@ from scheduler.values import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """Which tasks of a run are listed, and how many."""
+    """The choice of the tasks that are listed for each run, and their number."""
 
     states: frozenset[State] | None = None
     since: float = 0.0
@@ -56,7 +56,8 @@ class ListedRun:
     metrics: Sequence[str] = ()
     """The metrics of the listed tasks, the most important ones first."""
     pause: str = ""
-    """A phrase that says that the run's living scheduler starts nothing, and until when; empty if tasks may start."""
+    """A phrase that says that the run's scheduler is running but starts nothing, and until when; empty if tasks may
+    start."""
     recorded: Sequence[str] = ()
     """The requests that the run's next scheduler will carry out, such as `retry 17`."""
 
@@ -116,7 +117,9 @@ def recorded_requests(info: RunInfo) -> Sequence[str]:
 
 
 def sorted_runs(runs: Sequence[ListedRun], column: str, *, down: bool, limit: int | None) -> list[ListedRun]:
-    """Return the runs with the first `limit` tasks of each by a column; raise UsageError if no task has it."""
+    """Return the runs, each with its first `limit` tasks in the order of a column; raise UsageError if no task has that
+    column.
+    """
     name = known_column(column, (row for run in runs for row in run.rows))
     found = []
     for run in runs:
@@ -128,8 +131,8 @@ def sorted_runs(runs: Sequence[ListedRun], column: str, *, down: bool, limit: in
 def _listed_tasks(reader: RunReader, options: ListOptions) -> tuple[list[int], int]:
     """Return the tasks that are listed, by id, and how many more match.
 
-    Where there are too many, these are running ones, then waiting ones, then those that ended last. Only the tasks
-    themselves are looked at, not their rows, because a queue may have 100,000.
+    If there are too many, list running tasks first, then waiting ones, then those that ended last. Only states and
+    times of tasks are examined, not their rows, because a queue may have 100,000 tasks.
     """
     table, states = reader.brain.task_table, frozenset(State) if options.states is None else options.states
     tasks = [*table.in_state(*(states & LIVING)), *table.in_state(*(states & UNFINISHED - LIVING))]

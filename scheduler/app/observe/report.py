@@ -30,14 +30,13 @@ from scheduler.ui.web import report
 from scheduler.ui.web.report import ReportedRun
 
 MOST_ARROWS = 2000
-"""The largest number of arrows between tasks; more could not be distinguished."""
+"""The most arrows between tasks that a report draws; more could not be distinguished."""
 ALL_LOG_ENDS, LOG_END, LEAST_LOG_END = 1 << 20, 4096, 256
-"""The bytes of all ends of logs in a report, the largest end of one log, and the smallest that is worth reading."""
+"""The most bytes of log ends in one report, the most bytes of one log's end, and the fewest that are worth reading."""
 BAD_LOG_END, MOST_BAD = 2048, 200
-"""The bytes that are read from the end of a log of a failed task, and the largest number of failed tasks whose logs are
-read."""
+"""The bytes that are read from the end of a log of a failed task, and the most failed tasks whose logs are read."""
 MOST_RUNS = 4
-"""The largest number of runs that are readable side by side."""
+"""The most runs that are readable side by side."""
 
 
 def report_data(settings: Settings, words: Sequence[str], *, secrets: bool = False) -> list[ReportedRun]:
@@ -92,7 +91,7 @@ def _log_ends(places: RunPaths, rows: Sequence[Mapping[str, Any]], *, secrets: b
 
 
 def _last_lines(file: BinaryIO, most: int) -> str:
-    """Return the last whole lines of a file, or the end of its last line if that is longer."""
+    """Return the last whole lines of a file, or only the end of its last line if that line is longer."""
     begin = max(0, file.seek(0, os.SEEK_END) - most)
     file.seek(begin)
     text = file.read(most).decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""The runs of a user: finding one, and the facts of each, from its recorded status if there is one, else its events."""
+"""The runs of a user: finding one, and the facts of each, which come from its recorded status or from its events."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def profiles(settings: Settings) -> ProfileStore:
 
 
 def runs_since(settings: Settings, words: Sequence[str], since: float) -> list[RunInfo]:
-    """Return the named runs, in their order; else the latest one, or with `since` all that may have tasks that ended
-    after it. Raise NoSuchRun.
+    """Return the named runs, in the given order. Without names, return the latest run, or with `since` all runs with
+    tasks that may have ended after that time. Raise NoSuchRun if there is none.
     """
     if words or not since:
         named: list[str | None] = [*words] or [None]
@@ -49,7 +49,7 @@ def runs_since(settings: Settings, words: Sequence[str], since: float) -> list[R
 
 
 def _may_have(info: RunInfo, since: float) -> bool:
-    """Tell whether tasks of a run may have ended after the time `since`; a run that cannot be read has none."""
+    """Tell whether tasks of a run may have ended after the time `since`; return False for a run that cannot be read."""
     try:
         facts = facts_of_run(info)
     except SchedulerError:
@@ -63,9 +63,10 @@ def all_runs(settings: Settings) -> list[RunInfo]:
 
 
 def find_run(settings: Settings, word: str | None, *, warn: bool = True) -> RunInfo:
-    """Return a run by number or name, or the latest one. Raise NoSuchRun; it names another machine that has the run.
+    """Return a run by number or name, or the latest one. Raise NoSuchRun if there is none; if another machine has such
+    a run, the error names that machine.
 
-    With `warn`, a journal that lost its end is reported on standard error.
+    With `warn`, report on standard error that a journal has lost its end.
     """
     home = places(settings)
     try:
@@ -116,7 +117,7 @@ def forecast_with(info: RunInfo, brain: Brain) -> Forecast | None:
 
 
 def facts_of_runs(runs: RunCatalog, kept: dict[int, RunReader] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the facts of each run, newest first; a run that cannot be read has its error as a fact.
+    """Yield the facts of each run, newest first; the facts of a run that cannot be read contain the error.
 
     `kept` holds the readers of earlier calls, so that no run is read twice.
     """

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from scheduler.core.ports import Request
 
 MANY = 500
-"""The number of rows that are read one by one; for more, all rows are read in one statement."""
+"""The most rows that are read one by one; to return more, all rows are read in one statement."""
 
 
 class RunReader:
@@ -81,7 +81,7 @@ class RunReader:
                 self.history.take(recorded.event, recorded.at)
 
     def history_of(self, task: int) -> TaskHistory:
-        """Return the history of one task, also where only states were read."""
+        """Return the history of one task, even if this reader reads only states."""
         history = self.history
         if self._only_states:
             history = RunHistory()
@@ -105,14 +105,16 @@ class RunReader:
         self._take(submitted, events)
 
     def asked_meanwhile(self, requests: Iterable[Request]) -> None:
-        """Apply these requests as the next scheduler of the run will, after it has resumed the run."""
+        """Apply these requests as the next scheduler of the run will apply them when it resumes the run."""
         self.brain.apply(Asked(Action.RESUME))
         for request in requests:
             for event in self.grant(request).events:
                 self.brain.apply(event)
 
     def grant(self, request: Request) -> GrantedRequest:
-        """Return the answers that a request would get now. Only the names of the devices are known here."""
+        """Return the answers that a request would get now. They do not depend on free memory, because a reader knows
+        only the names of the devices.
+        """
         from scheduler.core.control.requests import grant  # views do not need it
 
         budgets = [DeviceBudget(device, 0) for device in self.devices]
@@ -163,11 +165,13 @@ class RunReader:
         return whole(read_history(path))
 
     def rows(self, states: frozenset[State] | None = None, *, secrets: bool = False) -> Iterator[dict[str, Any]]:
-        """Return a row for each task by id, with `***` for secrets; with `states`, only tasks in these."""
+        """Return a row for each task by id, with `***` for secrets; with `states`, only for tasks in one of these
+        states.
+        """
         return map(self.with_metrics, self.rows_alone(states, secrets=secrets))
 
     def rows_alone(self, states: frozenset[State] | None = None, *, secrets: bool = False) -> Iterator[dict[str, Any]]:
-        """Return the rows without what is read from files of the tasks."""
+        """Return the rows without values that are read from files of the tasks."""
         make = self._maker(secrets)
         for task, batch, row in self._rows():
             if states is None or self.brain.state(task) in states:
@@ -200,9 +204,10 @@ class RunReader:
         return last.ended if last is not None else None
 
     def rows_of(self, tasks: Sequence[int], *, secrets: bool = False, brief: bool = False) -> Iterator[dict[str, Any]]:
-        """Return the rows of some tasks, in their order (of more than `MANY`: by id), with `***` for secrets.
+        """Return the rows of some tasks, with `***` for secrets. The rows are in the order of `tasks`; for more than
+        `MANY` tasks, they are ordered by id.
 
-        `brief` rows have no command and no key, which cost more than the rest.
+        With `brief`, rows have no command and no key, because these take longer to make than all other columns.
         """
         make, found = self._maker(secrets, brief=brief), {*tasks} if len(tasks) > MANY else ()
         rows = (one for one in self._rows() if one[0] in found) if found else self._rows_one_by_one(tasks)
@@ -259,7 +264,9 @@ class RunReader:
         return self.history.done_by.get(task) if self.brain.state(task) is State.SKIPPED else None
 
     def _skipped_for(self, task: int) -> str | None:
-        """Return the task or run because of whose end a task is skipped, as `17` or `r3`; None for another reason."""
+        """Return the task or run whose end caused a task to be skipped, as `17` or `r3`; None if it was skipped for
+        another reason.
+        """
         cause = self.brain.dependencies.cause(task)
         return None if cause == NO_TASK else parent_word(cause)
 

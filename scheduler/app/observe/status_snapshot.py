@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 EVERY = 0.5
 JOINS = 2.0
-"""Seconds between two checks whether devices have joined."""
+"""Seconds between two checks for devices that have joined."""
 RECENT = 1.5
-"""Seconds for which the recorded status of a living scheduler counts as recent."""
+"""Seconds for which a status that a running scheduler has recorded counts as recent."""
 MANY = 500
 """The number of ended attempts, and of tasks, that readers read without a noticeable delay."""
 
@@ -37,7 +37,7 @@ def status_of(meta: Mapping[str, str], brain: Brain, ended: float | None) -> dic
 
 
 def pause_of(brain: Brain) -> dict[str, Any]:
-    """Return whether a run is paused, by `pause` or by -j 0, and when that ends by itself."""
+    """Return whether a run is paused, by `pause` or by -j 0, and when the pause ends by itself."""
     paused, until = brain.rules.pause(wall())
     return {"paused": paused, "paused_until": until}
 

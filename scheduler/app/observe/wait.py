@@ -29,16 +29,16 @@ class WaitResult:
     info: RunInfo
     states: Mapping[int, State]
     exit_code: int
-    """The exit code of a single task; for several 0 if all succeeded, otherwise 1."""
+    """The exit code of a single task; for several tasks, 0 if all succeeded, otherwise 1."""
     left: int = 0
-    """The number of tasks that have not ended and have no scheduler."""
+    """The number of tasks that have not ended and whose run has no scheduler."""
 
 
 def wait_for(target: Target, say: Callable[[str], None]) -> WaitResult:
     """Wait until these tasks (without tasks: all of the run) have ended, or until their scheduler has ended.
 
     The scheduler of a queue lives on when all of its tasks have ended, unless it was stopped. If only held tasks are
-    left, `say` is told once.
+    left, `say` gets one hint about them.
     """
     is_queue = not target.tasks and _is_queue(target.info)
     with closing(RunReader(target.info)) as reader:
@@ -63,7 +63,7 @@ def _is_queue(info: RunInfo) -> bool:
 
 
 def _no_word(text: str) -> None:
-    """Ignore a hint, because it was given before."""
+    """Ignore a hint that was given before."""
 
 
 def _exit_code(states: Mapping[int, State], history: RunHistory) -> int:
@@ -139,7 +139,7 @@ class TaskLogReader:
             return
 
     def last_lines(self, most: int) -> bytes:
-        """Return the last lines of the output so far, which is read from its end."""
+        """Return the last lines of the output so far; read the log backwards from its end."""
         if not self.attempt:
             return b""
         try:
@@ -156,7 +156,7 @@ class TaskLogReader:
     def follow(self, begins: Callable[[int], None]) -> Iterator[bytes]:
         """Yield the output of all attempts until the task or its scheduler has ended.
 
-        `begins` is called with each attempt after the first.
+        `begins` is called with the number of each attempt after the first.
         """
         with closing(RunReader(self.info, only_states=True)) as reader:
             going_on = True

@@ -46,7 +46,7 @@ REST = 2.0
 IDLE = 60.0
 """Seconds after which a run is closed if no page shows it."""
 CHUNK = 1 << 16
-"""The largest part of a log that is read at once, in bytes."""
+"""The most bytes of a log that are read at once."""
 PORT = 7717
 """The port of the page, if it is free."""
 MACHINE = "all"
@@ -222,7 +222,7 @@ class WebFeed:
         return values.get
 
     def task(self, run: str, task: int) -> Mapping[str, Any]:
-        """Return everything that the page shows of a task when its row is opened, except for the log."""
+        """Return everything that the page shows about a task when its row is opened, except for the log."""
         number = _number(run)
         found: dict[str, Any] = self._owned(lambda: self._task(number, task))
         found["links"] = self._links(number, task, found["attempts"][-1:])

@@ -1,4 +1,4 @@
-"""Why tasks wait or ended: from the journal, and from the run's scheduler if it is alive."""
+"""Why tasks wait or ended: from the journal, and from the run's scheduler if it is running."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from scheduler.ui.verbs.why import TaskReport, blocked_tasks, paragraph, summary
 from scheduler.values import dataclass
 
 PATIENCE = 5.0
-"""Seconds that a living scheduler has to answer."""
+"""Seconds to wait for the answer of a running scheduler."""
 AT_ONCE = 50
-"""The largest number of tasks in one request, so that the scheduler can answer quickly."""
+"""The most tasks in one request; with more, the scheduler could not answer quickly."""
 TAIL = 4096
 """The number of bytes at the end of a log that are searched for its last line."""
 

@@ -25,9 +25,9 @@ _CODE = (
 
 
 def start_apart(home: StatePaths, name: str, settings: Settings) -> Sequence[str]:
-    """Start a queue's scheduler in a new interpreter unless it lives; return hints about it.
+    """Start a queue's scheduler in a new interpreter unless the queue has one; return hints about the start.
 
-    Raise SchedulerError where it cannot be started.
+    Raise SchedulerError if the scheduler cannot be started.
     """
     words = [sys.executable, "-c", _CODE, str(_SITE), name, settings.state, settings.on]
     try:
@@ -63,7 +63,7 @@ def main(name: str, state: str, on: str) -> None:
 
 
 def _directory() -> str:
-    """Return this process's directory, or the root where it was removed."""
+    """Return this process's directory, or the root if that directory was removed."""
     try:
         return os.getcwd()
     except FileNotFoundError:

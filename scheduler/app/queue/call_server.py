@@ -26,7 +26,7 @@ from scheduler.ui.terminal.plain_view import ending
 
 
 class CallView(View):
-    """A view that tells the program what becomes of its calls."""
+    """A view that reports the course of its calls to the program."""
 
     def __init__(self, inner: View, session: RunSession, source: CallSource, pipe: LinePipe) -> None:
         super().__init__(inner)
@@ -105,7 +105,7 @@ def main() -> int:
 
 
 def _remove_values(run: RunPaths) -> None:
-    """Remove what was passed to the calls, and what they have returned: nothing reads it any more."""
+    """Remove what was passed to the calls, and what they have returned: nothing reads these files any more."""
     shutil.rmtree(run.given, ignore_errors=True)
     for path in run.tasks.glob("*/.*.value"):
         path.unlink(missing_ok=True)
@@ -116,7 +116,7 @@ def _tell_trouble(pipe: LinePipe, exc: SchedulerError | OSError) -> None:
 
 
 def _leave_streams() -> None:
-    """Keep prints of any library out of the pipes."""
+    """Redirect standard input and output to /dev/null, so that output of libraries does not reach the pipes."""
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     os.dup2(null, 0)
     os.dup2(null, 1)
@@ -173,7 +173,7 @@ def _resume(said: Mapping[str, Any], source: CallSource, pipe: LinePipe) -> RunS
 
 
 def _flush(pipe: LinePipe) -> None:
-    """Send the last lines; a program that does not read any more has ended, or is about to."""
+    """Send the last lines; a program that no longer reads has ended, or is about to end."""
     poll = select.poll()
     poll.register(pipe.write, select.POLLOUT)
     while pipe.unsent and poll.poll(5000):

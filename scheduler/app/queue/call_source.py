@@ -42,7 +42,7 @@ from scheduler.values import dataclass, field
 
 BLOCK = 1 << 18
 MOST_AT_ONCE = 500
-"""The number of calls that are accepted in one transaction, so that the first of many start soon."""
+"""The number of calls that are accepted in one transaction, so that the first of many calls start soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class CallEnd:
 
 
 class LinePipe:
-    """Lines of JSON in both directions, without blocking: what the other end does not read yet waits here."""
+    """Lines of JSON in both directions, without blocking: lines that the other end does not read yet are buffered."""
 
     def __init__(self, read: int, write: int) -> None:
         self.read = read
@@ -88,7 +88,7 @@ class LinePipe:
         self.flush()
 
     def flush(self) -> None:
-        """Send what waits, as far as the other end reads; drop it where that end is closed."""
+        """Send buffered lines, as far as the other end reads them; drop them if that end is closed."""
         while self._out:
             try:
                 sent = os.write(self.write, self._out[:BLOCK])
@@ -100,7 +100,7 @@ class LinePipe:
             del self._out[:sent]
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the complete lines that have arrived. Raise EOFError where the other end is closed."""
+        """Return the complete lines that have arrived. Raise EOFError if the other end is closed."""
         parts: list[bytes] = []
         while True:
             try:
@@ -124,7 +124,7 @@ class LinePipe:
 
 
 class CallSource(RowSource):
-    """The open end of a run of calls: its rows arrive as long as the program lives."""
+    """The source of rows for a run of calls: rows arrive for as long as the program is alive."""
 
     def __init__(self, pipe: LinePipe, owner: int) -> None:
         """Prepare to read the pipe of the process `owner`.
@@ -133,7 +133,7 @@ class CallSource(RowSource):
         """
         self.form = RowForm(("Command", "Name"))
         self.check: Callable[[Terms, int], None] = lambda terms, row: None
-        """The check that refuses terms which this machine can never satisfy."""
+        """A function that raises an error for terms that this machine can never satisfy."""
         self.living: set[int] = set()
         """The tasks that are accepted and have not ended."""
         self.abandoned = False

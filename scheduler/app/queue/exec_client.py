@@ -29,7 +29,7 @@ PAUSES = (0.01, 0.1)
 REASONS = (0.3, 30.0)
 """The shortest and longest pause, in seconds, between two questions why the task waits."""
 PATIENCE = 1.0
-"""Seconds to wait for an answer why the task waits."""
+"""Seconds to wait for an answer to the question why the task waits."""
 
 
 def follow(accepted: AcceptedSubmission, queue: str, fields: Mapping[str, str], settings: Settings) -> int:
@@ -54,7 +54,7 @@ class ExecClient:
         fields: Mapping[str, str],
         settings: Settings,
     ) -> None:
-        """Handle signals from now on: they concern the task, which is accepted."""
+        """Begin to handle signals as requests about the task, which is accepted already."""
         self._signals = SignalReader()
         self._home = home
         self._queue = queue
@@ -67,7 +67,7 @@ class ExecClient:
         self._ended: Exited | None = None
         self._is_running = False
         self._goes_on = True
-        """False after the first Ctrl-C: the task is not tried again."""
+        """False after the first Ctrl-C: the task gets no other attempt."""
         self._due, self._pause = time.monotonic() + REASONS[0], REASONS[0]
         """The time of the next question why the task waits, and the pause after that question."""
         labels = self._reader_labels()
@@ -142,7 +142,9 @@ class ExecClient:
             self._ask(Verb.CANCEL)
 
     def _read_state(self) -> None:
-        """Read the task's state from the whole journal: the rules of the scheduler decide about new attempts."""
+        """Read the task's state from the whole journal, because the rules of the scheduler decide whether the task gets
+        another attempt.
+        """
         self._is_stopped()
 
     def _is_stopped(self) -> bool:
@@ -154,7 +156,9 @@ class ExecClient:
             return reader.brain.draining
 
     def _start_again(self) -> bool:
-        """Start the queue's scheduler again if it was killed; return False if it was stopped: nothing starts then."""
+        """Start the queue's scheduler again if it was killed; return False if it was stopped on request, because then
+        nothing starts any more.
+        """
         from scheduler.app.queue.standing_queue import ensure_started
 
         if self._is_stopped() and self._state in UNFINISHED:

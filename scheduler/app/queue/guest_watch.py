@@ -16,10 +16,10 @@ from scheduler.store.machine.lease_records import namespace, process_identity
 
 
 class GuestWatch:
-    """The watch over the guests of a queue. When a guest ends, it returns a request that cancels the guest's waiting
-    tasks.
+    """The watch over the guests of a queue. When a guest ends, the watch returns a request that cancels the guest's
+    waiting tasks.
 
-    A running task is ended by its holder.
+    A running task is ended by the lease holder, which is the task's own process.
     """
 
     def __init__(self, brain: Brain) -> None:

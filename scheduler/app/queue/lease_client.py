@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 Start = Callable[[StatePaths, str, Settings], Sequence[str]]
 PAUSE = 0.2
-"""Seconds between two looks at the journal, while nothing is heard of the lease."""
+"""Seconds between two looks at the journal, while the lease is not granted."""
 REASONS = (0.1, 30.0)
 """The shortest and longest pause, in seconds, between two questions why the lease waits."""
 PATIENCE = 1.0
@@ -116,8 +116,8 @@ class LeaseClient:
     def wait(self, patience: float, tell: Callable[[str], None] = lambda sentence: None) -> dict[str, str]:
         """Wait until the lease is granted; return those of its variables that this process does not have.
 
-        After `patience` seconds raise LeaseTimeout; with 0, raise NoLease if it would have to wait. `tell` gets the
-        reasons why it waits, each once. Whatever is raised, the request is withdrawn.
+        After `patience` seconds raise LeaseTimeout; with 0, raise NoLease if the lease is not granted at once. `tell`
+        is called with each new reason why the lease waits. The request is withdrawn when any exception is raised.
         """
         began = time.monotonic()
         try:
@@ -187,8 +187,8 @@ class LeaseClient:
         return f"task {self.task} is {state}{f': {said}' if said else ''}"
 
     def _explain(self, tell: Callable[[str], None], *, must_not: bool) -> None:
-        """From time to time, pass the reason why the lease waits to `tell` if it has changed. With `must_not`, raise
-        NoLease because it waits.
+        """From time to time, pass the reason why the lease waits to `tell` if that reason has changed. With `must_not`,
+        raise NoLease if the lease waits.
         """
         if time.monotonic() < self._due:
             return
@@ -204,7 +204,7 @@ class LeaseClient:
                 self._hear(Refusal.from_dict(answer.facts["refusal"]), tell, must_not=must_not)
 
     def _hear(self, refusal: Refusal, tell: Callable[[str], None], *, must_not: bool) -> None:
-        """Note why the lease waits, and pass that on as `_explain` does."""
+        """Note why the lease waits, and pass the reason on as `_explain` does."""
         if refusal.reason is Reason.NEXT:
             return
         said, before = messages.line(refusal), self._reason
@@ -238,7 +238,7 @@ class LeaseClient:
             self._connection = None
 
     def withdraw(self) -> None:
-        """Cancel the task of a lease that is not wanted any more."""
+        """Cancel the task of a lease that is no longer wanted."""
         self._listener.close()
         self._close_reader()
         with contextlib.suppress(SchedulerError):

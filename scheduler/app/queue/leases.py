@@ -17,7 +17,7 @@ def lease_fields(given: Mapping[str, str], name: str) -> dict[str, str]:
 
 
 def given_devices(fields: Mapping[str, str], visible: str | None = None) -> Mapping[str, str]:
-    """Return the fields with the devices that CUDA_VISIBLE_DEVICES names, where no field does."""
+    """Return the fields; if none of them names devices, add the devices that CUDA_VISIBLE_DEVICES names."""
     said = os.environ.get(VISIBLE) if visible is None else visible
     if said is None or fields.get("Device") or fields.get("GPUs") == "0":
         return fields

@@ -1,4 +1,4 @@
-"""Parents in other runs: tasks and whole runs on which tasks of a run depend, found once and then looked at again."""
+"""Parents in other runs: tasks and whole runs on which tasks of a run depend, found once and then observed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TASKS = lazy_pattern(r"(r\d+\.)?\d+(-\d+)?\Z", re.ASCII)
 
 
 class ParentRuns(OtherRuns):
-    """The other runs of this user, as far as tasks of one run depend on them."""
+    """The other runs of this user on which tasks of one run depend."""
 
     def __init__(self, settings: Settings, own: int = 0) -> None:
         """Prepare for the run `own`; pass the dependencies of its tasks to `follow` afterwards."""
@@ -45,7 +45,7 @@ class ParentRuns(OtherRuns):
         self._due = 0.0
 
     def follow(self, tracker: DependencyTracker) -> None:
-        """Look at the parents outside of the run from now on, as long as its tasks wait for them."""
+        """Begin to observe the parents outside of the run, for as long as tasks of the run wait for them."""
         self._tracker = tracker
 
     # ---- when a list is accepted ----
@@ -94,7 +94,9 @@ class ParentRuns(OtherRuns):
             self._runs.update(dict.fromkeys(parents, run))
 
     def spoilt(self, parent: int) -> str:
-        """Return why a parent, of this run or another, can no longer succeed unless a user acts; empty if it can."""
+        """Return why a parent, of this run or another, can no longer succeed unless a user acts; empty if it may still
+        succeed.
+        """
         if parent in self._runs:
             state, cause = self._state(parent), parent
         elif self._tracker is not None:
@@ -116,7 +118,7 @@ class ParentRuns(OtherRuns):
         return tuple(self._tracker.parents(task)) if self._tracker is not None else ()
 
     def journal_of(self, parent: int) -> JournalReader | None:
-        """Return the journal of the other run that a parent belongs to; None if it is of this run."""
+        """Return the journal of the other run that a parent belongs to; None if the parent belongs to this run."""
         if self._tracker is None or not self._tracker.is_outside(parent):
             return None
         return JournalReader.read(self._catalog.places.run(self._run(parent)).journal)
@@ -147,7 +149,9 @@ class ParentRuns(OtherRuns):
     # ---- states ----
 
     def _state(self, parent: int) -> State:
-        """Return the present state of a parent; one that was removed with its run will never succeed."""
+        """Return the present state of a parent; a parent that was removed with its run counts as one that will never
+        succeed.
+        """
         try:
             run = self._run(parent)
             return self._of_run(run) if run_of(parent) is not None else _of_task(self._read(run), parent)
@@ -164,7 +168,7 @@ class ParentRuns(OtherRuns):
         return run
 
     def _read(self, run: int) -> RunReader:
-        """Return the reader of a run with all that was recorded until now."""
+        """Return the reader of a run, after it has read everything that was recorded until now."""
         info = self._catalog.info(run)
         reader = self._readers.get(run)
         if reader is None:

@@ -1,4 +1,4 @@
-"""The source of a queue's rows: nothing to read, since submissions are requests; it keeps the run alive while idle."""
+"""The source of a queue's rows: it reads nothing, because submissions are requests, but keeps an idle run alive."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from scheduler.core.tasks.row_source import InputRow, RowSource
 from scheduler.runtime.clock import since_boot
 
 FIRST = 60.0
-"""The shortest idle time, in seconds, until the first submission has arrived."""
+"""The shortest idle time, in seconds, after which a queue without any submission ends."""
 
 
 class QueueSource(RowSource):
-    """The open end of a queue: its run ends once there was nothing to do for some time."""
+    """The open end of a queue: the queue's run ends once there has been nothing to do for some time."""
 
     def __init__(self, idle: float) -> None:
         """Prepare a queue that ends after `idle` seconds without anything to do."""
@@ -21,7 +21,7 @@ class QueueSource(RowSource):
         self._idle = idle
         self._patience = max(idle, FIRST)
         self._over_since: float | None = None
-        """The time since which no task is left; None while one is."""
+        """The time since which no task is left; None while there is one."""
 
     @property
     def more(self) -> bool:

@@ -27,10 +27,10 @@ DIRECTORY_WAIT = 600.0
 
 
 def ensure_started(home: StatePaths, name: str, settings: Settings) -> Sequence[str]:
-    """Start the queue's scheduler unless it lives, and return hints about it; of several simultaneous callers only one
-    starts it.
+    """Start the queue's scheduler unless it is running, and return hints about the start; of several simultaneous
+    callers, only one starts it.
 
-    Raise SchedulerError where it cannot be started.
+    Raise SchedulerError if it cannot be started.
     """
     with start_lock(home, name) as lock:
         queue = find_queue(home, name)
@@ -81,9 +81,10 @@ def _resume(info: RunInfo, settings: Settings, lock: int) -> DetachedStart:
 
 
 def _become_background(lock: int, settings: Settings) -> None:
-    """Close the copy of the lock, which would stay locked, and leave the caller's directory, which may be removed.
+    """Close the copy of the lock, which would keep it locked, and leave the caller's directory, which may be removed.
 
-    The queue has all GPUs of the machine or of the allocation; CUDA_VISIBLE_DEVICES of a shell is for its own tasks.
+    The queue has all GPUs of the machine or of the allocation; CUDA_VISIBLE_DEVICES of a shell applies only to tasks
+    from that shell.
     """
     os.close(lock)
     if not is_allocated(os.environ):

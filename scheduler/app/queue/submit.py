@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scheduler.core.tasks.row_source import InputRow
 
 PATIENCE = 30.0
-"""Seconds that a living scheduler has to answer."""
+"""Seconds to wait for the answer of a running scheduler."""
 TRIES = 10
 """How often a queue is started or asked, if its scheduler ends each time before it has answered."""
 
@@ -50,10 +50,11 @@ def submit(
     name: str,
     start: Callable[[StatePaths, str, Settings], Sequence[str]] | None = None,
 ) -> AcceptedSubmission:
-    """Send rows to the queue of that name and return their ids once they are durable; start its scheduler if need be.
+    """Send rows to the queue of that name and return their ids once they are durable; start the queue's scheduler if
+    necessary.
 
-    `start` starts it, by default in a copy of this process. Relative directories of rows start at this process's
-    directory. Raise InputError for invalid rows, StateError if nothing can be accepted.
+    `start` starts the scheduler, by default in a copy of this process. Relative directories of rows start at this
+    process's directory. Raise InputError for invalid rows, StateError if nothing can be accepted.
     """
     home = find_places(settings.state or None)
     form, sent = _rooted(form, rows, os.getcwd())
@@ -80,7 +81,7 @@ def submit(
 
 
 def _nodes_asked_for(settings: Settings) -> str:
-    """Return the nodes that a flag of this submission names; a setting counts only for queues that begin with it."""
+    """Return the nodes that a flag of this submission names; the setting applies only when a queue is started."""
     return settings.on if settings.source.get("on") == "flag" else ""
 
 
@@ -114,7 +115,7 @@ def _start(home: StatePaths, name: str, settings: Settings) -> Sequence[str]:
 def _ask(queue: RunPaths, request: Request, name: str) -> Answer | None:
     """Return the answer of the queue's scheduler; None if it ended before it answered, or if its answer is lost.
 
-    A request that has no answer yet is withdrawn at Ctrl-C. Raise StateError if a living scheduler does not answer.
+    A request that has no answer yet is withdrawn at Ctrl-C. Raise StateError if a running scheduler does not answer.
     """
     path = requests.post(queue, request)
     try:

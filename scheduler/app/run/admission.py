@@ -27,7 +27,8 @@ Screen = Callable[[RowForm, Iterable[Sequence[InputRow]]], Iterable[Sequence[Inp
 Check = Callable[[Terms, int | None], None]
 """A check of a row's terms; it raises InputError with file and row."""
 UNUSED = ("max_load", "max_gpu_load", "margin", "settle", "memory_args", "ignore_args", "profile_id", "order")
-"""Settings without an effect where tasks are packed by their own peaks and the buffer, batch by batch."""
+"""Settings that have no effect with `--profile sequential`, which packs tasks by their own peaks and the buffer, batch
+by batch."""
 
 
 def checker(what: str, budgets: Sequence[DeviceBudget], rules: SchedulingConfig, form: RowForm | None = None) -> Check:
@@ -155,7 +156,7 @@ def _check_size(what: str, terms: Terms, row: int | None, budgets: Sequence[Devi
 
 
 def _check_caps(what: str, terms: Terms, row: int | None, some: bool, caps: Caps) -> None:
-    """Refuse a task that exceeds the user's quota, and say where that is set; `some` tells whether there are GPUs."""
+    """Refuse a task that exceeds the user's quota, and say where the quota is set; `some` is True if there are GPUs."""
     gpus = gpus_of(terms, some)
     if caps.gpus is not None and gpus > caps.gpus:
         said = f"needs {count(gpus, 'GPU')}; one user may have {caps.gpus} at a time ({caps.source})"
@@ -171,7 +172,9 @@ def _check_caps(what: str, terms: Terms, row: int | None, some: bool, caps: Caps
 
 
 def check_sequential(options: RunOptions, settings: Settings) -> None:
-    """Refuse flags that do not go with `--profile sequential`; settings from other sources are only ignored."""
+    """Refuse flags that cannot be combined with `--profile sequential`; settings from other sources are only
+    ignored.
+    """
     if settings.profile != Profiling.SEQUENTIAL:
         return
     exact = {"order": "batch", "profile_id": "same"}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def detach(begin: Callable[[], tuple[RunSession | None, Sequence[str]]]) -> DetachedStart:
     """Begin a run in a new process that outlives this terminal; return when the run is durable.
 
-    Until then, Ctrl-C or a closed terminal ends the run, as at any other start. Raise SchedulerError if it cannot
+    Until then, Ctrl-C or a closed terminal ends the run, as at any other start. Raise SchedulerError if the run cannot
     start.
     """
     pid, tells = start_copy(lambda fd: _lead(fd, begin))

@@ -94,7 +94,7 @@ def _find(said: str, settings: Settings, environ: Mapping[str, str], *, expect: 
 
 
 def check_slots(choices: RunOptions) -> None:
-    """Refuse `--slots` and `--max-per-device` on devices that are slots, since their number is the limit."""
+    """Refuse `--slots` and `--max-per-device` on devices that are slots, because the number of slots is the limit."""
     if choices.devices.startswith(SLOTS) and (choices.slots or choices.max_per_device):
         flag = "--slots" if choices.slots else "--max-per-device"
         raise UsageError(

@@ -41,9 +41,10 @@ if TYPE_CHECKING:
     from scheduler.app.run.devices import RunDevices
 
 MOST_TASKS, MOST_TRIES = 1000, 20_000
-"""The largest numbers of tasks that are planned one by one, and of attempts to place one; both take under a second."""
+"""The most tasks that are planned one by one, and the most times that placing a task is tried; both take under a
+second."""
 MOST_JOBS = 1000
-"""The largest number of tasks whose class is determined."""
+"""The most tasks whose class is determined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def plan(
 
 
 def _first_decision(brain: Brain, machine: Machine) -> Decision:
-    """Return what would start now: nothing outside of the window of the run."""
+    """Return the decision about what would start now; outside of the window of the run, nothing starts."""
     shut = StartGate().look(brain.rules, clock.wall()).refusal
     first = brain.wait_queue.walk().front()
     if shut is None or first is None:
@@ -157,7 +158,8 @@ def _submit(
 def _depend(dependencies: ListDependencies, what: str, brain: Brain, others: ParentRuns) -> None:
     """Block the tasks that depend on others.
 
-    The ids of a plan begin with 1, so a parent in another run is shown as that run, and left out if it has ended.
+    The ids of a plan begin with 1, so a task id from another run could be mistaken for an id of the plan. A parent in
+    another run is therefore replaced by its whole run; if it has ended, it is left out.
     """
     dependencies.resolve(others, what)
     known = dependencies.known()
@@ -232,7 +234,7 @@ def _columns(out: TextIO) -> int:
 
 
 def _count_guessed(brain: Brain) -> int:
-    """Return the number of waiting tasks whose duration is taken from other task classes."""
+    """Return the number of waiting tasks whose duration is estimated from other task classes."""
     return sum(
         len(group)
         for (terms, number, _), group in brain.wait_queue.grouped()

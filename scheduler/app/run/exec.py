@@ -31,7 +31,7 @@ UNKNOWN_END = 1
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """The end of the task, as far as the exit code and the last line need it."""
+    """The facts about the end of the task that determine the exit code and the last line."""
 
     number: int
     task: int

@@ -28,13 +28,16 @@ from scheduler.store.machine.lease_records import living
 from scheduler.units import size
 
 VOLTA = 7
-"""The least compute capability. On older GPUs MPS has no limits per client, and one failed client ends all."""
+"""The lowest major compute capability of GPUs that may use MPS. On older GPUs, MPS has no limits per client, and the
+failure of one client ends all."""
 _AGAIN = "do without (--mps=off)"
 _JOIN = "--mps=join joins it"
 
 
 def share(pool: DevicePool, choices: RunOptions, settings: Settings) -> None:
-    """Let the pool share its GPUs as requested; raise UsageError if that is impossible, unless `auto` was requested."""
+    """Make the pool share its GPUs under MPS as requested. Raise UsageError if that is impossible, unless `auto` was
+    requested.
+    """
     clean_left(settings, pool)
     if choices.mps == "off":
         return
@@ -62,7 +65,7 @@ def could_share(pool: DevicePool, choices: RunOptions, settings: Settings) -> bo
 def why_not(pool: DevicePool, settings: Settings, otherwise: str) -> str:
     """Return why our own daemon could not share these GPUs; empty if it could.
 
-    `otherwise` is the advice in place of --mps=off.
+    `otherwise` replaces the advice to use --mps=off.
     """
     try:
         _checked(pool, RunOptions(mps="on"), settings).close()

@@ -23,7 +23,7 @@ MPS_WORDS = {
 }
 """The words that `--mps` accepts, with their meanings."""
 FIRST_ROWS = 5
-"""The number of first attempts which, if they fail with equal last lines, show that the whole list will fail."""
+"""If this many first attempts fail with equal last lines, the whole list is assumed to fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class RunOptions:
     power_cap: float | None = None
     """The power limit of each GPU during the run, in watts."""
     preload: Sequence[str] = ()
-    """The modules that an executor's calls find loaded."""
+    """The modules that are loaded before the calls of an executor start."""
     path: Sequence[str] = ()
-    """The places where these modules are found, as `sys.path`."""
+    """The places where these modules are found, in the form of `sys.path`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options as JSON values, for the journal."""
@@ -80,13 +80,15 @@ class ResumeOptions:
     keep_going: bool = False
     """True if the run continues even if the next rows all fail in the same way."""
     drain: bool = False
-    """True if no more tasks start: what runs is watched to its end, and recorded requests are carried out."""
+    """True if no more tasks start: running tasks are watched to their ends, and recorded requests are carried out."""
     mps: str = ""
     """How MPS is used from now on; empty: as before."""
 
 
 def mps_word(flag: str, said: object) -> str:
-    """Return `on`, `off`, `auto` or `join`; raise UsageError that names the flag as it was written."""
+    """Return `on`, `off`, `auto` or `join`; for any other word raise UsageError, which names the flag as it was
+    written.
+    """
     how = MPS_WORDS.get(str(said).lower())
     if how is None:
         raise UsageError(f"{flag}: write on, off, auto or join, or nothing after --mps")
@@ -191,12 +193,12 @@ def nodes_of(on: str | Sequence[str]) -> str | None:
 
 
 def this_python(settings: Settings) -> str:
-    """Return the path of the interpreter that `-1` stands for."""
+    """Return the path of the interpreter that an Executable of `-1` means."""
     return chosen_python(settings).path
 
 
 def chosen_python(settings: Settings) -> Python:
-    """Return the interpreter that `-1` stands for, with the reason."""
+    """Return the interpreter that an Executable of `-1` means, with the reason for this choice."""
     source = settings.source.get("python", "flag")
     spelled = {"flag": "--python", "environment": "SCHEDULER_PYTHON"}.get(source, f"python in {source}")
     return Programs(os.environ, os.getcwd()).chosen(settings.python, spelled)

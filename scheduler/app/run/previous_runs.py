@@ -21,7 +21,7 @@ from scheduler.units import count, ranges
 from scheduler.values import dataclass
 
 MOST_SKIPPED = 5000
-"""The largest number of tasks in one event."""
+"""The most tasks that one event names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class PreviousRuns:
                 self._others.add(number)
 
     def _cannot_read(self, number: int, exc: SchedulerError) -> None:
-        """Note a run that cannot be read: it does not prevent the start, but its done rows are unknown.
+        """Note a run that cannot be read: it does not prevent the start, but it is unknown which of its rows are done.
 
         A run without a log has not begun: its journal may be incomplete now and readable later.
         """
@@ -129,7 +129,7 @@ class PreviousRuns:
         return [f"{what}, {unknown}: {why}"]
 
     def _not_over(self, info: RunInfo) -> str:
-        """Return why no other run of the list may start; empty if one may."""
+        """Return why no other run of the list may start while this one exists; empty if one may start."""
         run, shown = info.number, f"scheduler list r{info.number} shows it"
         anew = "--new starts the whole list again as another run"
         if info.alive:

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from scheduler.app.run.devices import RunDevices
 
 EPOCH = "epoch"
-"""The name of the fact that counts the takeovers of a run. Agents on nodes obey no scheduler with a lower count."""
+"""The name of the fact that counts the takeovers of a run. Agents on nodes do not obey a scheduler with a lower count
+than they know."""
 JUST_ENDED = 500
 """The number of attempts that ended last and whose files may still exist: a scheduler starts the next tasks before it
 removes files."""
@@ -44,7 +45,7 @@ removes files."""
 def take_over(info: RunInfo, settings: Settings, how: ResumeOptions) -> RunSession:
     """Take over a run. Raise StillRunning if it has a scheduler, Elsewhere if it belongs to another machine.
 
-    Its tasks start with the environment of the shell that the run was started from, or of this one.
+    The tasks of the run start with the environment of the shell that the run was started from, or of this shell.
     """
     if info.elsewhere and not how.gone:
         raise Elsewhere(
@@ -99,7 +100,9 @@ def _check_more_rows(session: RunSession) -> None:
 
 
 def _find_devices(info: RunInfo, options: RunOptions, settings: Settings, shell: ShellContext) -> RunDevices:
-    """Return the devices of the run, shared under MPS if the run uses it; a node that is away hinders no other."""
+    """Return the devices of the run, shared under MPS if the run uses it. A node that cannot be reached does not
+    prevent the use of the others.
+    """
     if settings.on:
         from scheduler.app.cluster.nodes import connect, known_devices
 
@@ -169,7 +172,8 @@ def _facts(info: RunInfo, shell: ShellContext) -> dict[str, str]:
 
 
 def _claim(session: RunSession, elsewhere: str, *, drain: bool) -> None:
-    """Record that the run belongs to this machine now; attempts on a machine that will not come back count as lost.
+    """Record that the run belongs to this machine now; attempts on the run's other machine, if that will not come back,
+    count as lost.
 
     Attempts on other nodes live on, and their agents report them.
     """

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from scheduler.ui.terminal.sink import LineSink
 
 MOST_RANKED = 500
-"""The largest number of tasks with which a run names the best task at its end."""
+"""The most tasks that a run may have for its closing lines to name the best task."""
 PRELOADING = 300.0
 """Seconds within which the fork server must answer if it loads the modules of an executor first."""
 FIRST_SUBMISSION = 0.5
@@ -76,7 +76,7 @@ ViewWrapper = Callable[[View], View]
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The end of a run, as far as the exit code needs it."""
+    """The facts about the end of a run that determine the exit code."""
 
     number: int
     states: Mapping[State, int]
@@ -84,7 +84,9 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """0 if all tasks succeeded or were stopped early as asked, 1 if some did not, 130 after INT, 143 after TERM."""
+        """The exit code: 0 if all tasks succeeded or were stopped early by their metrics, 1 if some did not, 130 after
+        SIGINT, 143 after SIGTERM.
+        """
         if self.signal in (2, 15):
             return 128 + self.signal
         good = sum(self.states.get(state, 0) for state in GOOD_ENDS)
@@ -203,7 +205,7 @@ def _parts_here(session: RunSession, devices: DevicePool, stack: contextlib.Exit
 
 
 def _node_requests(nodes: Nodes, inbox: RequestInbox) -> EventSource:
-    """Return the inbox without requests about the nodes themselves, which are carried out elsewhere."""
+    """Return the inbox without requests about the nodes themselves, which `NodeRequests` carries out."""
     from scheduler.app.cluster.node_requests import NodeRequests
 
     return NodeRequests(nodes, inbox, inbox.answer)
@@ -373,7 +375,7 @@ def _task_environment(session: RunSession) -> TaskEnvironment:
 def _first_lines(session: RunSession) -> list[str]:
     """Return the first lines of a run.
 
-    Those of a new run are hints, the list, the devices, the Python, and what is known about memory.
+    The first lines of a new run are hints, the list, the devices, the Python, and what is known about memory.
     """
     if session.inherits:
         return []
@@ -431,7 +433,9 @@ def _write_last_lines(session: RunSession, sink: LineSink) -> None:
 
 
 def _of_metrics(reader: RunReader, tasks: int) -> ClosingFacts:
-    """Return the parameters, the metrics and the best task of a run, if it is not too long to be read here."""
+    """Return the parameters, the metrics and the best task of a run, if the run has few enough tasks to read them
+    all.
+    """
     from scheduler.core.metrics import ranking
     from scheduler.ui.terminal.closing import ClosingFacts
     from scheduler.ui.verbs.ranking import MOST_PARAMETERS, answer

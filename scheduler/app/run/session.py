@@ -33,7 +33,9 @@ class RunSession:
         meta: Mapping[str, str],
         shell: ShellContext,
     ) -> None:
-        """Keep the parts of a run, and handle signals from now on: an accepted run must not end with its terminal."""
+        """Store the parts of a run, and begin to handle signals, because an accepted run must not end with its
+        terminal.
+        """
         self.store = store
         self.brain = brain
         self.devices = devices
@@ -75,7 +77,7 @@ class RunSession:
 
     @property
     def notes(self) -> Sequence[str]:
-        """Sentences on variables that tasks have lost since the first start; empty if no task will start."""
+        """Sentences about variables that tasks have lost since the run's first start; empty if no task will start."""
         return self.shell.notes if self.brain.waiting or self.brain.living() else ()
 
     def disks(self) -> DiskGuard:

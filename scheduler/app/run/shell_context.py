@@ -14,7 +14,8 @@ from scheduler.values import dataclass, field
 
 _CUDA = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 _GIVEN_ANEW = ("SLURM_", "NVIDIA_VISIBLE_DEVICES")
-"""Prefixes of variables in which an allocation or a container says what it offers now; earlier values are invalid."""
+"""Prefixes of variables that say what the present allocation or container offers; a resumed run must not use their
+earlier values."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,14 +93,14 @@ def check_place(listing: TaskList, settings: Settings) -> None:
 
 
 def previous_runs_of(listing: TaskList, options: RunOptions, settings: Settings, rerun: RerunOptions) -> PreviousRuns:
-    """Return the earlier runs of a list; a run that only learns has none, and later runs ignore it."""
+    """Return the earlier runs of a list; a run that only learns has no earlier runs, and later runs ignore it."""
     return PreviousRuns(places(settings), "" if options.learn_only else listing.path, rerun)
 
 
 def _accept(
     listing: TaskList, options: RunOptions, settings: Settings, pool: RunDevices, previous: PreviousRuns
 ) -> RunSession | None:
-    """Write a list into the journal of a new run and apply it to a new Brain."""
+    """Write a list into the journal of a new run, and apply the list to a new Brain."""
     budgets = pool.snapshot()
     _check_lines(listing, budgets, rules(options, settings))
     try_leases(settings)
@@ -197,7 +197,9 @@ def screen_for(
 
 
 def _node_facts(pool: RunDevices) -> dict[str, str]:
-    """Return the devices of the nodes, if the run is on nodes, so that a node may be away at `resume`."""
+    """Return the devices of the nodes, if the run is on nodes, so that `resume` works while a node cannot be
+    reached.
+    """
     from scheduler.devices.pool import DevicePool
 
     return {} if isinstance(pool, DevicePool) else {"nodes": pool.to_json()}
@@ -206,7 +208,7 @@ def _node_facts(pool: RunDevices) -> dict[str, str]:
 def _could_use_mps(pool: RunDevices, options: RunOptions, settings: Settings) -> bool:
     """Tell whether the tasks will share GPUs under MPS; start no daemon, but end unused ones.
 
-    Outside of MPS, limit their memory as requested.
+    Outside of MPS, limit the memory of the tasks as requested.
     """
     from scheduler.app.run.mps_setup import clean_left, could_share
     from scheduler.devices.pool import DevicePool
@@ -265,7 +267,9 @@ def _names(text: str) -> list[str]:
 
 
 def counter(home: StatePaths) -> Counter:
-    """Return the counter of task ids; it starts above that of the older batch-by-batch tool, if its file exists."""
+    """Return the counter of task ids; it starts above the counter of the older batch-by-batch tool, if that tool's file
+    exists.
+    """
     try:
         first = int(CLASSIC_COUNTER.read_text(encoding="ascii").strip())
     except (OSError, ValueError):
@@ -274,7 +278,9 @@ def counter(home: StatePaths) -> Counter:
 
 
 def _device_facts(budgets: Sequence[DeviceBudget], settings: Settings) -> dict[str, str]:
-    """Return the devices as the journal keeps them; `capacity` is that of the GPUs, or of the host without GPUs."""
+    """Return the devices as the journal keeps them; `capacity` is the memory of the GPUs; without GPUs, that of the
+    host.
+    """
     main = [b for b in budgets if b.device.is_gpu] or [b for b in budgets if not b.device.is_slot]
     return {
         "capacity": str(sum(largest(b.device, b.cap) - settings.buffer for b in main)),

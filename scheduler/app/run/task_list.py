@@ -57,7 +57,7 @@ class TaskList:
 
     @property
     def is_open(self) -> bool:
-        """True if the run may go on without a task, because its source is open."""
+        """True if the run may go on when no task is left, because more rows may come from its source."""
         return self.source is not None and self.source.more
 
 
@@ -138,7 +138,8 @@ def one_listing(words: Sequence[str], defaults: Mapping[str, str], python: str, 
 
 
 class PythonCalls:
-    """All calls of one target, as a list; they are made and written one after another as the list is accepted.
+    """All calls of one target, as a list; the rows are made, and their arguments written, one after another while the
+    list is accepted.
 
     Their arguments lie in one file of the run's directory: `said` has the facts about all calls for the launcher,
     `shared` the pickled values that all calls have. `varied` names the arguments that vary between calls; `terms` are

@@ -56,7 +56,7 @@ def rows(
 ) -> tuple[list[TraceRow], Container[str]]:
     """Return every row with its measurements, and the columns by which `run` would rank the list.
 
-    Raise InputError with what is missing and how to give it.
+    Raise InputError if measurements are missing; the error says which ones, and how to provide them.
     """
     found, columns = (
         _rows_of_trace(source.path) if looks_like_trace(source.path) else _of_list(source, devices, settings)
@@ -78,9 +78,9 @@ def _rows_of_trace(path: str) -> tuple[list[TraceRow], Container[str]]:
 
 
 def without_held(path: str, found: Sequence[TraceRow]) -> tuple[list[TraceRow], int]:
-    """Return the rows that would ever start, and the number of the others: held ones, and those that depend on them.
+    """Return the rows that would ever start, and the number of the other rows: held ones, and rows that depend on them.
 
-    Raise InputError if there are none.
+    Raise InputError if no row would ever start.
     """
     left, gone = list(found), [row for row in found if row.spec.terms.hold]
     while gone:

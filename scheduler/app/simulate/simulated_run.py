@@ -30,9 +30,9 @@ from scheduler.simulation.world import SimulatedWorld
 from scheduler.values import dataclass, replace
 
 START = 1e9
-"""The first moment of the simulated clock; not 0, which means never."""
+"""The first moment of the simulated clock, in seconds since the epoch; it is not 0, because 0 means never."""
 USUAL_BATCH = 20
-"""The number of rows that the batch-by-batch original takes at a time."""
+"""The number of rows in a batch of the older batch-by-batch tool."""
 
 
 class MetricsView(View):
@@ -119,8 +119,8 @@ class Scene:
     interference: Interference
     rules: SchedulingConfig
     num: int | None = 20
-    """The number of rows in a batch. None: all rows that arrive together are one batch, unless a policy goes batch by
-    batch."""
+    """The number of rows in a batch. None: USUAL_BATCH for a policy that works batch by batch; for any other policy,
+    all rows that arrive together are one batch."""
     wall: float = START
     """The wall-clock time at which the simulation begins; the rows' Begin and the window refer to it."""
 
@@ -155,8 +155,8 @@ def measured(
 ) -> tuple[RunMetrics, SimulatedResult]:
     """Run a scene to its end; return its metrics, with the lower bound among them, and its result.
 
-    `alone` adds how long the tasks of the best priority would wait if there were no others; `known`, which is the scene
-    with known peaks, adds its makespan.
+    `alone` adds how long the tasks of the best priority would wait if there were no other tasks; `known`, which is the
+    scene with known peaks, adds its makespan.
     """
     run = simulate(scene, policy)
     bound = lower_bound(works_of(scene.workload.tasks), scene.devices, scene.interference)

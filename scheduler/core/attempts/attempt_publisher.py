@@ -14,13 +14,15 @@ from scheduler.core.ports import Engine, Key, LeaseRegistry, Watched, Watcher
 from scheduler.core.tasks.guest import pid_of
 
 NAMING = 0.1
-"""The least number of seconds between two updates of leases that only add the pids of shims."""
+"""The shortest time, in seconds, between two updates of leases that only add the pids of shims."""
 CHECKING = 0.4
-"""The least number of seconds between two checks that the leases still exist."""
+"""The shortest time, in seconds, between two checks that the leases still exist."""
 
 
 class AttemptPublisher:
-    """The attempts of one run, as it tells them to samplers and, by leases, to other schedulers."""
+    """The publisher of one run's living attempts: it reports them to the samplers and, through leases, to other
+    schedulers.
+    """
 
     def __init__(
         self, brain: Brain, orders: LaunchBuilder, watcher: Watcher, registry: LeaseRegistry, engine: Engine
@@ -30,10 +32,11 @@ class AttemptPublisher:
         self._shims: dict[Key, int] = {}
         self._others: Trees = {}
         self._guests: frozenset[int] = frozenset()
-        """The guests of waiting tasks that the samplers were told last."""
+        """The pids of the processes for which waiting tasks will hold devices (`scheduler lease`), as last reported to
+        the samplers."""
         self._unnamed_others: frozenset[UnnamedShim] = frozenset()
         self._adopted: dict[Key, UnnamedShim] = {}
-        """Attempts that an earlier scheduler of this run started, until their shims are known."""
+        """Attempts that an earlier scheduler of this run started, and whose shims are not known yet."""
         self._watched: dict[Key, Watched] = {}
         self._moved: set[int] = set()
         """Tasks for which the samplers do not know the newest shim or reservation."""
@@ -44,7 +47,7 @@ class AttemptPublisher:
         self._unnamed: set[int] = set()
         """Tasks whose lease does not contain the pid of the shim yet."""
         self._named_at = 0.0
-        """The time at which pids of shims were last added to leases."""
+        """The last time at which pids of shims were added to leases."""
         self._offers: dict[Key, RoomOffer] = {}
         """For each attempt, the room offer in its lease; empty offers are left out."""
         self._missing: frozenset[Key] = frozenset()
@@ -139,9 +142,9 @@ class AttemptPublisher:
         lost.
 
         A single lease counts as lost when two checks in a row miss it: an attempt that ends removes its lease a moment
-        before its end is known. The end may become known much later, because a failure on a GPU waits for the next
-        measurement of that GPU. So no lease is created for an attempt that has ended, since other attempts may have its
-        memory by then. Raise LeaseError as `rewrite` does.
+        before the scheduler learns of its end. The scheduler may learn of it much later, because a failure on a GPU
+        waits for the next measurement of that GPU. So no lease is created for an attempt that has ended, because other
+        attempts may have reserved its memory by then. Raise LeaseError as `rewrite` does.
         """
         if abs(now - self._checked_at) < CHECKING:
             return ""

@@ -21,27 +21,30 @@ from scheduler.units import MIB
 from scheduler.values import replace
 
 FULL = 128 * MIB
-"""Bytes: a GPU counts as full if less than this was free there when a task failed. Then output that only mentions a GPU
-is enough to count the failure as an out-of-memory."""
+"""A GPU counts as full if fewer bytes than this were free on it when a task failed. If a GPU was full, output that only
+mentions a GPU is enough to count the failure as an out-of-memory."""
 SECOND_LOOK = 4.0
-"""Seconds for which the judgement of a failed task waits for a newer measurement of its GPUs. A lost GPU may be noticed
-one call deadline later than the failure."""
+"""Seconds for which the judgement of a failed task waits for a newer measurement of its GPUs. The loss of a GPU may be
+noticed later than the failure, by up to the deadline of one driver call."""
 GO_ON = 75
 """The exit code EX_TEMPFAIL, by which a resumable task asks for another turn."""
 
 _SAVED = (Outcome.FAILED, Outcome.INTERRUPTED, Outcome.TIMEOUT)
-"""Outcomes that are no failures if the attempt was asked to save or was stopped early: then it ended as asked."""
+"""Outcomes that do not count as failures of an attempt that was asked to save or was stopped early, because the attempt
+ended on request."""
 _UNSEEN = Throughput()
 """The throughput of an attempt that has not been sampled yet."""
 
 
 class AttemptTracker:
-    """The attempts of one run, as their samples and exit records show them."""
+    """The tracker of one run's attempts: it keeps their samples, and completes the events for their ends."""
 
     def __init__(
         self, brain: Brain, world: World, book: RunStore, devices: Devices, sharing: GpuSharing | None, python: str
     ) -> None:
-        """Create a tracker; `python` is the interpreter that `-1` stands for."""
+        """Create a tracker; `python` is the interpreter that an Executable of `-1` means, unless the task has a shell
+        of its own.
+        """
         self._brain, self._book, self._devices, self._sharing, self._python = brain, book, devices, sharing, python
         self._now = world.now
         self.used: dict[Key, Mapping[str, int]] = {}
@@ -59,7 +62,8 @@ class AttemptTracker:
         self._strayed: dict[Key, Mapping[str, int]] = {}
         """For each attempt, the bytes that events have recorded on GPUs that it was not given."""
         self._failed: dict[Key, float] = {}
-        """Failed attempts on GPUs that are not judged yet, each with the time at which the failure was reported."""
+        """Failed attempts on GPUs whose outcome is not decided yet, each with the time at which the failure was
+        reported."""
 
     def forget(self, key: Key) -> None:
         """Forget an attempt whose end was recorded."""
@@ -109,7 +113,7 @@ class AttemptTracker:
         return [*events, *self._astray(key, sample.strayed)] if sample.strayed else events
 
     def _take_use(self, key: Key, sample: Sample) -> bool:
-        """Keep the measured use and peak of an attempt; tell whether its use has changed."""
+        """Store the measured use and peak of an attempt; tell whether its use has changed."""
         used, peak = self.used.get(key), self._peak.get(key)
         if peak is None or not sample.peak.items() <= peak.items():
             self._peak[key] = {**(peak or {}), **sample.peak}
@@ -119,14 +123,16 @@ class AttemptTracker:
         return True
 
     def _astray(self, key: Key, held: Mapping[str, int]) -> list[Event]:
-        """Return the event for memory on GPUs that the attempt was not given, if that memory is new or has grown."""
+        """Return the event for memory on GPUs that the attempt was not given; None without such memory, or if the
+        memory has not grown.
+        """
         known = self._strayed.get(key, {})
         more = {gpu: b for gpu, b in held.items() if is_new_peak(known.get(gpu, 0), b, self._brain.rules)}
         self._strayed[key] = {**known, **more}
         return [Strayed(*key, more)] if more else []
 
     def _evidence(self, key: Key, task: TaskState, now: float) -> ResizeCause | None:
-        """Return what shows that a living attempt computes without its GPUs; None if nothing shows it yet."""
+        """Return the evidence that a living attempt computes without its GPUs; None while there is no such evidence."""
         assert task.placement is not None
         if not self._signs[key].absent:
             return None
@@ -157,8 +163,9 @@ class AttemptTracker:
         }
 
     def _scale(self, gpu: str) -> float:
-        """Return the load that attempts would put on a GPU if each were alone there, divided by their present share of
-        it. Only attempts whose load was measured count; 0 if there are none.
+        """Return the ratio of load to share on a GPU: the sum of the loads that its attempts would have if each were
+        alone there, divided by the sum of their present shares. Only attempts with a measured load count; 0 if there
+        are none.
         """
         loads = shares = 0.0
         for other in self._brain.measured_on(gpu):
@@ -197,8 +204,8 @@ class AttemptTracker:
         )
 
     def _at_edge(self, exited: Exited) -> Exited:
-        """Return the event for an attempt's end. After an out-of-memory, it says whether the attempt had nearly all of
-        its devices.
+        """Return the event for an attempt's end. After an out-of-memory, the event says whether the attempt had nearly
+        all of its devices.
         """
         task = self._brain.task(exited.task)
         if exited.outcome is not Outcome.OOM or task is None or task.placement is None:
@@ -230,7 +237,9 @@ class AttemptTracker:
         return judged
 
     def is_too_fresh(self, exited: Exited) -> bool:
-        """Tell whether a failed attempt cannot be judged yet, because its GPUs have not been measured since."""
+        """Tell whether a failed attempt cannot be judged yet, because its GPUs have not been measured since its
+        failure.
+        """
         task = self._brain.task(exited.task)
         if exited.outcome is not Outcome.FAILED or task is None or task.placement is None:
             return False
@@ -250,8 +259,8 @@ class AttemptTracker:
         return replace(exited, last=line, gist=gist(line, words))
 
     def _judged(self, exited: Exited) -> Exited:
-        """Return the event for an attempt's end with its final outcome. If a GPU was lost, the task is not to blame. If
-        a GPU was full, and the output points to a GPU, the task ran out of memory.
+        """Return the event for an attempt's end with its final outcome. If one of its GPUs was lost, the outcome does
+        not blame the task. If one was full, and the output mentions a GPU, the outcome is an out-of-memory.
         """
         task = self._brain.task(exited.task)
         if task is not None and exited.outcome in _SAVED and task.asked in (Action.PRUNE, Action.SAVE):
@@ -276,8 +285,8 @@ class AttemptTracker:
         return replace(exited, outcome=Outcome.AGAIN, reason=f"{_how(exited)} when it was asked to save")
 
     def _wants_to_go_on(self, exited: Exited, task: TaskState) -> Exited:
-        """Return the event for the end of a task that asks to continue later. The reason says if the task has asked too
-        often.
+        """Return the event for the end of a task that asks to continue later. If the task has asked too often, the
+        reason of the event says so.
         """
         rules = self._brain.rules
         reason = f"exit {GO_ON}: it goes on in its next turn"
@@ -287,8 +296,8 @@ class AttemptTracker:
         return replace(exited, outcome=Outcome.AGAIN, reason=reason)
 
     def lasts(self, task: TaskState) -> float | None:
-        """Return the expected remaining seconds of a living attempt, by its own progress or by its class; None if
-        unknown.
+        """Return the expected remaining seconds of a living attempt, estimated from its own progress or from the
+        durations of its class; None if unknown.
         """
         epochs = self._brain.terms[task.terms].epochs
         pace = self._pace.get((task.id, task.attempts), Throughput()).seconds

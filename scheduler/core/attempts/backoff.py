@@ -1,4 +1,4 @@
-"""The back-off of starts: after failed starts launching pauses, and a few trial starts show when it can continue."""
+"""The back-off of starts: after failed starts, launching pauses until a few trial starts show that it can continue."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from scheduler.values import dataclass, field
 
 Key = tuple[int, int]
 MACHINE = ""
-"""The cause of a pause that concerns all tasks. Any other cause is a directory that could not be entered."""
+"""The cause of a pause in all starts. Any other cause is the path of a directory that could not be entered."""
 
 
 @dataclass(slots=True)
 class Pause:
     """A pause in starting tasks, because starts have failed for one cause. The first trial start comes after half a
-    second, and each later one waits twice as long.
+    second, and each later one waits twice as long as the one before.
 
-    It changes with events only. What depends on time alone (a trial is due, a trial has lived long enough) is computed
-    for the time that is passed in.
+    Only events change it. Anything that depends on time alone (a trial start is due, its process has lived long enough)
+    is computed for the time that the caller passes in.
     """
 
     reason: str = ""
@@ -34,9 +34,9 @@ class Pause:
     until: float = -inf
     """The time before which no trial starts."""
     since: float = inf
-    """The time of the first failure since the last successful start; inf: none has failed."""
+    """The time of the first failure since the last successful start; inf: no start has failed since."""
     window: int = 1
-    """The number of trials that may be under way at once."""
+    """The number of trial starts that may be under way at once."""
     trials: dict[Key, float] = field(default_factory=dict)
     """The trial starts whose result is not known yet, each with the time when its process started; inf: not yet."""
 
@@ -49,7 +49,7 @@ class Pause:
             self.rounds = min(self.rounds + 1, 30)
 
     def settle(self, at: float, rules: SchedulingConfig) -> None:
-        """Count a trial as successful once it has lived long enough."""
+        """Count each trial start whose process has lived long enough as successful."""
         for key, began in list(self.trials.items()):
             if at >= began + rules.start_proof:
                 self.work(key)
@@ -60,7 +60,7 @@ class Pause:
             self.rounds, self.window, self.until, self.since = 0, self.window * 2, -inf, inf
 
     def left(self, now: float, rules: SchedulingConfig) -> int:
-        """Return how many starts may be tried now."""
+        """Return how many trial starts are allowed now."""
         proved = self._proved(now, rules)
         if now < self.until and not proved:
             return 0
@@ -91,7 +91,7 @@ class FailedStarts:
 
     @property
     def is_suspect(self) -> bool:
-        """True if the task itself may be what makes starts fail; then it is started alone."""
+        """True if the task itself may be what makes starts fail; a suspect task is started alone."""
         return self.number > 1
 
     def fail(self, reason: str, at: float, rules: SchedulingConfig, *, trial: bool) -> None:
@@ -126,7 +126,7 @@ class Backoff:
 
     @property
     def away(self) -> tuple[str, ...]:
-        """The directories that have a pause."""
+        """The directories in which starts pause, because they could not be entered."""
         return tuple(cause for cause in self._pauses if cause != MACHINE)
 
     def pauses(self) -> Mapping[str, Pause]:
@@ -134,12 +134,12 @@ class Backoff:
         return self._pauses
 
     def away_for(self, directory: str, at: float) -> float:
-        """Return the seconds for which no task could enter a directory."""
+        """Return for how many seconds tasks have been unable to enter a directory."""
         pause = self._pauses.get(directory) if directory else None
         return 0.0 if pause is None else max(0.0, at - pause.since)
 
     def directory(self, task: int) -> str:
-        """Return the directory of a task, if that directory has or had a pause; else an empty string."""
+        """Return the directory of a task, if starts there pause or have paused; else an empty string."""
         return self._directories.get(task, "")
 
     def locate(self, task: int, directory: str) -> int:
@@ -150,7 +150,7 @@ class Backoff:
     # ---- what happens ----
 
     def placed(self, key: Key, at: float, rules: SchedulingConfig) -> None:
-        """Note that an attempt was placed. It counts as a trial start if a pause concerns its task."""
+        """Note that an attempt was placed. The attempt counts as a trial start if its task is subject to a pause."""
         for pause in self._of(key[0], at, rules):
             pause.trials[key] = inf
 
@@ -161,8 +161,8 @@ class Backoff:
                 pause.trials[key] = at
 
     def exited(self, event: Exited, at: float, *, began: bool, rules: SchedulingConfig) -> None:
-        """Note the end of an attempt: a failed start begins a pause or extends it, any other end shows that starts
-        work.
+        """Note the end of an attempt: a failed start begins a pause or extends it; any other end shows that starts
+        succeed again.
         """
         key = (event.task, event.attempt)
         if event.outcome is Outcome.UNSTARTED:
@@ -194,12 +194,12 @@ class Backoff:
         pause.fail(key, event.reason, at, rules)
 
     def clear(self) -> None:
-        """Forget all pauses and failed starts, because a scheduler that takes over the run tries at once."""
+        """Forget all pauses and failed starts, so that a scheduler that takes over the run starts tasks at once."""
         self._pauses.clear()
         self._failed_starts.clear()
 
     def _of(self, task: int, at: float, rules: SchedulingConfig) -> Iterator[Pause]:
-        """Return the active pauses that concern a task."""
+        """Return the active pauses that apply to a task."""
         if not self._pauses:
             return
         for pause in self._pauses.values():
@@ -216,7 +216,7 @@ class Backoff:
     # ---- what a decision asks ----
 
     def left(self, now: float, rules: SchedulingConfig) -> int | None:
-        """Return how many starts the pause of the machine allows now; None: no limit."""
+        """Return how many starts the pause of the whole machine allows now; None: no limit."""
         pause = self._pauses.get(MACHINE)
         return None if pause is None else pause.left(now, rules)
 
@@ -226,7 +226,9 @@ class Backoff:
         return Refusal(task, Reason.SUSPENDED, text=pause.reason)
 
     def look(self, now: float, rules: SchedulingConfig) -> tuple[object, ...]:
-        """Return the state of pauses and rests at this time; while it is equal, the last decision stays valid."""
+        """Return the state of pauses and rests at this time; while this state is unchanged, the last decision stays
+        valid.
+        """
         if not self.limits:
             return ()
         resting = sum(now < failed.until for failed in self._failed_starts.values())
@@ -235,8 +237,8 @@ class Backoff:
     def apart(
         self, placements: tuple[Placement, ...], living: Callable[[], Iterable[TaskState]]
     ) -> tuple[Placement, ...]:
-        """Return the placements that may start: those before the first suspect, or the suspect alone once all `living`
-        attempts have begun.
+        """Return the placements that may start: those before the first suspect, or the suspect alone once the start of
+        every `living` attempt is known to have succeeded.
         """
         for place, placement in enumerate(placements):
             failed = self._failed_starts.get(placement.task)
@@ -245,7 +247,9 @@ class Backoff:
         return placements
 
     def starts(self, now: float, rules: SchedulingConfig) -> Starts | None:
-        """Return the limits on the starts of one pass, without the pause of the machine; None: no limit."""
+        """Return the limits on the starts of one scheduling pass, apart from the pause of the whole machine; None if
+        there are none.
+        """
         if not self.limits:
             return None
         left = {cause: self._pauses[cause].left(now, rules) for cause in self.away}
@@ -273,7 +277,7 @@ class Starts:
     postponed: list[int] = field(default_factory=list)
 
     def postpones(self, task: int) -> bool:
-        """Tell whether a task must be tried after all others; if so, note it for later."""
+        """Tell whether a task must be tried after all others; if so, postpone it."""
         if task in self.again:
             self.postponed.append(task)
         return task in self.again
@@ -301,7 +305,7 @@ class Starts:
 
 
 def stopped(cause: str, pause: Pause, rules: SchedulingConfig) -> str:
-    """Return the sentence for the moment when starts pause."""
+    """Return the sentence that tells the user that starts pause, and why."""
     again = f"no task is charged for it, and starts are tried again at least every {rules.start_pause_most:g} s"
     if cause == MACHINE:
         rounds = f"{pause.rounds} rounds of starts in a row failed"
@@ -313,5 +317,5 @@ def stopped(cause: str, pause: Pause, rules: SchedulingConfig) -> str:
 
 
 def goes_on(cause: str) -> str:
-    """Return the sentence for the moment when starts continue."""
+    """Return the sentence that tells the user that starts continue."""
     return f"tasks in {cause} are started again" if cause else "a start was successful: tasks start again"

@@ -1,4 +1,4 @@
-"""The detection of a list that is not worth continuing: its last attempts failed alike, or too many tasks failed."""
+"""The detection of a list not worth continuing, because its latest attempts failed alike or too many tasks failed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _MASKED = lazy_pattern(rf"_(?:{_BETWEEN}_)+")
 
 
 def gist(line: str, words: Iterable[str]) -> str:
-    """Return an error without numbers and without the row's own words, for comparison with other rows.
+    """Return an error message without numbers and without the row's own words, so that it can be compared with those of
+    other rows.
 
-    "unrecognized arguments: --lr 0.1 --id=17" differs in every row and means one thing in all of them.
+    "unrecognized arguments: --lr 0.1 --id=17" has other values in every row, but is the same error in all of them.
     """
     own = {token for word in words for token in _TOKEN.findall(word)}
     masked = _TOKEN.sub(lambda m: "_" if m[0] in own or any(map(str.isdigit, m[0])) else m[0], line)
@@ -35,11 +36,11 @@ class FailureTally:
     """The failures since a scheduler took over the run, counted to find out whether launching should end."""
 
     tasks: list[int] = field(default_factory=list)
-    """The tasks of the latest attempts, if these failed alike one after another."""
+    """The tasks of the latest attempts, if these failed one after another with equal errors."""
     first: Exited | None = None
     """The end of the first of the latest attempts that failed alike; None if there are none."""
     mixed: bool = False
-    """True if an earlier attempt ended in another way, so that the list as a whole cannot be wrong."""
+    """True if an earlier attempt ended in another way, which shows that not every row of the list is wrong."""
     failed: int = 0
     """The number of tasks that failed for good."""
     last: Exited | None = None
@@ -78,7 +79,7 @@ class FailureTally:
 
 
 def _is_early(event: Exited, rules: SchedulingConfig) -> bool:
-    """Tell whether an attempt failed soon after its start, with an error that can be compared."""
+    """Tell whether an attempt failed soon after its start, with an error message that can be compared with others."""
     return event.outcome is Outcome.FAILED and bool(event.gist) and event.seconds <= rules.first_rows_within
 
 

@@ -1,4 +1,4 @@
-"""The happenings that one wait of the loop returns: their kinds, and which of them a file has recorded already."""
+"""The happenings that one wait of the run loop returns: their kinds, and which of them a file already records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scheduler.core.model import Outcome
 from scheduler.core.ports import Happening, Request, Sample
 
 WITHOUT_RECORD = (Outcome.LOST, Outcome.UNSTARTED)
-"""Outcomes that no exit record contains; the lease of such an attempt was not removed by a shim."""
+"""Outcomes of attempts that left no exit record; no shim has removed the lease of such an attempt."""
 
 
 def sort(happenings: Sequence[Happening]) -> tuple[list[Sample], list[Started | Exited | Observed], list[Request]]:
@@ -27,7 +27,7 @@ def sort(happenings: Sequence[Happening]) -> tuple[list[Sample], list[Started | 
 
 
 def is_on_disk(event: Event) -> bool:
-    """Tell whether a claim or an exit record contains what the event says. These files stay until the journal is on
-    disk.
+    """Tell whether a claim or an exit record contains what the event says. These files are kept until the journal with
+    the event is on disk.
     """
     return isinstance(event, Started) or (isinstance(event, Exited) and event.outcome not in WITHOUT_RECORD)

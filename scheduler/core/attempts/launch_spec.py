@@ -16,7 +16,8 @@ from scheduler.core.tasks.launchers import LauncherCalls
 from scheduler.values import dataclass, replace
 
 _FAILING = ("/bin/sh", "-c", 'echo "scheduler: $1" >&2; exit 78', "scheduler")
-"""The command for a task whose command cannot be filled in: it writes a sentence to its log and fails (EX_CONFIG)."""
+"""The command that replaces a task's command whose placeholders cannot be filled in: it writes the reason to the log
+and exits with code 78 (EX_CONFIG)."""
 _UNATTENDED = MpsLaunch({}, (), -1)
 _PORT_VARIABLES = ("MASTER_PORT", "PET_MASTER_PORT")
 """The variables that tell a program its network port: torch's `env://` and Lightning read the first, torchrun the
@@ -48,7 +49,7 @@ class TaskPaths(Protocol):
         """Return the path of an attempt's log."""
 
     def task_errors(self, task: int, attempt: int) -> PurePath:
-        """Return the path of an attempt's file for standard error, if that is kept apart."""
+        """Return the path of an attempt's file for standard error, if standard error is kept apart from the log."""
 
 
 APART = "apart"
@@ -66,7 +67,7 @@ class TaskEnvironment:
     environ: Mapping[str, str]
     """The variables with which the environment of every task begins."""
     metrics: str = ""
-    """The metrics to look for in output, separated by commas; empty: the usual ones."""
+    """The metrics to look for in output, separated by commas; empty: the default metrics."""
     watched: str = ""
     """The metrics by which tasks are stopped early, separated by commas."""
     same_id: bool = False
@@ -87,7 +88,7 @@ class LaunchBuilder:
         self._sharing = sharing
         self._profile_epochs = profile_epochs
         self._directory = ("", str(PurePosixPath(around.directory)))
-        """The directory that the latest row named, and its resolved path."""
+        """The directory named by the row that was launched last, and the resolved path of that directory."""
 
     def launch(self, placement: Placement, job: Job, lease: HeldLease) -> Launch:
         """Return the launch specification of a placement."""
@@ -134,7 +135,9 @@ class LaunchBuilder:
         )
 
     def _limit(self, placement: Placement, argv: Sequence[str], environ: Mapping[str, str | None]) -> FenceLaunch:
-        """Return the limit on an attempt's GPU memory; none under MPS, which limits memory itself."""
+        """Return the limit on an attempt's GPU memory. It is empty for an attempt without GPUs, and under MPS, which
+        has a limit of its own.
+        """
         fence = self._around.fence
         if fence is None or not placement.sees or placement.percentage:
             return FenceLaunch()
@@ -145,7 +148,9 @@ class LaunchBuilder:
         return self._where(job.spec.directory)
 
     def _where(self, said: str) -> str:
-        """Return the directory in which a task runs; the last one is cached, because most rows name one directory."""
+        """Return the directory in which a task runs; the last result is cached, because most rows name the same
+        directory.
+        """
         if said != self._directory[0]:
             self._directory = (said, str(PurePosixPath(self._around.directory, said)))
         return self._directory[1]
@@ -159,8 +164,8 @@ class LaunchBuilder:
     def _environment(
         self, placement: Placement, job: Job, attended: MpsLaunch, calls: LauncherCalls
     ) -> dict[str, str | None]:
-        """Return the task's environment: the documented variables, then those of the devices, of its Python and of
-        its row.
+        """Return the task's environment: the documented variables, then the variables for its devices, its Python
+        environment and its row.
         """
         places, key = self._around.places, (placement.task, placement.attempt)
         told: dict[str, str | None] = {
@@ -218,8 +223,8 @@ class LaunchBuilder:
         return ",".join([self._numbers.get(key, "") for key in gpus])
 
     def watched(self, task: TaskState, shim: int, guest: int = 0) -> Watched:
-        """Return what a sampler needs to know about a living attempt; `guest` is the process for which it holds
-        devices.
+        """Return what a sampler needs to know about a living attempt; `guest` is the pid of a process outside of the
+        attempt for which the attempt holds devices; 0: none.
         """
         assert task.placement is not None
         places, key = self._around.places, (task.id, task.attempts)

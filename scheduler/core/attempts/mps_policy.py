@@ -39,12 +39,11 @@ _FAULT = lazy_pattern(
     r"|\boperation not supported on global/shared address space|\bdevice-side assert triggered"
     r"|\buncorrectable (?:ECC|NVLink) error"
 )
-"""CUDA errors after which a process can do nothing more with its GPU. Under MPS every task on the GPU gets such an
-error."""
+"""CUDA errors after which a process cannot use its GPU any more. Under MPS every task on the GPU gets such an error."""
 
 
 def what_failed(output: str) -> str:
-    """Return REFUSED or FAULT if the last lines of output of a task under MPS show such a failure; else an empty
+    """Return REFUSED or FAULT if the last lines that a task under MPS printed show that failure; else an empty
     string.
     """
     if _REFUSED.search(output):
@@ -93,7 +92,7 @@ def sentence(failed: str) -> str:
 
 
 def reason(failed: str) -> str:
-    """Return the reason of an end that MPS caused, in words for users."""
+    """Return the reason for an end that MPS caused, in words for users."""
     if failed == REFUSED:
         return "MPS refused it or gave it up: it starts again"
     return "a fault of its GPU, which under MPS ends all that share it: it starts again outside of MPS"

@@ -14,13 +14,16 @@ from scheduler.units import size
 from scheduler.values import dataclass, replace
 
 LAST_LOOK = 3.0
-"""The age in seconds from which a measurement of a device is too old to judge an attempt by: later use is not in it."""
+"""The age, in seconds, from which a measurement of a device is too old to judge an attempt: the attempt may have used
+more since."""
 Use = Mapping[tuple[int, int], Mapping[str, int]]
 """The bytes that each attempt uses, by (task, attempt) and by device."""
 
 
 def raise_floors(task: TaskState, placement: Placement, event: Exited, rules: SchedulingConfig) -> None:
-    """Raise the least reservation of a task's next attempt after an out-of-memory, only for the memory that ran out."""
+    """Raise the least reservation of a task's next attempt after an out-of-memory, but only for the kind of memory that
+    ran out.
+    """
     reserved, peaks = placement.by_part(placement.reservation), observation.peaks(task, placement, event)
     short = estimator.short_of(placement, event)
     least = min(peaks.get(part, 0) for part in short)
@@ -41,19 +44,21 @@ class DeviceAtEnd:
     reserved: int
     peak: int
     beside: int
-    """Bytes of the device that everything but the attempt used."""
+    """Bytes of the device that everything except the attempt used."""
     largest: int
-    """Bytes that the largest device of this type offers, among those that the task may use."""
+    """Bytes that the largest device of this type offers, among the devices that the task may use."""
 
     def was_whole(self, placement: Placement, rules: SchedulingConfig) -> bool:
-        """Tell whether another attempt could hardly get more memory, because this one had nearly all of the device
-        reserved or ran alone there.
+        """Tell whether another attempt could hardly get more memory: this attempt had nearly all of the device
+        reserved, or ran alone on it.
         """
         alone = placement.alone and largest(self.budget.device, self.budget.cap) >= self.largest
         return alone or self.reserved >= (self.largest - rules.buffer) * NEARLY
 
     def numbers(self) -> str:
-        """Return for users how much of the device was reserved for the attempt, and how much it used."""
+        """Return a text for users about how much of the device was reserved for the attempt, and how much the attempt
+        used.
+        """
         seen = f", and {size(self.peak)} were seen in use" if self.peak else ""
         device = self.budget.device
         return f"{size(self.reserved)} of the {size(device.total)} of {device.label} were reserved for it{seen}"
@@ -62,9 +67,10 @@ class DeviceAtEnd:
 def devices_at_end(
     exited: Exited, placement: Placement, budgets: Iterable[DeviceBudget], used: Use, named: str
 ) -> list[DeviceAtEnd]:
-    """Return the devices on which an attempt ran out of memory; none if one of them cannot be judged.
+    """Return the devices on which an attempt ran out of memory; an empty list if one of these devices cannot be judged.
 
-    `used` is the last measured use of all living attempts of this run, `named` the device that its row names.
+    `used` is the last measured use of all living attempts of this run; `named` is the device that the row of the
+    attempt's task names.
     """
     known = {b.device.key: b for b in budgets if not b.closed and not b.device.is_slot and b.age < LAST_LOOK}
     keys = [HOST if part == HOST else placement.sees[int(part)] for part in estimator.short_of(placement, exited)]
@@ -87,8 +93,8 @@ def devices_at_end(
 
 
 def _unexplained(budget: DeviceBudget, own: int) -> int:
-    """Return the bytes of a device that are in use, but by no attempt. If no process is named, only a large amount
-    counts, because the driver and the system always use a little.
+    """Return the bytes of a device that are in use, but by no attempt. If no process is known to use these bytes, only
+    a large amount counts, because the driver and the system always use a little.
     """
     taken = budget.device.total - budget.free - own
     named = sum(one.bytes for one in budget.unmanaged) + budget.unreclaimed
@@ -98,11 +104,11 @@ def _unexplained(budget: DeviceBudget, own: int) -> int:
 def judged_at_edge(
     exited: Exited, task: TaskState, devices: Sequence[DeviceAtEnd], varies: bool, rules: SchedulingConfig
 ) -> Exited:
-    """Return the event for an out-of-memory. If the attempt had nearly all of its devices, the event says what follows
-    from that.
+    """Return the event for an out-of-memory. If the attempt had nearly all of its devices, the event says what that
+    means for the task.
 
-    As another attempt would get no more, the task is started at most once more, and only if something else used memory
-    there, or if the peaks of its class vary.
+    Because another attempt would get no more memory, the task is started at most once more, and only if something else
+    used memory on these devices, or if the peaks of its class vary.
     """
     placement = task.placement
     if placement is None or not devices or not all(one.was_whole(placement, rules) for one in devices):

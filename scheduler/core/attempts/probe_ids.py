@@ -14,7 +14,9 @@ class ProbeIds:
     """The ids of a run's probes; a probe keeps its id from its placement to the end of its attempt."""
 
     def __init__(self, run_store: RunStore, *, same_id: bool) -> None:
-        """Take ids from `run_store`; with `same_id`, a probe has the id of its task."""
+        """Create the table of probe ids. `run_store` provides new ids; with `same_id`, a probe has the id of its
+        task.
+        """
         self._run_store = run_store
         self._same_id = same_id
         self._living: dict[Key, int] = {}
@@ -44,7 +46,7 @@ class ProbeIds:
             self._living[placement.task, placement.attempt] = placement.told
 
     def ended(self, key: Key) -> None:
-        """Remove the files of an ended attempt that had its own id."""
+        """Remove the files of an ended attempt, if it was a probe with its own id."""
         told = self._living.pop(key, 0)
         if told:
             self._run_store.end_probe(key[0], told)

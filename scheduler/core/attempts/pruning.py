@@ -1,7 +1,7 @@
 """The early stop of tasks: which living attempts are stopped, by their own metrics or in comparison with other tasks.
 
 `--keep-best` is successive halving as ASHA does it: no task waits for others at a step. A task that reaches a step is
-compared with all tasks that reached that step before it, and goes on if it is among the best share of them.
+compared with all tasks that reached that step before it, and goes on if it is in the best fraction of them.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def place(values: Iterable[float | None], value: float | None, goal: Goal) -> in
 
 
 def admitted(number: int, share: float) -> int:
-    """Return how many of `number` tasks go on: this share of them, rounded up."""
+    """Return how many of `number` tasks go on: the fraction `share` of them, rounded up."""
     return math.ceil(number * share - 1e-9)
 
 
 class PruningJudge:
-    """The judge of a run's attempts by their metrics; its findings become events."""
+    """The judge of a run's attempts by their metrics. Its verdicts become events."""
 
     def __init__(self, brain: Brain) -> None:
         self._brain = brain
         self._best: dict[Key, float] = {}
-        """For each attempt, its best value so far of the metric of `--keep-best`."""
+        """For each attempt, the best value that it has had so far of the metric of `--keep-best`."""
         self._probes: set[Key] = set()
         """The attempts that are probes, which are not judged."""
 
@@ -83,8 +83,8 @@ class PruningJudge:
         return found
 
     def _compared(self, key: Key, rule: KeepBest, value: float, step: float) -> tuple[list[Reached], str]:
-        """Return the steps that a task has reached, and the reason for which it is stopped there; empty if it goes
-        on.
+        """Return the steps that a task has reached, and why it is stopped at one of them; the reason is empty if it
+        goes on.
         """
         best = self._best.get(key)
         if math.isfinite(value) and (best is None or rule.is_better(value, best)):
@@ -101,7 +101,7 @@ class PruningJudge:
 
 
 def _broken(rule: StopRule, name: str, value: float, step: float) -> str:
-    """Return the reason for which a value meets a stop rule, in words; empty if it does not."""
+    """Return why a value meets a stop rule, in words for users; empty if it does not meet the rule."""
     if loose(name) != loose(rule.metric) or not rule.is_met(value, step):
         return ""
     where = f"at step {step:g}"
@@ -111,7 +111,7 @@ def _broken(rule: StopRule, name: str, value: float, step: float) -> str:
 
 
 def _fell_out(rule: KeepBest, at: float, value: float | None, others: Collection[float | None]) -> str:
-    """Return the reason for which a value is not among the best share at a step, in words; empty if it is."""
+    """Return why a value is not in the best fraction at a step, in words for users; empty if it is."""
     if value is None:
         return f"{rule.metric} has no number at step {at:g}"
     number = len(others) + 1

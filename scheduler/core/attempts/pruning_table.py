@@ -1,4 +1,4 @@
-"""The table for the early stop of tasks: their values at the steps of `--keep-best`, and why they were stopped."""
+"""The table for the early stop of tasks: their values at the steps of `--keep-best`, and why tasks were stopped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PruningTable:
 
     def __init__(self) -> None:
         self._values: dict[float, dict[int, float | None]] = {}
-        """For each step, the values of the tasks that have reached it; None: the task had no number."""
+        """For each step, the values of the tasks that have reached it; None: its metric was not a number."""
         self._spared: set[int] = set()
         self._reasons: dict[int, str] = {}
 
@@ -34,7 +34,7 @@ class PruningTable:
         return self._reasons.get(task, "")
 
     def spare(self, task: int) -> None:
-        """Note that a user wants a task to run although it was stopped early."""
+        """Note that a user wants a task to run although its metrics stopped it early."""
         self._spared.add(task)
 
     def is_spared(self, task: int) -> bool:

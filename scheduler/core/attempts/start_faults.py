@@ -1,4 +1,4 @@
-"""The errors of programs that cannot start with what they were given: a UUID in place of a number, or a port in use."""
+"""The errors of programs that cannot start with a value they got: a UUID in place of a number, or a port in use."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LAST = 200
 
 
 def hint(output: str) -> str:
-    """Return a hint about what a failed program could not use, and what to do; empty if its last error is of another
-    sort.
+    """Return a hint for users: which value a failed program could not use, and what to do; empty if its last error is
+    of another kind.
     """
     lines = clean(output)[-LAST:]
     for at in range(len(lines) - 1, -1, -1):

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from scheduler.values import dataclass
 
 ENOUGH = 1e-6
-"""The part of an epoch that may be missing from a complete one, because fractions of epochs are rounded."""
+"""The fraction of an epoch that a complete epoch may lack, because reported fractions are rounded."""
 SATURATED = 0.95
-"""The load from which tasks on a GPU are assumed to slow each other down."""
+"""The load of a GPU from which its tasks are assumed to slow each other down."""
 
 
 def alone(share: float, beside: float, whole: float | None = None, scale: float = 0.0) -> float:
@@ -18,7 +18,7 @@ def alone(share: float, beside: float, whole: float | None = None, scale: float 
 
     While the GPU is idle at times, each task gets all that it requests; otherwise tasks share it in proportion to their
     loads. The loads of the neighbours are often guesses, so a measured load of the `whole` GPU takes precedence. So
-    does `scale`, the ratio of load to share of the tasks there whose load was measured.
+    does `scale`, the ratio of load to share of those tasks on the GPU whose load was measured.
     """
     idle = share + beside <= 1.0 if whole is None else whole < SATURATED
     if idle or share >= 1.0:
@@ -27,7 +27,7 @@ def alone(share: float, beside: float, whole: float | None = None, scale: float 
 
 
 class MeanLoad:
-    """The mean load of a task on its GPUs, from the first moment at which it was busy."""
+    """The mean load of a task on its GPUs, counted from the first sample in which the task was busy."""
 
     def __init__(self) -> None:
         self._sum = 0.0
@@ -35,8 +35,8 @@ class MeanLoad:
         self._looked = False
 
     def see(self, shares: Mapping[str, float]) -> None:
-        """Add one sample of the load; samples before the first busy one do not count, since the task still loads its
-        data.
+        """Add one sample of the load; samples before the first one with a load do not count, because the task still
+        loads its data.
         """
         if not shares:
             return
@@ -117,10 +117,10 @@ class Throughput:
 
     @property
     def stretch(self) -> float | None:
-        """Return how many times longer an epoch took beside other attempts than alone. An attempt that was never alone
-        is compared with its first epoch.
+        """Return how many times longer an epoch took beside other attempts than alone. For an attempt that was never
+        alone, compare with its first epoch.
 
-        None if that is unknown.
+        Return None if the ratio is unknown.
         """
         usual = self._alone if self._alone.tells else self._opening
         later = EpochSpan(self._beside.epochs, self._beside.seconds)

@@ -17,7 +17,7 @@ from scheduler.units import count, duration, ranges, size
 
 MOST_DEVICES = 4
 MOST_HOLDERS = 4
-"""The largest number of devices and holders that are named; the others are counted."""
+"""The most devices, and the most holders, that one paragraph names; the others are only counted."""
 
 
 def why(refusal: Refusal) -> str:
@@ -87,7 +87,9 @@ def waits(found: WaitReason) -> str:
 
 
 def _head(refusal: Refusal) -> str:
-    """Return what a task waits for. If it is memory, the numbers for each device follow elsewhere in the paragraph."""
+    """Return what a task waits for. If the task waits for memory, another part of the paragraph has the numbers for
+    each device.
+    """
     if refusal.reason is Reason.MEMORY:
         return "waits for host RAM" if is_host_label(refusal.device) else "waits for GPU memory"
     if refusal.reason is Reason.UNKNOWN:
@@ -131,7 +133,7 @@ def _expectation(wants: RequestedResources, each: str) -> str:
 
 
 def devices(states: Iterable[DeviceState]) -> list[str]:
-    """Return what is free on each device, and who uses the rest."""
+    """Return sentences about what is free on each device, and who uses the rest."""
     all_ = list(states)
     sentences = [_device(state) for state in all_[:MOST_DEVICES]]
     rest = all_[MOST_DEVICES:]
@@ -159,7 +161,7 @@ def _expected(found: WaitReason) -> str:
 
 
 def waiting(reasons: Mapping[str, int]) -> str:
-    """Return a sentence that counts the waiting tasks by what they wait for, the largest number first."""
+    """Return a sentence that counts the waiting tasks by what they wait for, the most frequent reason first."""
     ranked = sorted(reasons.items(), key=lambda one: -one[1])
     words = dict[str, int]()
     for reason, number in ranked:

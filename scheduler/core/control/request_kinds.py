@@ -1,4 +1,4 @@
-"""The kinds of requests to a run, and the words for them.
+"""The kinds of requests to a run, and the words that clients send for them.
 
 This module is light, since every client of a run loads it.
 """
@@ -10,11 +10,11 @@ from enum import StrEnum
 from scheduler.core.model import LIVING, UNSUCCESSFUL, State
 
 UNSTARTED = frozenset({State.WAITING, State.BLOCKED, State.HELD, State.INTERRUPTED})
-"""The states of tasks that have no attempt and may still get one."""
+"""The states of tasks that have no living attempt and may still get one."""
 
 
 NOW = "now"
-"""The word by which a request to cancel kills running tasks at once, without stop signal and grace."""
+"""The word with which a request to cancel kills running tasks at once, without a stop signal and a grace period."""
 
 
 class RunRequest(StrEnum):
@@ -23,18 +23,18 @@ class RunRequest(StrEnum):
     DRAIN = "drain"
     """Start no more tasks; running ones end by themselves."""
     STOP = "stop"
-    """Stop running tasks too: stop signal, grace, KILL."""
+    """Also stop running tasks: stop signal, grace period, SIGKILL."""
     KILL = "kill"
     LEAVE = "leave"
     """End only the scheduler; its tasks continue under their shims."""
     HANGUP = "hangup"
     """Go on without the terminal."""
     WHY = "why"
-    """Say why tasks wait; only a living scheduler can answer."""
+    """Say why tasks wait; only a running scheduler can answer."""
     LIMIT = "limit"
     """Change the limits of the run."""
     GIVE_UP = "give-up"
-    """Count the tasks of a node that is away as lost; only a living scheduler can do it."""
+    """Count the tasks of a node that cannot be reached as lost; only a running scheduler can do so."""
     SUBMIT = "submit"
     """Accept new tasks; the client waits for the answer, and sends the request again if the scheduler has ended."""
 
@@ -47,7 +47,7 @@ class Verb(StrEnum):
     """The requests that change tasks."""
 
     fits: frozenset[State]
-    """The states in which this request can change a task."""
+    """The states in which a task can be changed by this request."""
     done: str
     """The answer for a changed task that has no living attempt."""
     nothing: str
@@ -70,4 +70,4 @@ class Verb(StrEnum):
 
 
 CONTROLS = frozenset({*Verb, RunRequest.LIMIT})
-"""Requests that are kept for the run's next scheduler if none lives."""
+"""Requests that are kept for the run's next scheduler if no scheduler is running."""

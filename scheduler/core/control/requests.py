@@ -23,9 +23,9 @@ PAUSE, UNPAUSE, SAVE, WINDOW = "pause", "unpause", "save", "--window"
 asks running resumable tasks to save and continue later."""
 
 WHILE_RUNNING = frozenset({"Priority", "Retries"})
-"""The fields that can be changed while a task runs: they matter only at its end, or when tasks are compared."""
+"""The fields that can be changed while a task runs: they matter only when the task ends, or when tasks are compared."""
 MOST_SAID = 8
-"""The largest number of answers to one request that are printed in the log of the run."""
+"""The most answers to one request that are printed in the log of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class GrantedRequest:
 
 
 def refuse_submission(_request: Request) -> SubmissionResult:
-    """Refuse a submission to a run that is no queue."""
+    """Refuse a submission to a run that is not a queue."""
     return SubmissionResult(Answer((), False, "the run is no queue: its tasks come from its list"))
 
 
@@ -49,10 +49,10 @@ def refuse_while_stopping(_request: Request) -> SubmissionResult:
 def grant(
     brain: Brain, request: Request, budgets: Sequence[DeviceBudget], number: Callable[[Terms], int], wall: float = 0.0
 ) -> GrantedRequest:
-    """Answer a request by the present state of the run; change nothing.
+    """Decide a request by the present state of the run: return its events and answers, and change nothing.
 
     `number` returns the number under which changed terms are kept; `wall` is the time of the wall clock. Without
-    `budgets` the answer does not say what the devices can hold.
+    `budgets`, the answers do not say whether a device can hold the task.
     """
     if request.what == RunRequest.LIMIT:
         granted = _limited(brain, request.said, [b.device for b in budgets], wall)
@@ -74,7 +74,7 @@ def grant(
 
 
 def _meant(brain: Brain, verb: Verb, tasks: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the tasks that a request concerns, and the requested numbers that are not tasks of this run."""
+    """Return the tasks that a request concerns, and those requested numbers that are not tasks of this run."""
     if tasks:
         known = [task for task in tasks if task in brain.task_table]
         return known, [task for task in tasks if task not in brain.task_table]
@@ -191,8 +191,8 @@ def shown(field: Field, value: object) -> str:
 
 
 def cannot(terms: Terms, budgets: Sequence[DeviceBudget]) -> str:
-    """Return why no device of this run can ever hold a task with these terms, without the subject `it`; empty if one
-    can.
+    """Return why no device of this run can ever hold a task with these terms, as the part of a sentence after its
+    subject; empty if a device can.
     """
     gpus = sum(b.device.is_gpu for b in budgets)
     if (terms.gpus or 0) > gpus:
@@ -293,8 +293,8 @@ def _saved(brain: Brain) -> GrantedRequest:
 
 
 def _closed(before: Sequence[str], said: Mapping[str, str], devices: Sequence[Device]) -> tuple[str, ...]:
-    """Return the keys of the devices on which nothing starts. `--devices` selects GPUs, and does not change the
-    host.
+    """Return the keys of the devices on which nothing starts. `--devices` selects GPUs, and leaves the host as it
+    was.
     """
     closed = {*before}
     if DEVICES in said:
@@ -332,7 +332,7 @@ def named(text: str, devices: Sequence[Device]) -> list[Device]:
 
 
 def _called(word: str, devices: Sequence[Device]) -> list[Device]:
-    """Return all devices with that name: a slot can have the name of another slot, or the number of a GPU."""
+    """Return all devices that a word names: a slot can have the same name as another slot, or the number of a GPU."""
     called = [device for device in devices if is_called(device, word)]
     if called:
         return called
@@ -354,7 +354,7 @@ def sentences(request: Request, answers: Sequence[Answer]) -> list[str]:
 
 
 def onward(what: str, run: str, living: int, waiting: int) -> str:
-    """Return the line that a run prints after a signal, or after the request that is equal to that signal."""
+    """Return the line that a run prints after a signal, or after a request with the same effect."""
     if what == RunRequest.HANGUP:
         said = f"hung up: the run continues without its terminal (scheduler list r{run} shows it, "
         return said + "INT to this process lets running tasks end, QUIT leaves them running)"

@@ -21,18 +21,18 @@ from scheduler.units import count, duration
 from scheduler.values import replace
 
 MOST_TIMES = 3
-"""The largest number of times that one sentence names."""
+"""The most times that one sentence names."""
 
 
 class StartClock:
-    """The limits that the wall clock sets to the starts of a run, and the times at which these limits change."""
+    """The limits that the wall clock puts on the starts of a run, and the times at which these limits change."""
 
     def __init__(self, brain: Brain, world: World, view: View, preemption: Preemption) -> None:
         self._brain, self._world, self._view, self._preemption = brain, world, view, preemption
         self._gate, self._was_shut = StartGate(), False
 
     def shut(self) -> Refusal | None:
-        """Return why nothing may start now, with the task that waits first; None if tasks may start."""
+        """Return why nothing may start now, as the refusal of the first waiting task; None if tasks may start."""
         refusal = self._state().refusal
         if refusal is None:
             return None
@@ -44,7 +44,7 @@ class StartClock:
 
     @property
     def next_time(self) -> float:
-        """The next time of the wall clock at which there may be something to do; inf if there is none."""
+        """The next time of the wall clock at which the limits on starts may change; inf if there is none."""
         opens = self._state().until if self._brain.waiting and not self._brain.draining else inf
         urgent = self._world.wall() + self._preemption.due - self._world.now()
         return min(opens, urgent, self._brain.dependencies.next_time)
@@ -67,8 +67,8 @@ class StartClock:
         """Return the event that ends a run in which nothing runs, if no waiting task will ever start; else nothing.
         `more` is True if rows may still arrive.
 
-        With `--learn-only` that is so once nothing is left to learn, unless a pause holds up starts. Otherwise it is so
-        if the nodes of the run end before any waiting task could.
+        With `--learn-only`, the run ends once nothing is left to learn, unless starts pause after failures. Otherwise
+        it ends if every waiting task takes longer than the nodes of the run last.
         """
         if self._brain.rules.learn_only:
             return [] if self._brain.backoff.pauses() else [Asked(Action.SKIP)]
@@ -85,7 +85,9 @@ class StartClock:
         self._view.say(makes_room(event, self._brain.waiting_since(event.by), self._world.now()))
 
     def called(self, leases: LeaseRegistry) -> list[Preempted]:
-        """Return which tasks of this run save and make room for urgent tasks of the user's other runs; report each."""
+        """Return which tasks of this run must save and make room for urgent tasks of the user's other runs; report each
+        of these requests.
+        """
         if not self._preemption.is_to_listen(self._world.now()):
             return []
         answers = self._preemption.answered(leases.calls(), leases.run)
@@ -104,7 +106,7 @@ class StartClock:
 
 
 def later_sentences(events: Sequence[Depended], begins: Callable[[int], float], now: float) -> list[str]:
-    """Return sentences that count the tasks which begin at each of the next times; `begins` returns the time of a
+    """Return sentences that say how many tasks begin at each of the next times; `begins` returns the begin time of a
     task.
     """
     blocked = (event for event in events if event.step is DependencyStep.BLOCK)

@@ -59,8 +59,9 @@ class RequestedResources:
     classes: int = 0
     """The number of task classes from which `bytes` was derived."""
     starts_with: int = 0
-    """The bytes with which the task may start although it requests more. A task of unknown memory may do so where no
-    other such task is at its beginning, a task of known memory where others share its margin."""
+    """The bytes with which the task may start although it requests more. A task of unknown memory may start with them
+    if no other such task on the device is at its beginning; a task of known memory, if other tasks on the device share
+    its margin."""
     expect: float = 0.0
     """The share of tasks of unknown memory that need at most `bytes`."""
     enough: float = 0.0
@@ -85,7 +86,7 @@ class WaitReason:
     bypassed: int = 0
     """The number of later tasks that started while it waited."""
     at_most: int = 0
-    """The bypass limit: the largest number of later tasks that may start before it."""
+    """The bypass limit: how many later tasks may start at most while the task waits."""
     room_in: float | None = None
     """Seconds until the task may find enough capacity; None: unknown."""
     after: int = 0

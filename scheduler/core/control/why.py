@@ -23,19 +23,20 @@ from scheduler.core.profiling import estimator
 from scheduler.values import replace
 
 MOST_GROUPS = 500
-"""The largest number of groups of equal tasks that are examined, best-ranked first; most lists have fewer than ten."""
+"""The most groups of equal tasks that are examined, best-ranked first; most lists have fewer than ten groups."""
 OTHER_RUNS, UNMANAGED_PROCESSES = "other runs", "unmanaged processes"
 UNMANAGED_MEMORY, BUFFER = "unmanaged memory", "buffer"
 KEPT_FOR_GROWTH = "kept for the growth of unmanaged memory"
-"""The name for memory that is kept free for the growth of unmanaged processes. Like the four names before it, it stands
-in the place of a task that holds memory."""
+"""The name for memory that is kept free for the growth of unmanaged processes. Like the four names above, this name is
+shown in place of a task that holds memory."""
 NOT_GIVEN = "(not given this GPU)"
 
 
 def answers(
     brain: Brain, machine: Machine, tasks: Sequence[int], lasts: Mapping[Key, float], shut: Refusal | None = None
 ) -> list[Answer]:
-    """Return why these tasks wait, if they do; without `tasks`, count the run's waiting tasks by their reasons.
+    """Return why these tasks wait, if they do; without `tasks`, count the run's waiting tasks by the reason for which
+    they wait.
 
     `shut` is the refusal of every task while none may start, because of a full disk, a pause or the window of the run.
     """
@@ -53,7 +54,9 @@ def answers(
 
 
 def of_task(brain: Brain, machine: Machine, task: int, lasts: Mapping[Key, float]) -> WaitReason:
-    """Return why a waiting task waits; `lasts` has the remaining seconds of living attempts, where known."""
+    """Return why a waiting task does not start; `lasts` contains the expected remaining seconds of living attempts,
+    where known.
+    """
     asked = _asker(brain, machine)
     refusal = _refusal(brain, machine, asked, task)
     need = brain.need(task, gpus_of(brain.terms_of(task), bool(brain.capacity.gpus)))
@@ -70,7 +73,7 @@ def of_task(brain: Brain, machine: Machine, task: int, lasts: Mapping[Key, float
 
 
 def of_run(brain: Brain, machine: Machine) -> Counter[str]:
-    """Count the waiting tasks by the reason of their refusal, followed by `@host` if the device is the host."""
+    """Count the waiting tasks by the reason for their refusal; a reason that concerns the host ends with `@host`."""
     groups: dict[tuple[int, int, bool, str], list[int]] = {}
     for task in brain.task_table.in_state(State.WAITING):
         equals = (brain.task_table.terms(task), brain.kind_of(task), task in brain.tasks, brain.backoff.directory(task))
@@ -87,7 +90,7 @@ def of_run(brain: Brain, machine: Machine) -> Counter[str]:
 
 
 def _asker(brain: Brain, machine: Machine) -> SchedulingPass | SlotPass:
-    """Return a scheduling pass that has decided already; its `ask` then answers for a task as the next one in the
+    """Return a scheduling pass that has decided already; its `ask` then treats a given task as the next one in the
     queue.
     """
     brain.capacity.look(machine)
@@ -134,7 +137,7 @@ def _wants(brain: Brain, task: int, need: ResourceRequest) -> RequestedResources
 
 
 def _within_devices(brain: Brain, task: int, need: ResourceRequest, ask: MemoryRequest) -> int | None:
-    """Return the bytes that a task would reserve; an expected need is limited to what the largest device has."""
+    """Return the bytes that a task would reserve; an expected need is limited to the capacity of the largest device."""
     if ask.bytes is None or not ask.enough:
         return ask.bytes
     return min(
@@ -187,7 +190,7 @@ def _strayed(machine: Machine, key: str) -> Iterable[tuple[int, int]]:
 def _room_in(
     brain: Brain, need: ResourceRequest, refusal: Refusal, rooms: Iterable[DeviceCapacity], lasts: Mapping[Key, float]
 ) -> tuple[float | None, int]:
-    """Return the seconds until enough devices may have capacity, and the task whose end frees it.
+    """Return the seconds until enough devices may have capacity, and the task whose end frees that capacity.
 
     Only the ends of this run's tasks can be predicted.
     """
@@ -205,7 +208,8 @@ def _room_in(
 def _room_on(
     brain: Brain, room: DeviceCapacity, need: ResourceRequest, bytes_: int, full: bool, lasts: Mapping[Key, float]
 ) -> tuple[float, int]:
-    """Return when one device may have capacity if no other task starts there, and the task whose end frees it.
+    """Return when one device may have capacity if no other task starts there, and the task whose end frees that
+    capacity.
 
     A device on which the number of tasks is limited has capacity after the first end.
     """

@@ -13,9 +13,10 @@ from scheduler.core.model import NO_TASK, UNFINISHED, UNSUCCESSFUL, State
 from scheduler.values import dataclass
 
 MOST_TASKS = 5000
-"""The largest number of tasks in one event."""
+"""The most tasks that one event names."""
 _MOVABLE = frozenset({State.WAITING, State.BLOCKED, State.SKIPPED})
-"""States of children that their parents can change now. A task that runs, is held or has ended stays as it is."""
+"""States of children that their parents can change now. The state of a task that runs, is held or has ended stays as it
+is."""
 STATE_AFTER = {
     DependencyStep.BLOCK: State.BLOCKED,
     DependencyStep.READY: State.WAITING,
@@ -55,7 +56,7 @@ class _Group:
     needed: frozenset[int]
     """The parents that must succeed."""
     last: int = NO_TASK
-    """A parent that still blocks the tasks. As long as it does, a success of another parent changes nothing."""
+    """A parent that still blocks the tasks. While it blocks them, the success of another parent changes nothing."""
 
 
 class DependencyTracker:
@@ -73,7 +74,7 @@ class DependencyTracker:
         self._below: dict[int, list[_Group]] = {}
         """For each parent, the groups of its children, in the order in which they were accepted."""
         self._causes: dict[int, int] = {}
-        """For each task that is skipped because of its parents, the task whose end caused that."""
+        """For each task that is skipped because of its parents, the task whose end caused the skip."""
         self._outside: dict[int, State] = {}
         """The last known states of parents in other runs."""
         self._moved: dict[int, None] = {}
@@ -81,7 +82,7 @@ class DependencyTracker:
         self._begins: dict[int, float] = {}
         """For each task with a begin time, the time before which it must not start."""
         self._at: dict[float, list[int]] = {}
-        """For each future begin time, its tasks; some of them may have another time by now."""
+        """For each future begin time, its tasks; the begin time of some of these tasks may have changed since."""
         self._times: list[float] = []
         """The future begin times, as a heap."""
 
@@ -239,7 +240,9 @@ class _Cascade:
         return list(self._gathered())
 
     def _judge(self, child: int, verdict: tuple[State, int]) -> bool:
-        """Note the new state of a child after a change of its own or of a parent; return whether it differs."""
+        """Note the new state of a child after a change of its own state or of a parent's; return whether it differs
+        from the present one.
+        """
         if verdict == _FREE and self._begins.get(child, 0.0) > self._now:
             verdict = State.BLOCKED, NO_TASK
         now = self._state(child), self._cause(child)
@@ -249,8 +252,8 @@ class _Cascade:
         return True
 
     def _waits_for_another(self, group: _Group, parent: int) -> bool:
-        """Tell whether the end of a parent changes nothing, because another parent still blocks the group and this one
-        has not failed.
+        """Tell whether the end of a parent changes nothing, because another parent still blocks the group and the ended
+        one has not failed.
         """
         last = group.last
         if last in (NO_TASK, parent) or self._state(last) not in UNFINISHED:
@@ -258,7 +261,7 @@ class _Cascade:
         return parent not in group.needed or self._spoiler(parent) == NO_TASK
 
     def _verdict(self, group: _Group) -> tuple[State, int]:
-        """Return the state that the tasks of a group should have because of their parents, and the cause if it is
+        """Return the state that the tasks of a group should have because of their parents, and the cause if they are
         skipped.
         """
         group.last = NO_TASK
@@ -272,10 +275,11 @@ class _Cascade:
         return _FREE
 
     def _spoiler(self, parent: int) -> int:
-        """Return the task that prevents the success of a parent: the parent itself, or a task for which it was skipped.
+        """Return the task that prevents the success of a parent: the parent itself, or the task because of which it was
+        skipped.
 
-        NO_TASK: none does. A parent that is skipped because an equal row succeeded in an earlier run counts as
-        succeeded.
+        Return NO_TASK if there is none. A parent that is skipped because an equal row succeeded in an earlier run
+        counts as succeeded.
         """
         state = self._state(parent)
         if state in UNSUCCESSFUL:

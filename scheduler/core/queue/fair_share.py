@@ -2,8 +2,8 @@
 
 Next is the waiting user who holds least on the device; among equals the one whose newest start there is the oldest. The
 waiting time of a run comes after that, because a user with many runs always has one that has waited long. Free capacity
-is kept for waiters whose turn comes before a task and who fit now. A waiter who does not fit is passed over, until it
-was bypassed too often: then its devices are drained for it.
+is kept for waiters whose turn comes before that of a task and whose tasks fit now. A waiter that does not fit is passed
+over until it has been bypassed too often; then its devices are drained for it.
 """
 
 from __future__ import annotations
@@ -32,26 +32,27 @@ from scheduler.core.placement.request import MemoryRequest, ResourceRequest
 from scheduler.values import replace
 
 STANDS_STILL = 5.0
-"""Seconds without a look at the machine after which a waiting scheduler is ignored: it was stopped, or its disk is
+"""Seconds after which a waiting scheduler that has not looked at the machine is ignored: it was stopped, or its disk is
 full."""
 CHANCE = 1.0
-"""Seconds within which a waiting scheduler must use the capacity kept for it. If it looks and does not, something else
-prevents it."""
+"""Seconds within which a waiting scheduler must use the capacity kept for it. If it looks at the machine and does not
+use that capacity, something else prevents the start of its task."""
 MOST_ENDS = 55
 """The bound on a wait: a task that others have bypassed starts before this many other tasks have ended, apart from a
 few that ended before its wait was noticed. Tasks that run when its devices close still end, and count. So where many
 tasks run, its devices close before the bypass limit is reached, but not before half of it."""
 IN_VAIN = 3.0
-"""Seconds in all for which capacity is kept for the tickets of one user, who has used none of it."""
+"""The total time, in seconds, for which capacity is kept for the tickets of one user while the user uses none of it."""
 LOSES_TURN, MOST_TIMES = 10.0, 64
-"""The least number of seconds for which a user's tickets are ignored after the user has used none of the capacity kept
-for it. If devices were drained for the user longer than that, the longer time counts. The time doubles with each loss,
-up to MOST_TIMES times."""
+"""The shortest time, in seconds, for which a user's tickets are ignored after the user has used none of the capacity
+kept for it. If devices were drained for the user longer than that, the longer time counts. The time doubles with each
+loss, up to MOST_TIMES times."""
 LONGEST_DRAIN = 1800.0
-"""Seconds in all for which devices are drained for the tickets of one user before the user starts something of that
-size. The next drain may last four times as long, because tasks that take hours may run there."""
+"""The total time, in seconds, for which devices are drained for the tickets of one user while the user starts nothing
+of the requested size. The next drain may last four times as long, because tasks that take hours may run on these
+devices."""
 UsageRank = tuple[int, float]
-"""The bytes that a user holds, and the time at which the user last started something there."""
+"""The bytes that a user holds, and the time at which the user last started something, both on certain devices."""
 Rank = tuple[int, int, float, float]
 _OTHER_RUN = 0
 """The task number in the assumed placement of a task of another run."""
@@ -83,7 +84,9 @@ class Contenders:
             self._last[waiter.uid] = max(self._last.get(waiter.uid, 0.0), min(waiter.ticket.last, machine.now))
 
     def named(self, decision: Decision) -> Decision:
-        """Return the decision of a pass, completed by the schedulers for which it kept capacity or drained devices."""
+        """Return the decision of a pass, completed with the names of the schedulers for which it kept capacity or
+        drained devices.
+        """
         return replace(decision, fitting=tuple(self._fitting), draining=tuple(self._draining))
 
     def take(self, placement: Placement) -> None:
@@ -92,8 +95,8 @@ class Contenders:
         self._last[self._me] = self._now
 
     def give_way(self, task: int, rooms: Mapping[str, DeviceCapacity]) -> bool:
-        """Keep capacity for all schedulers whose turn comes before a task, each only once in a pass. Return whether
-        there were any.
+        """Keep capacity for all schedulers whose turn comes before that of a task, for each of them only once in a
+        pass. Return whether there were any.
         """
         turn = self._turn if task == self._turn.task else Turn()
         if task in self.urgent:
@@ -113,7 +116,7 @@ class Contenders:
 
     def _is_next(self, waiter: Waiter) -> bool:
         """Tell whether a scheduler comes first because its task was bypassed too often. An urgent task of this run's
-        user counts as such.
+        user counts as one bypassed too often.
         """
         return waiter.ticket.closed or (waiter.ticket.urgent and waiter.uid == self._me)
 
@@ -268,7 +271,7 @@ class Patience:
         self._longest: dict[int, float] = {}
         """For each user, the longest allowed drain, if it is not `LONGEST_DRAIN`."""
         self._asked: dict[int, int] = {}
-        """For each user, the largest number of bytes that was kept in vain."""
+        """For each user, the most bytes that were kept in vain at once."""
         self._losses: dict[int, int] = {}
         """For each user, how often it has lost its turn."""
         self._lost: dict[int, tuple[float, float]] = {}
@@ -298,7 +301,9 @@ class Patience:
                 self._longest[uid] = 4 * longest
 
     def _count(self, seconds: dict[int, float], waiters: Sequence[Waiter], passed: float) -> set[int]:
-        """Add the seconds since the last call to `seconds` for the users of these waiters; return these users."""
+        """Add the time since the last call, in seconds, to the entries in `seconds` for the users of these waiters;
+        return these users.
+        """
         users = {waiter.uid for waiter in waiters}
         for uid in users:
             asked = max(_bytes(waiter.ticket) for waiter in waiters if waiter.uid == uid)
@@ -307,7 +312,7 @@ class Patience:
         return users
 
     def _lose(self, uid: int, now: float) -> None:
-        """Ignore the tickets of a user for a time."""
+        """Ignore the tickets of a user from now on, for a time that doubles with each lost turn."""
         self._kept[uid] = 0.0
         losses = self._losses.get(uid, 0)
         loss = max(LOSES_TURN, self._drained.pop(uid, 0.0)) * min(2**losses, MOST_TIMES)
@@ -322,7 +327,7 @@ class Patience:
                 of.pop(lease.uid, None)
 
     def has_had_losses(self, uid: int) -> bool:
-        """Tell whether a user has lost its turn and has not used what was kept for it since."""
+        """Tell whether a user has lost its turn and has not since used the capacity that was kept for it."""
         return uid in self._losses
 
     def has_lost_its_turn(self, uid: int, now: float) -> bool:
@@ -347,9 +352,9 @@ class TurnTracker:
         """The ticket of the last task that found too little capacity, and the time of that decision."""
         self._waits_for: Sequence[str] = ()
         self._devices: frozenset[str] = frozenset()
-        """The devices for which this run waits. The set is replaced only if they change."""
+        """The devices for which this run waits. The set is replaced only when these devices change."""
         self._ahead: frozenset[str] = frozenset()
-        """Other runs whose turn comes before this one: their starts do not count as bypasses."""
+        """Other runs whose turn comes before that of this run: their starts do not count as bypasses."""
         self._leases: frozenset[str] = frozenset()
         self._placed = 0.0
         """The time at which this run last started something."""
@@ -372,7 +377,9 @@ class TurnTracker:
         return Turn(self._task, waited, self._is_closed(waited), self._placed)
 
     def _is_closed(self, waited: float) -> bool:
-        """Tell whether later tasks may no longer bypass this run, or would have done so too often by the next look."""
+        """Tell whether later tasks may no longer bypass this run: they have done so too often, or would have done so by
+        the next look.
+        """
         most = self._rules.bypass_limit
         too_often = self._passed >= most or self._passed + self._lately > most
         too_late = 2 * self._passed >= most and self._passed + self._lately + self._beside >= MOST_ENDS
@@ -402,7 +409,7 @@ class TurnTracker:
     ) -> WaitTicket | None:
         """Return the ticket of this run after a decision; None if it waits for nothing that others hold.
 
-        `after` has the users whose turn comes after this run's, however long they have waited.
+        `after` contains the users whose turn comes after this run's, however long they have waited.
         """
         self._patience.see(now, waiters, decision, leases)
         self._fits = {name: self._fits.get(name, now) for name in decision.fitting}
@@ -427,10 +434,11 @@ class TurnTracker:
         return replace(wait, waited=waited, closed=self._is_closed(waited), last=self._placed)
 
     def _still(self, now: float, decision: Decision) -> WaitTicket | None:
-        """Return the last ticket again if something else prevents the start of its task only for a moment.
+        """Return the last ticket again if its task still waits, but for another reason than capacity, which may last
+        only a moment.
 
-        An example is a neighbour's memory that is measured before its lease is read: this must not cost a place in the
-        queue.
+        An example is a neighbour's memory that is measured before the neighbour's lease is read: this must not cost the
+        run its place in the queue.
         """
         if self._last is None or now - self._last[0] > STANDS_STILL:
             return None

@@ -15,8 +15,8 @@ class HeadRequests:
     """The least request of each group of waiting tasks, in the order of the queue.
 
     Decisions fill this cache from the requests that they compute anyway; events only drop entries that may be wrong.
-    Without an entry a pass examines the first task of the group itself, so which tasks start never depends on what is
-    cached.
+    For a group without an entry, a pass examines the first task itself, so the choice of tasks that start never depends
+    on the cache.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class HeadRequests:
         return self._sorted[0] if self._sorted else 0.0
 
     def insert(self, place: int, bytes_: float, load: float) -> None:
-        """Insert the entry of a group that comes to this position; `bytes_` and `load` are what is known about it."""
+        """Insert the entry of a group that moves to this position; `bytes_` and `load` are its known requests, or 0."""
         self.bytes.insert(place, bytes_)
         self._loads.insert(place, load)
         insort(self._sorted, load)

@@ -43,7 +43,9 @@ class QuotaUse:
         return self._refusal(task, GPUS, number, len(self._used), self._caps.gpus)
 
     def refuses(self, task: int, need: ResourceRequest) -> Refusal | None:
-        """Return why a task may not start now, or never may, given its request; None if it may."""
+        """Return why the quota does not allow a task with this request to start now, or ever; None if it may start
+        now.
+        """
         if self.tasks_left <= 0:
             return self.too_many(task)
         never = self._never(task, need)
@@ -75,8 +77,8 @@ class QuotaUse:
         return [(MEMORY, need.gpus, gpus, self._caps.memory), (HOST, (need.host,), ram, self._caps.host_memory)]
 
     def among(self, task: int, number: int, gpus: Sequence[DeviceCapacity]) -> Sequence[DeviceCapacity] | Refusal:
-        """Return the GPUs that a task may use, or a refusal. If the user may not use more GPUs than it does, these are
-        the GPUs that it uses already.
+        """Return the GPUs that a task may use, or a refusal. If the user may not use another GPU, these are the GPUs
+        that it uses already.
         """
         cap = self._caps.gpus
         if cap is None or not number:
@@ -90,7 +92,7 @@ class QuotaUse:
         return mine if left <= 0 else mine + [room for room in gpus if room.device.key not in self._used]
 
     def cut(self, placement: Placement, need: ResourceRequest) -> Placement | Refusal:
-        """Return a placement whose margins are cut so that it keeps within the quota, or a refusal."""
+        """Return a placement whose margins are cut so that the placement keeps within the quota, or a refusal."""
         most = self._caps.gpus
         if most is not None and len(self._used.union(placement.gpus)) > most:
             return self.too_many_gpus(placement.task, len(placement.gpus))
@@ -113,8 +115,8 @@ class QuotaUse:
 
 
 def exceeded(caps: Caps, held: Sequence[Mapping[str, int]], wanted: Mapping[str, int]) -> str:
-    """Return the name of the quota that a reservation would exceed, together with what its user holds; empty if there
-    is none.
+    """Return the name of the quota that a reservation would exceed, counting what its user already holds; empty if it
+    exceeds none.
     """
     together = [*held, wanted]
     ram = sum(reserved.get(HOST, 0) for reserved in together)
@@ -132,7 +134,7 @@ def exceeded(caps: Caps, held: Sequence[Mapping[str, int]], wanted: Mapping[str,
 def capped(
     budgets: Sequence[DeviceBudget], caps: Caps, uid: int, leases: Sequence[Lease] = ()
 ) -> tuple[DeviceBudget, ...]:
-    """Return devices whose capacity is limited to the quota of one user and what other users hold there.
+    """Return devices whose capacity is limited to the quota of one user, plus what other users hold there.
 
     So a decision that does not know the quotas neither waits for more, nor reserves more for an unknown need.
     """
@@ -150,7 +152,7 @@ def _cap(budget: DeviceBudget, caps: Caps, theirs: Sequence[Mapping[str, int]]) 
 
 
 def _enough(asks: Iterable[MemoryRequest], wanted: int) -> int:
-    """Return the bytes with which a task may start although its user holds some already. For an unknown need that is
+    """Return the bytes with which a task may start although its user holds some already. For an unknown need, these are
     half of the reservation.
     """
     return wanted // 2 if any(ask.bytes is None for ask in asks) else wanted
@@ -234,8 +236,8 @@ class _CountedUser:
         return True
 
     def _possible(self, lease: Lease, what: str, keys: Sequence[str]) -> Lease:
-        """Return a lease without sizes with all that it could have reserved on these devices: all that its user has
-        left.
+        """Return a lease without sizes, given the most that it could have reserved on these devices: all that is left
+        of its user's quota.
         """
         left = self._left[what]
         if left is None:

@@ -12,16 +12,16 @@ from math import inf
 from scheduler.core.placement.device_capacity import DeviceCapacity
 
 CALM = 5.0
-"""Seconds for which measurements must be lower before the lower value counts. Memory by which a task has just grown is
-no longer free, and not known as used before its next measurement."""
+"""Seconds for which measurements must be lower before the lower value counts. When a task has just grown, its new
+memory is no longer free, but does not count as used before the next measurement."""
 DOUBT = 60.0
 """Seconds for which the last certain number stays valid while the use of new attempts is unknown. Afterwards these
-count with their whole reservations. At worst a device is kept in vain for a moment each minute: once an attempt there
-ends or is measured, the number is certain again."""
+attempts count with their whole reservations. At worst a device is kept in vain for a moment each minute: once an
+attempt there ends or is measured, the number is certain again."""
 
 
 class Released:
-    """The released memory of each device as it was last certain, with the time of that moment."""
+    """The last certain number of released bytes for each device, with the time at which it was certain."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, float]] = {}

@@ -1,6 +1,6 @@
 """The gate of a run: whether the run may start any tasks at a time of the wall clock.
 
-Its pause (`pause`, or -j 0) and its window can shut it.
+The run's pause (`pause`, or -j 0) and its window can shut the gate.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from scheduler.core.queue.start_window import parse
 from scheduler.values import dataclass
 
 KEPT = 60.0
-"""The largest number of seconds for which the computed state of a window is used again; computing it takes a few 100
-µs."""
+"""The longest time, in seconds, for which the computed state of a window is reused, because computing it takes a few
+hundred microseconds."""
 _window = lru_cache(maxsize=8)(parse)
 
 
@@ -27,7 +27,7 @@ class GateState:
     """The state of a gate at one moment."""
 
     refusal: Refusal | None = None
-    """The reason for which no task at all may start; None: tasks may start."""
+    """The reason why no task may start; None: tasks may start."""
     until: float = inf
     """The time at which the state may change by itself; inf: never."""
 
@@ -37,7 +37,8 @@ class StartGate:
 
     def __init__(self) -> None:
         self._seen: tuple[str, float, bool, float] = ("", 0.0, True, -inf)
-        """A window, the time at which its state was computed, whether it was open, and until when that is valid."""
+        """A window, the time at which its state was computed, whether it was open, and the time until which that state
+        is valid."""
 
     def look(self, rules: SchedulingConfig, at: float, zone: tzinfo | None = None) -> GateState:
         """Return the state of the gate at a time of the wall clock. The clock may have been set since the last call."""

@@ -13,7 +13,7 @@ from scheduler.values import dataclass
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 AHEAD = 8
-"""A number of days in which every window opens and closes at least once."""
+"""A number of days within which every window opens and closes at least once."""
 _PART = lazy_pattern(r"(?:([a-z]{3}(?:-[a-z]{3})?) +)?(\d{1,2}):(\d\d) *- *(\d{1,2}):(\d\d)\Z", re.ASCII)
 
 
@@ -37,7 +37,7 @@ class StartWindow:
     spans: tuple[DailySpan, ...]
 
     def now(self, at: float, zone: tzinfo | None = None) -> tuple[bool, float]:
-        """Return whether the window is open at a time, and when that changes; inf: never."""
+        """Return whether the window is open at a time, and the time at which that changes; inf: never."""
         first = local(at, zone).date() - timedelta(1)
         last = on_day(first, AHEAD * DAY, zone)
         for opens, closes in self._openings(at, zone):

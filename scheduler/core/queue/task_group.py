@@ -16,7 +16,7 @@ TOGETHER = -1
 
 
 class TaskGroup:
-    """Waiting tasks with equal requests. In a group tasks rank by id."""
+    """Waiting tasks with equal requests, ranked by id."""
 
     __slots__ = ("back", "gone", "ids", "next")
 
@@ -33,7 +33,7 @@ class TaskGroup:
         return len(self.ids) - self.next + len(self.back) - len(self.gone)
 
     def peek(self, skip: int = 0) -> int | None:
-        """Return the id at a position of this group without taking it; None if the group is shorter."""
+        """Return the id at a position of this group without removing it; None if the group is shorter."""
         if not self.back and not self.gone:
             place = self.next + skip
             return self.ids[place] if place < len(self.ids) else None

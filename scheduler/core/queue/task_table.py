@@ -74,8 +74,8 @@ class TaskTable:
         return self._terms[stretch][offset]
 
     def change(self, task: int, terms: int, *, keeps_class: bool = False) -> None:
-        """Give a task the terms with this number. Its class must then be determined again, except with `keeps_class`,
-        where the terms do not affect it.
+        """Give a task the terms with this number. The class of the task must then be determined again, except with
+        `keeps_class`, for terms that do not affect the class.
         """
         stretch, offset = self._known(task)
         self._terms[stretch][offset] = terms

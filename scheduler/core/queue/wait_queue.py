@@ -14,13 +14,11 @@ from scheduler.core.queue.task_group import TOGETHER, Asked, Rank, TaskGroup
 from scheduler.core.queue.task_table import TaskTable
 
 FRONT = -(10**15)
-"""The first number in the rank of a lifted task; it is below all batches and priorities."""
+"""The first number in the rank of a lifted task; it is below all batch numbers and priorities."""
 
 
 def out_of_turn(roll: TaskTable, terms: Sequence[Terms]) -> Counter[int]:
-    """Return how many waiting tasks are in a later batch than some task with a worse priority. They are counted by
-    priority.
-    """
+    """Return, for each priority, how many waiting tasks are in a later batch than some task with a worse priority."""
     found: Counter[int] = Counter()
     batch, before, worst = 0, -inf, -inf
     for task in roll.in_state(State.WAITING):
@@ -38,8 +36,8 @@ class WaitQueue:
     the queue.
 
     The tasks of a group have equal terms and one class. A task that requests more than equal ones, after an
-    out-of-memory, has a group of its own, so that the others do not wait for what only it needs. Tasks of a directory
-    that could not be entered also have a group of their own, so that a pass leaves all of them out at once.
+    out-of-memory, has a group of its own, so that the others do not wait for memory that only this task needs. Tasks of
+    a directory that could not be entered also have a group of their own, so that a pass leaves all of them out at once.
     """
 
     def __init__(
@@ -74,9 +72,10 @@ class WaitQueue:
         to have bypassed the group only because its rank changed with a learned duration; it is negative if bypasses are
         missing for that reason."""
         self._unseen = 0
-        """The largest number by which a bypass count exceeds the number of started tasks that rank behind."""
+        """The largest difference between the bypass count of a task and the number of started tasks that rank behind
+        it."""
         self.lifted: set[int] = set()
-        """Waiting tasks for which other tasks make room. They are next, whatever their batch and priority."""
+        """Waiting tasks for which other tasks make room. They start next, whatever their batch and priority."""
         self.most_bypassed = 0
         """The highest bypass count of a task when it started."""
 
@@ -94,7 +93,7 @@ class WaitQueue:
         return (batch, terms.priority, longest, task)
 
     def rank_behind(self, rank: Rank, task: int) -> Rank:
-        """Return the rank of `task`, computed from `rank`, the rank of another task of its group."""
+        """Return the rank of `task`, computed from `rank`, which is the rank of another task in the same group."""
         batch = self._roll.batch(task)
         if task in self.lifted:
             return rank
@@ -235,7 +234,9 @@ class WaitQueue:
         return -moved - min(0, min(self._before.values(), default=0))
 
     def _keep_counts(self, asked: Asked, before: Rank, now: Rank) -> None:
-        """Correct the bypass counts of a group whose rank has changed, so that they stay as they were."""
+        """Correct the bypass counts of a group whose rank has changed, so that the counts themselves stay as they
+        were.
+        """
         moved = self._moved.setdefault(asked, {})
         for first, second in {passed[:2] for passed in self._passed}:
             place = (first, second)
@@ -308,7 +309,9 @@ class WaitQueue:
         return len(self._passed) - bisect_right(self._passed, rank)
 
     def _forgive(self, task: int, bypassed: int) -> None:
-        """Set the bypass count of a task. Tasks that started before it got its present place do not count."""
+        """Set the bypass count of a task. Tasks that started before the task got its present place in the queue do not
+        count.
+        """
         before = self._passes(self.rank(task)) - self._seeming(task) - bypassed
         if before:
             self._before[task] = before

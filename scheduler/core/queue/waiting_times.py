@@ -1,4 +1,4 @@
-"""The times since which tasks wait, for decisions about tasks that have waited too long."""
+"""The times at which tasks began to wait, for decisions about tasks that have waited too long."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class WaitingTimes:
 
     def __init__(self) -> None:
         self._batches: list[int] = []
-        """The first batch of each series of batches that were accepted at one time, sorted. A queue may have
-        100,000."""
+        """The first batch of each series of batches that were accepted at one time, sorted. A queue may have 100,000
+        batches."""
         self._times: list[float] = []
         """The time at which each series in `_batches` was accepted."""
         self._again: dict[int, float] = {}
@@ -22,8 +22,8 @@ class WaitingTimes:
     def accepted(self, batch: int, at: float) -> None:
         """Note that this batch, and all later ones, were accepted at this time.
 
-        Batches come in order. When a journal is read again, the first call is for all batches, and later calls are for
-        batches that were not in the first list.
+        Batches come in order. When a journal is replayed, the first call is for all batches; later calls are for
+        batches that joined the run afterwards.
         """
         while self._batches and self._batches[-1] >= batch:
             self._batches.pop()

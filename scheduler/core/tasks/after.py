@@ -10,9 +10,9 @@ from scheduler.errors import NoSuchRun, UsageError
 from scheduler.values import dataclass
 
 ANY_END = "ended:"
-"""The prefix of a parent that must only end, with or without success."""
+"""The prefix of a parent that only has to end, with or without success."""
 MOST_NAMED = 8
-"""The largest number of rows of a cycle that are named."""
+"""The most rows of a cycle that an error message names."""
 _FIRST_RUN = -2
 """The number that stands for run 0 as a parent. The number for run 1 is one less, and so on."""
 
@@ -23,7 +23,7 @@ def whole_run(run: int) -> int:
 
 
 def run_of(parent: int) -> int | None:
-    """Return the run for which the number of a parent stands; None if it is that of a task."""
+    """Return the run for which the number of a parent stands; None if the number is that of a task."""
     return _FIRST_RUN - parent if parent <= _FIRST_RUN else None
 
 
@@ -68,7 +68,7 @@ class Earlier:
     """The tasks and runs outside of a list that its rows can name as parents; this base class has none."""
 
     def find(self, word: str) -> Sequence[int]:
-        """Return the parents for which an id, a run or a name stands; empty if there are none."""
+        """Return the parents for which an id, a run or a name stands; empty if there are no such parents."""
         return ()
 
     def spoilt(self, parent: int) -> str:
@@ -87,7 +87,7 @@ class BadAfter(ValueError):
 
 
 def parsed(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the parents that a text names, each with True if it must only end; raise ValueError if a name is
+    """Yield the parents that a text names, each with True if the parent only has to end; raise ValueError if a name is
     missing.
     """
     for part in text.split(","):

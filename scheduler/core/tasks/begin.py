@@ -21,7 +21,7 @@ def read(text: str, now: float | None = None, zone: tzinfo | None = None) -> flo
     """Return the instant that a text names, in seconds since the epoch; raise ValueError for any other text.
 
     A time of day means the next such time after `now`. Without `now`, only a date with an offset from UTC is accepted,
-    as `absolute` returns it.
+    in the format that `absolute` returns.
     """
     bare = text.strip()
     if now is None:

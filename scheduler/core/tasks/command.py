@@ -1,4 +1,4 @@
-"""The command of a row: its argument list, the name of its task, and its key."""
+"""The command of a row: the argument list, the name of the task, and the key of the row."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ ONE_SHOT = "one-shot"
 in it is replaced by a number that depends on the GPU."""
 FIRST_NUMBER, NUMBERS = 3600, 100
 LAUNCHER = "/code/scheduler/runtime/task_launcher.py"
-"""The end of the path of a run's own launcher of Python tasks. In a command, a file of the run follows it."""
+"""The end of the path of the launcher that a run has for Python tasks. In a command, the next word is a file of the
+run."""
 HOLDER = "/scheduler/execution/lease_holder.py"
-"""The end of the path of the program that holds a lease. In a command, its guest follows it, and then the command of
-the guest."""
+"""The end of the path of the program that holds a lease. In a command, the next word is the guest of the task, and then
+comes the command of the guest."""
 PLAIN_PYTHON = "python"
-"""The name of a program that some systems lack. There it means the interpreter of the run, like `-1`."""
+"""The name of a program that some systems lack. On such a system it means the interpreter of the run, as `-1` does."""
 SHELL = ("/bin/sh", "-c")
-"""The words before a command line that make a shell read it."""
+"""The words before a command line that pass the line to a shell."""
 LONGEST_NAME = 200
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 SHELL_SIGNS = frozenset(";|&`$(){}*?<\n")
@@ -34,8 +35,8 @@ SHELL_SIGNS = frozenset(";|&`$(){}*?<\n")
 def argv(
     spec: Spec, task: int, epochs: int | None, python: str, append: str = "both", results: Results | None = None
 ) -> tuple[str, ...]:
-    """Return the argument list of one attempt; no shell reads it. `results` returns values from the results of its
-    parents.
+    """Return the argument list of one attempt; no shell reads it. `results` returns values from the results of the
+    task's parents.
 
     A row of five columns gives the executable, the words of Filename and Args, and `--epochs=N --id=I`. The last two
     are not added if `{epochs}` or `{id}` is among the words, or if `append` excludes them. Nothing is added to a
@@ -57,7 +58,7 @@ def argv(
 
 
 def shell_line(said: Sequence[str]) -> str:
-    """Return the line that a command makes a shell read; empty if it uses no shell."""
+    """Return the line that a command passes to a shell; empty if the command uses no shell."""
     return said[2] if len(said) == 3 and tuple(said[:2]) == SHELL else ""
 
 
@@ -119,7 +120,7 @@ def row_parameters(spec: Spec) -> dict[str, str]:
 
 
 def _command_words(spec: Spec) -> tuple[Sequence[str], str]:
-    """Return the words of a row's command, and the line that the command makes a shell read.
+    """Return the words of a row's command, and the line that the command passes to a shell.
 
     If there is such a line, the words are those of the line, or none if only a shell can read it.
     """
@@ -135,7 +136,7 @@ def _command_words(spec: Spec) -> tuple[Sequence[str], str]:
 
 
 def _needs_shell(line: str) -> bool:
-    """Tell whether only a shell can run a command line: it has more than one command, or signs that a shell
+    """Tell whether only a shell can run a command line: it has more than one command, or characters that a shell
     replaces.
     """
     return any(letter in SHELL_SIGNS for letter in line.replace("2>&1", "").replace("&>", ""))

@@ -1,4 +1,4 @@
-"""The one table of task fields, from which CSV columns, flags, Python keywords and the reference are made."""
+"""The one table of task fields, which defines the CSV columns, the flags, the Python keywords and their reference."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def _integer(text: str) -> int:
 
 
 class _TooLarge(ArithmeticError):
-    """A number that cannot be intended. It is no ValueError, so that no other way of reading the cell is tried."""
+    """A number too large to be intended. This error is not a ValueError, so that no other way of reading the cell is
+    tried.
+    """
 
 
 def _bounded(number: int) -> int:
@@ -287,7 +289,7 @@ _TERMS = frozenset(names_of(Terms))
 
 
 class RowForm:
-    """The columns of one source and the defaults from flags, by which its cells become Terms and Specs.
+    """The columns of one source and the defaults from flags, with which the cells of its rows become Terms and Specs.
 
     A journal contains the form once and the cells of each row, so that the text of a waiting task need not be in
     memory.
@@ -306,9 +308,9 @@ class RowForm:
         self.defaults = dict(defaults or {})
         self.append = append
         self.template = tuple(template)
-        """The words of the command into which every row is filled; empty: each row has a command of its own."""
+        """The words of the command whose placeholders every row fills in; empty: each row has a command of its own."""
         self.shell = shell
-        """The digest of the shell in which the rows were submitted; empty: that of the run."""
+        """The digest of the shell in which the rows were submitted; empty: the shell of the run."""
         self.varies: tuple[str, ...] = ()
         """The parameters that vary in the list; empty until the list is accepted."""
         self.adapts = True
@@ -337,7 +339,7 @@ class RowForm:
             for field in FIELDS
             if field.column not in self.known and not ("{" in (text := self._default(field.column)) and self.own)
         }
-        """For each column with an equal text in every row, that text."""
+        """For each column whose text is equal in every row, that text."""
         self._env: tuple[str, Any] = ("", _read(BY_COLUMN["env"], ""))
         """The text of the environment that was read last, and its value."""
 
@@ -385,7 +387,7 @@ class RowForm:
         return _checked(Terms(**values))
 
     def cell(self, cells: Sequence[str], column: str) -> str:
-        """Return the text of a column; if the column or its text is missing, the default."""
+        """Return the text of a column; if the column or its text is missing, return the default."""
         index = self.known.get(column)
         text = cells[index].strip() if index is not None else ""
         return text or self._default(column)
@@ -500,7 +502,7 @@ SETTABLE_COLUMNS = frozenset(field.column.lower() for field in FIELDS if field.i
 
 def changed(terms: Terms, said: Mapping[str, str]) -> Terms:
     """Return terms with some values changed. The new values are texts by column; an empty text resets a value. Raise
-    BadCell for an invalid one.
+    BadCell for an invalid value.
     """
     values: dict[str, Any] = {}
     for column, text in said.items():

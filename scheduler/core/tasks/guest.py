@@ -10,7 +10,7 @@ _TEXT = lazy_pattern(r"([1-9]\d{0,9}):(\d+\.\d+):([0-9a-f-]{1,64})\Z")
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """A process, identified so that no other process with its pid can be taken for it."""
+    """A guest, identified so that no other process with the same pid can be mistaken for it."""
 
     pid: int
     identity: str
@@ -27,7 +27,7 @@ class Guest:
         return cls(int(match[1]), match[2], match[3])
 
     def __str__(self) -> str:
-        """Return the guest as text for the field of a task."""
+        """Return the guest as the text of a task's field, which `read` accepts."""
         return f"{self.pid}:{self.identity}:{self.boot}"
 
 

@@ -1,4 +1,4 @@
-"""Launchers of multi-GPU programs, and the options that are added to their commands where no variable helps."""
+"""Launchers of multi-GPU programs, and the options that are added to their commands where variables have no effect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler.patterns import lazy_pattern
 from scheduler.values import dataclass
 
 ANY_PORT = "{port}"
-"""The text in place of the port, for a task that has not started."""
+"""The text that is shown in place of the port of a task that has not started."""
 CHOOSING = ("accelerate", "deepspeed")
 """Every command that could choose GPUs by itself contains one of these words."""
 
@@ -80,11 +80,12 @@ _LAUNCHERS_OPTIONS = {
         "-H": (), "--force-multi": (), "--no-ssh": (),
     },
 }  # fmt: skip
-"""For each launcher, the options that concern other machines, each with the values by which there are none."""
+"""For each launcher, the options that concern other machines, each with the values that mean that there are no other
+machines."""
 
 
 class _Option(NamedTuple):
-    """One option of a launcher: the places where its words begin and end, and its value."""
+    """One option of a launcher: the positions of its first word and after its last word, and its value."""
 
     at: int
     end: int
@@ -115,7 +116,7 @@ def calls_of(job: Job) -> LauncherCalls:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One launcher and its options within a command."""
+    """One call of a launcher within a command, with the launcher's options."""
 
     launcher: Launcher
     at: int
@@ -164,7 +165,7 @@ class _Call:
 
 
 class LauncherCalls:
-    """The launchers with which one command begins: mostly none, sometimes one, or several in a line for a shell."""
+    """The launchers with which one command begins: usually none, sometimes one, or several in a shell command line."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._argv = tuple(command)
@@ -198,14 +199,14 @@ class LauncherCalls:
         return (*self._words[: call.at], *call.inserted(port), *kept)
 
     def changes(self, port: str, gpus: int) -> str:
-        """Return in words what `adapted` inserts and removes; empty if it changes nothing."""
+        """Return a description of what `adapted` inserts and removes; empty if it changes nothing."""
         inserted = [" ".join(call.inserted(port)) for call in self._calls]
         removed = [self._words[o.at : o.end] for call in self._calls for o in call.removed(gpus)]
         return ", ".join(dict.fromkeys(filter(None, [*inserted, *(f"without {' '.join(words)}" for words in removed)])))
 
     def fault(self, gpus: int) -> str:
-        """Return why the command would use other GPUs than the `gpus` GPUs of its task, and what to write instead;
-        empty if it would not.
+        """Return why the command would not use exactly the `gpus` GPUs of its task, and what to write instead; empty if
+        it would.
         """
         return next(filter(None, (_fault(call, gpus) for call in self._calls)), "")
 
@@ -248,7 +249,7 @@ def _chooses(said: str, gpus: int) -> str:
 
 
 def _in_line(words: Sequence[str]) -> Iterator[_Call]:
-    """Yield the launchers in a line for a shell. If commands in the line run at the same time there are none, since
+    """Yield the launchers in a shell command line. Yield none if commands in the line run at the same time, because
     they cannot share a port.
     """
     begins = "&" not in words

@@ -1,4 +1,4 @@
-"""The dependencies of a list while it is being accepted: from the texts of its rows to events with ids."""
+"""The dependencies of a list that is being accepted: they are read from its rows, and become events with task ids."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ class ListDependencies:
     """The dependencies of the rows of a list that is being accepted."""
 
     def __init__(self, form: RowForm) -> None:
-        """Prepare for rows of this form. A list without After costs nothing."""
+        """Prepare to collect the dependencies of rows of this form. For a list without the field After, the methods do
+        nothing.
+        """
         self._form = form
         self._is_used = "After" in form.known or "After" in form.defaults or any("result." in w for w in form.template)
         self._rows: list[AfterRow] = []
         self._unnamed: dict[int, Spec] = {}
-        """The rows without a Name, by their places. Their names are known only once it is known which parameters
+        """The rows without a Name, by their places. Their tasks get names only once it is known which parameters
         vary."""
         self._found: list[Dependency] = []
 
     def noting(self, batches: Iterable[Sequence[InputRow]]) -> Iterator[Sequence[InputRow]]:
-        """Yield the batches unchanged; on the way note the names and the parents of their rows."""
+        """Yield the batches unchanged; meanwhile note the names and the parents of their rows."""
         for batch in batches:
             if self._is_used or any("result." in cell for _, cells, _, _ in batch for cell in cells):
                 self.note(self._form.spec(cells, row) for row, cells, _, _ in batch)

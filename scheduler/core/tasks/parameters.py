@@ -9,7 +9,7 @@ from scheduler.core.profiling.family.arguments import labels, plain_name, slots
 from scheduler.core.tasks.placeholders import takes
 
 MOST_VARYING = 16
-"""The largest number of parameters that count as varying in one list."""
+"""The most parameters that count as varying in one list."""
 MOST_IN_NAME, LONGEST_VALUE = 8, 60
 _SET = "yes"
 """The value that stands for an option without a value."""
@@ -24,8 +24,8 @@ _SCRIPTS = (".py", ".sh", ".ipynb", ".jl", ".R", ".lua")
 
 
 def last_part(path: str) -> str:
-    """Return the last part of a path: the name of a file or folder. It is fast, since long lists call it for each
-    task.
+    """Return the last part of a path: the name of a file or folder. This function is fast, because it is called for
+    each task of a long list.
     """
     return path.rstrip("/").rpartition("/")[2]
 
@@ -73,7 +73,7 @@ def parameters(spec: Spec, words: Sequence[str], line: str = "") -> dict[str, st
     """Return the parameters of a row by name: its own columns, then the named arguments among the `words` of its
     command.
 
-    A column that contains the whole command line is no parameter, nor is an argument with the placeholder `{id}`.
+    A column that contains the whole command line is not a parameter, nor is an argument with the placeholder `{id}`.
     """
     found = {name: value.strip() for name, value in spec.own if value != line}
     taken = {plain_name(name).lower() for name in found}
@@ -91,7 +91,7 @@ def varying(rows: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
     """Return the names of the parameters that differ between rows, in their order.
 
     If two parameters have the same value in each row, only the first one counts. Arguments that only label the output
-    of a task are left out, if others vary.
+    of a task are left out, if other parameters vary.
     """
     known = list(rows)
     names = dict.fromkeys(name for row in known for name in row)

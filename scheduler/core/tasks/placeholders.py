@@ -1,9 +1,9 @@
 """Placeholders, which are replaced in a command by the cells of a row.
 
-`{name}` is replaced by the row's cell of that column, in each word of a command by itself, so that a cell with blanks
+`{name}` is replaced by the row's cell of that column, in each word of a command separately, so that a cell with blanks
 or quotes stays inside one argument. `{epochs}` and `{id}` stay in the text until an attempt is launched, because a
 probe has other values; `{{epochs}}` and `{{id}}` are literal. `{prep.result.path}`, a value from the result of the
-parent `prep`, also stays in the text until then. If there is only one parent, `{result.path}` is enough.
+parent `prep`, also stays in the text until the launch. If there is only one parent, `{result.path}` is enough.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from scheduler.patterns import lazy_pattern
 
 LATER = ("epochs", "id")
 Results = Callable[[str], str | None]
-"""A function that returns the value for a placeholder such as `prep.result.path`, or None for any other name. If there
-is no such value it raises LookupError, with a sentence."""
+"""A function that returns the value for a placeholder such as `prep.result.path`, or None for any other name. If the
+result does not contain the value, the function raises LookupError with a sentence for users."""
 
 _OF_RESULT = r"(?:[^{}]*\.)?result\.[^{}]+"
 _AT_LAUNCH = rf"epochs|id|{_OF_RESULT}"
@@ -34,7 +34,7 @@ def takes(text: str, name: str) -> bool:
 
 
 def launched(word: str, epochs: str, task: str, results: Results | None = None) -> str:
-    """Return a word with the values of an attempt filled in; `results` returns values from the results of its
+    """Return a word with the values of an attempt filled in; `results` returns values from the results of the task's
     parents.
     """
     if "{" not in word:

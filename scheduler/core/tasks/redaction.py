@@ -21,7 +21,7 @@ _HARMLESS = lazy_pattern(r"tokens|tokeni[sz]|key(?:point|frame|board|word|hole)s
 _HINT = lazy_pattern(
     r"token|key|secret|pass|pw|credential|auth|://|hf_|sk-|gh[po]_|github_|glpat-|xox|akia|eyj", re.IGNORECASE
 )
-"""A text that does not match this pattern contains no secret."""
+"""A pattern that matches every text with a secret, so that other texts need no further search."""
 
 # The patterns below are compiled when they are first used: most texts have no such hint.
 _VALUE = r"""('[^']*'|"[^"]*"|[^\s'"]+)"""
@@ -78,7 +78,7 @@ def shown(argv: Sequence[str], *, secrets: bool = False) -> str:
 
 def masked(row: Mapping[str, Any], ours: frozenset[str], texts: Sequence[str]) -> dict[str, Any]:
     """Return a row of results without secrets. Only the columns `texts`, and columns that are not in `ours`, can
-    contain one.
+    contain a secret.
     """
     able = [*(row.keys() - ours), *(name for name in texts if name in row)]
     return {**row, **{name: _cell(name, row[name]) for name in able}}
@@ -91,8 +91,8 @@ def _cell(name: str, value: Any) -> Any:
 
 
 def _word(before: str, word: str) -> str:
-    """Return one word of a command without secrets. `before` is the preceding word, which may be the flag for this
-    value.
+    """Return one word of a command without secrets. `before` is the preceding word, which may be the flag whose value
+    this word is.
     """
     named = re.fullmatch(_NAMED, word)
     is_line = not word.startswith("-") and " " in word

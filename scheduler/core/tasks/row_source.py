@@ -31,7 +31,9 @@ class RowSource:
         return False
 
     def fileno(self) -> int:
-        """Return a descriptor that becomes readable when there may be new rows; -1 if only `appended` can tell."""
+        """Return a descriptor that becomes readable when there may be new rows; -1 if only a call of `appended` can
+        show whether there are any.
+        """
         return -1
 
     def collect(self) -> Sequence[Happening]:
@@ -41,7 +43,7 @@ class RowSource:
         return ()
 
     def appended(self, *, last: bool) -> tuple[Sequence[InputRow], str, str]:
-        """Return the new rows, the mark after them, and a sentence for the user, which may be empty.
+        """Return the new rows, the mark of the position after them, and a sentence for the user, which may be empty.
 
         `last` is True if the run has no task left.
         """

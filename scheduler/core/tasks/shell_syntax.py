@@ -13,7 +13,7 @@ _OPERATOR = lazy_pattern(r"(?:\|\|?|&&?|;;?|\d?>>?(?:&\d|[^>=].*)?|\d?<<?<?(?:[^
 _END = lazy_pattern(r".+;\Z", re.DOTALL)
 _EXPANDED = lazy_pattern(r"\$(?:[A-Za-z_]\w*|\{[^{}]*\}|\([^)]*\)?)|`[^`]*`?")
 _HIDDEN = "\1"
-"""The character in place of a quoted one, which is no syntax."""
+"""The character that replaces a quoted character, because a quoted character is not syntax."""
 
 
 def syntax_in(text: str) -> str:
