@@ -113,6 +113,7 @@ def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Yield the temporary folder of this worker's tests; its path is short, because sockets are made in it."""
     base = tmp_path_factory.getbasetemp()
     with tempfile.TemporaryDirectory(prefix="e2e.") as folder:
+        os.chmod(folder, 0o1777)  # as /tmp: tests with several users share it
         yield Path(folder)
     wait_until(lambda: not list(leftovers.processes_in(base)), PATIENCE)
 

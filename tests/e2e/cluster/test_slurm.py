@@ -84,7 +84,7 @@ def test_tasks_that_cannot_end_before_their_allocation_wait_for_a_longer_one(lab
     limit = ["scontrol", "update", f"JobId={lab.env['SLURM_JOB_ID']}", "TimeLimit=1"]
     subprocess.run(limit, env=lab.env, check=True)
     told = lab.call("run", "jobs.csv", "--on", "slurm", "--timeout", "2m", "--plain", code=1)
-    assert "3 tasks wait for a longer allocation (task 0 may take 2m00s (Timeout), and the nodes end in " in told.stderr
+    assert "3 tasks wait for a longer allocation (task 0 may take 2m00s (Timeout), and the nodes end in " in told.stdout
     assert not lab.told("begin")
     limit[-1] = "TimeLimit=5"
     subprocess.run(limit, env=lab.env, check=True)
