@@ -59,11 +59,13 @@ _MARK = b'"""Runs lists of GPU training jobs'
 
 
 class NameTaken(ImportError):
-    """The error that another package has the name `scheduler` in the place where this project's package should be."""
+    """The error that another module has the name `scheduler`, under which this project's package should be loaded."""
 
 
 def _ours() -> ModuleType:
-    """Return the package `scheduler` that lies next to this one. Raise NameTaken if it cannot be loaded."""
+    """Return the package `scheduler` that lies next to this one. Raise NameTaken if another module has its name, or if
+    its files were overwritten.
+    """
     there = sys.modules.get(_NAME)
     if there is None:
         return _loaded()

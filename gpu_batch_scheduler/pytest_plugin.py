@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def gpu(request: pytest.FixtureRequest) -> Iterator[ProcessLease]:
-    """Hold a lease of GPUs for this worker; tests that ask for it see those GPUs alone."""
+    """Hold a lease of GPUs for this worker; tests that request the fixture see only these GPUs."""
     import gpu_batch_scheduler as scheduler
 
     said = {name: _said(request.config, name) for name in OPTIONS}

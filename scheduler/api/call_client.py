@@ -31,7 +31,7 @@ _SERVE = "import sys; sys.path.insert(0, {!r}); from scheduler.app.queue.call_se
 MOST_DEATHS = 5
 """The number of schedulers in a row that may die without the end of a call between them."""
 _LAST_MOMENT = 10.0
-"""Seconds that the scheduler has to exit after the last call."""
+"""The most seconds for which the scheduler may run after the last call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,16 @@ class NewCall:
     future: CallFuture
     call: PythonCall
     rows: CallRows
-    """The object that makes the row of the call."""
+    """The object that makes the row for the call."""
 
 
 class CallClient:
     """A scheduler of calls in another process, and the thread that communicates with it."""
 
     def __init__(self, start: Mapping[str, Any]) -> None:
-        """Prepare a client; `start` is the first line for its scheduler, which is started with the first call."""
+        """Prepare a client; `start` is the first line that is sent to its scheduler. The scheduler is started with the
+        first call.
+        """
         self._start_line = {**start, "owner": os.getpid()}
         self._pid = os.getpid()
         self._lock = threading.RLock()  # an executor may be collected, and so closed, at any moment
@@ -77,7 +79,7 @@ class CallClient:
         """True once the run has ended normally; such a run is not resumed."""
         self._modules: SentModules | None = None  # other machines need them
         self._deaths = 0
-        """The number of schedulers that died since the last call ended."""
+        """The number of schedulers that have died since a call last ended."""
         _CLIENTS.add(self)
 
     # ---- for callers, from any thread ----
@@ -129,8 +131,8 @@ class CallClient:
             os.eventfd_write(self._bell, 1)
 
     def forget(self) -> None:
-        """Close the pipes in a forked copy of this process, which has no thread; with open pipes in the copy, the
-        scheduler would not notice the end of the original process.
+        """Close the pipes in a forked copy of this process, in which no thread uses them; while the copy keeps them
+        open, the scheduler would not notice the end of the original process.
         """
         self._lock = threading.RLock()
         if self._pipe is not None:
@@ -327,7 +329,7 @@ class CallClient:
         return None
 
     def _end(self, why: str) -> None:
-        """End the scheduler's process, and fail every call that has no result."""
+        """End the scheduler's process, and fail every call that has no result yet; `why` is the reason."""
         self._leave()
         with self._lock:
             left = [*(call.future for call in self._new), *self._calls.values()]
@@ -374,7 +376,9 @@ def _loaded(pickled: bytes) -> tuple[Any, str]:
 
 
 def _told(future: CallFuture, end: CallEnd, said: Mapping[str, Any], pickled: bytes) -> BaseException:
-    """Return the exception of a call, with the text of its traceback as its cause, as Python's process pools do."""
+    """Return the exception that a call raised; the text of its traceback becomes its cause, as in Python's process
+    pools.
+    """
     from concurrent.futures.process import _RemoteTraceback  # only a failed call needs its modules
 
     name, why = _name(future, end), "it cannot be pickled"

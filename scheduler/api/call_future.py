@@ -32,11 +32,13 @@ class NotPassed(SchedulerError, pickle.PicklingError):
 
 
 class RemoteError(CallFailed):
-    """A call whose result or exception cannot be loaded here; the exception's text and its traceback are kept."""
+    """A call whose result or exception cannot be loaded in this process; the exception's text and its traceback are
+    kept.
+    """
 
 
 class CallFuture(Future[Any]):
-    """The future result of a call, and what is known about its task."""
+    """The future result of a call, with facts about its task."""
 
     def __init__(self, name: str, on_cancel: Callable[[CallFuture], None]) -> None:
         super().__init__()
@@ -113,14 +115,14 @@ def end(future: CallFuture, how: CallEnd) -> None:
 
 
 def succeed(future: CallFuture, value: Any) -> None:
-    """Set the result, unless the call was cancelled."""
+    """Set the result of a call, unless the call was cancelled."""
     future._tell()
     if not future.cancelled():
         future.set_result(value)
 
 
 def fail(future: CallFuture, exc: BaseException) -> None:
-    """Set an exception, unless the call was cancelled."""
+    """Set the exception of a call, unless the call was cancelled."""
     future._tell()
     if not future.cancelled():
         future.set_exception(exc)

@@ -79,7 +79,7 @@ def _named(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
 
 @functools.lru_cache(256)
 def _place_of(module_name: str, qualname: str, code: CodeType | None) -> CallTarget:
-    """Return the file of a function's module; a function without a file is identified by its code."""
+    """Return the place of a function by the file of its module; a function without a file is identified by its code."""
     module = sys.modules.get(module_name)
     file = getattr(module, "__file__", None) or ""
     by_file = file.endswith(".py") and os.path.isfile(file)

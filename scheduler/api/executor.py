@@ -169,20 +169,22 @@ class Executor(futures.Executor):
         return self._add(fn, (fn, chunk, {}), describe_chunk(fn, len(chunk)), each=True)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls, and with `wait` return when all have ended; `cancel_futures` drops those that wait."""
+        """Accept no more calls, and with `wait` return when all have ended; `cancel_futures` drops the calls
+        that wait.
+        """
         self._client.close(wait=wait, cancel=cancel_futures)
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        """Wait for the calls, or end them after Ctrl-C or an exit."""
+        """Wait for all calls at the end of the `with` block; after Ctrl-C or SystemExit, end them instead."""
         stop = kind is not None and not issubclass(kind, Exception)
         self._client.close(wait=True, stop=stop)
         return None
 
 
 class _Chunks(futures.Executor):
-    """The chunks of one `map`, each of which is a call of its own."""
+    """An executor for one `map`, which submits each chunk of calls as one call."""
 
     def __init__(self, inner: Executor) -> None:
         self._inner = inner

@@ -42,7 +42,9 @@ class ProcessLease:
         self._held: list[HeldDevices] = []
 
     def acquire(self) -> ProcessLease:
-        """Wait for the devices, and set the variables that name them. Raise NoLease or LeaseTimeout."""
+        """Wait for the devices, and set the variables that name them. Raise NoLease if they cannot be had, and
+        LeaseTimeout if the wait takes too long.
+        """
         self._held.append(PROCESS.take(self._fields, self._patience, self._ask))
         return self
 

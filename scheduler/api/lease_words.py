@@ -13,8 +13,8 @@ def asker(called: str) -> str:
 
 
 def caller() -> tuple[str, Sequence[str]]:
-    """Return the name of this program, and the words by which its memory is learned: its script and arguments, or its
-    notebook.
+    """Return the name of this program, and the words by which its memory is learned: the script with its arguments, or
+    the notebook.
     """
     shell = sys.modules.get("IPython")
     here = os.getcwd()

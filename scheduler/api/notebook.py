@@ -96,7 +96,7 @@ def _described(lease_: ProcessLease) -> str:
 
 
 def _asked(said: str) -> ProcessLease:
-    """Return the lease that the words of a magic describe."""
+    """Return the lease that the words after a magic describe."""
     fields: dict[str, Any] = {}
     for word in shlex.split(said):
         name, equals, value = word.partition("=")

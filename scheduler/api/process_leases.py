@@ -77,13 +77,15 @@ class ProcessLeases:
         self._lock = threading.RLock()
         self._held: HeldDevices | None = None
         self._bound = ""
-        """The GPUs to which CUDA is bound in this process, if this process first used CUDA within a lease."""
+        """The GPUs to which CUDA is bound in this process, if the process first used CUDA within a lease; otherwise
+        empty.
+        """
 
     def take(
         self, asked: Mapping[str, str], patience: float, ask: Callable[[Mapping[str, str]], LeaseClient]
     ) -> HeldDevices:
-        """Return the devices that this process holds; if it holds none, wait for a lease first. Raise NoLease or
-        LeaseTimeout.
+        """Return the devices that this process holds; if it holds none, wait for a lease first. Raise NoLease if they
+        cannot be had, and LeaseTimeout after `patience` seconds.
         """
         if not self._lock.acquire(timeout=min(patience, threading.TIMEOUT_MAX)):
             raise NoLease("another thread of this process waits for a lease, and this thread would share that lease")
@@ -137,8 +139,8 @@ class ProcessLeases:
                 held.client.release(code, why)
 
     def forked(self) -> None:
-        """Make this forked copy of a process use its parent's devices: the copy takes no lease of its own, and its end
-        does not end the parent's lease.
+        """Make this forked copy of a process use its parent's devices: the copy takes no lease of its own, and the end
+        of the copy does not end the parent's lease.
         """
         self._lock = threading.RLock()
         held, self._held = self._held, None

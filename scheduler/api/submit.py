@@ -38,7 +38,7 @@ class SubmittedTasks:
     """Tasks of a standing queue. It can be pickled; methods may be called in any thread."""
 
     def __init__(self, run: int, ids: Iterable[int], queue: str = USUAL, state: str = "") -> None:
-        """Refer to tasks by their ids; `state` is the directory of all runs, if it is not the usual one."""
+        """Refer to tasks by their ids; `state` is the directory of all runs, or empty for the usual directory."""
         self.run = run
         self.ids = tuple(ids)
         self.queue = queue
@@ -50,7 +50,9 @@ class SubmittedTasks:
 
     @classmethod
     def find(cls, ids: Iterable[int], state: str = "") -> SubmittedTasks:
-        """Return tasks that were submitted earlier, by their ids, all of one queue; raise NoSuchRun or UsageError."""
+        """Return tasks that were submitted earlier, by their ids. Raise NoSuchRun for an id that does not exist, and
+        UsageError if the tasks do not belong to one queue.
+        """
         wanted = sorted(ids)
         found = find_tasks(read_settings({"state": state or None}), [str(task) for task in wanted])
         if len(found) != 1:

@@ -7,7 +7,7 @@ from scheduler.cli.parsing import Parser, settings_from
 
 
 def main(argv: list[str]) -> int:
-    """Send the request to the run's scheduler, or record it for the next one."""
+    """Send the request to the run's scheduler, or record it for the next scheduler of the run."""
     parser = Parser(
         "cancel",
         "Cancel tasks for good: running ones are stopped (stop signal, grace, KILL), waiting ones never start.",

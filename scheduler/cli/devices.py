@@ -129,7 +129,7 @@ def _reserve(args: Namespace, settings: Settings) -> int:
 
 
 def _show_drained(args: Namespace, settings: Settings, kind: str, nothing: str) -> int:
-    """Print the devices that are disabled now, or the ones that are reserved; `kind` says which."""
+    """Print the devices that are disabled now, or the devices that are reserved, depending on `kind`."""
     from scheduler.app.control import device_reservations
 
     found: Mapping[str, Any] = {"disabled": {}, "reserved": [], kind: device_reservations.named(settings)[kind]}

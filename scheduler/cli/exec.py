@@ -18,7 +18,7 @@ from scheduler.store.queue.queue_link import USUAL
 
 LEARNING_SETTINGS = ("profile", "settle", "margin")
 SETTINGS = ("python", "launcher_args", "on", "log_max", *flags.DEVICE_SETTINGS, *LEARNING_SETTINGS)
-"""Settings that are flags of `exec`."""
+"""The settings that are flags of `exec`."""
 
 
 def parser() -> Parser:
@@ -91,7 +91,7 @@ def _submit(command: Sequence[str], fields: Mapping[str, str], settings: Setting
 
 
 def _run_alone(command: Sequence[str], fields: Mapping[str, str], settings: Settings, devices: str) -> int:
-    """Run the task as a run of its own, with devices and settings of its own, and return its exit code."""
+    """Run the task as a separate run, with devices and settings of its own, and return its exit code."""
     from scheduler.app.run import exec
     from scheduler.app.run.options import RunOptions, this_python
     from scheduler.app.run.task_list import one_listing

@@ -65,7 +65,7 @@ def parser() -> Parser:
 
 
 def _add_kinds(made: Parser) -> None:
-    """Add the flags that belong to one kind of experiment."""
+    """Add the flags that only one kind of experiment has."""
     mps = made.add_argument_group("mps")
     mps.add_argument(
         "--percentages",
@@ -179,8 +179,8 @@ def _numbers_of_copies(args: argparse.Namespace) -> list[int]:
 
 
 def _copies(args: argparse.Namespace, command: Sequence[str], gpus: int) -> str:
-    """Return the list of tasks that the arms run: copies of the command, as many as each tested number of copies per
-    GPU divides evenly.
+    """Return the list of tasks that the arms run: copies of the command. Their number is the number of GPUs times a
+    common multiple of the tested numbers of copies per GPU.
     """
     from scheduler.experiment.arms import copies_needed
     from scheduler.experiment.report import csv_text
@@ -195,7 +195,7 @@ def _copies(args: argparse.Namespace, command: Sequence[str], gpus: int) -> str:
 
 
 def _simulated_devices(args: argparse.Namespace) -> Sequence[Device] | None:
-    """Return the devices of the simulated machine; None if the experiment is real."""
+    """Return the devices of the simulated machine; None if the experiment is not simulated."""
     if args.simulate is None:
         return None
     from scheduler.simulation.machine_spec import parse_machine

@@ -87,7 +87,7 @@ SETTINGS = {
     "memory_args": SettingFlag("ARGUMENTS", "arguments that determine a script's memory; all others do not"),
     "ignore_args": SettingFlag("ARGUMENTS", "arguments that do not change a script's memory"),
 }
-"""The settings that are flags. Each verb's help page has its own order."""
+"""The settings that are flags; the help page of each verb shows them in its own order."""
 DEVICE_SETTINGS = ("buffer", "max_load", "max_gpu_load", "unmanaged", "unmanaged_calm", "visible")
 LEARNING_SETTINGS = ("profile", "profile_epochs", "profile_id", "settle", "margin", "memory_args", "ignore_args")
 RUN_SETTINGS = (
@@ -351,7 +351,7 @@ def share(flag: str, text: str) -> float:
 
 
 def listed(flag: str, text: str) -> list[str]:
-    """Read values separated by commas, all different."""
+    """Read different values, separated by commas."""
     values = [value.strip() for value in text.split(",") if value.strip()]
     if not values or len(set(values)) < len(values):
         raise UsageError(f"{flag} {text!r}: give different values, separated by commas")

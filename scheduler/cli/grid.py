@@ -128,7 +128,9 @@ def _filled(pattern: str, points: Iterable[dict[str, str]]) -> Iterator[Chosen]:
 
 
 def show(chosen: Iterable[Chosen], *, as_json: bool = False) -> None:
-    """Print one command per line as soon as it is generated; with `as_json`, print it as JSON with its parameters."""
+    """Print one command per line as soon as it is generated; with `as_json`, print each command as a JSON object with
+    its parameters.
+    """
     for line, values in chosen:
         sys.stdout.write((json.dumps({"Command": line, **values}) if as_json else line) + "\n")
         sys.stdout.flush()

@@ -6,7 +6,7 @@ from scheduler.cli import request_flags
 
 
 def main(argv: list[str]) -> int:
-    """Send the request to the run's scheduler, or record it for the next one."""
+    """Send the request to the run's scheduler, or record it for the next scheduler of the run."""
     parser = request_flags.parser(
         "hold",
         "Keep waiting tasks from starting until they are released; running tasks continue.",

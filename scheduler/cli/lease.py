@@ -19,7 +19,7 @@ from scheduler.store.queue.queue_link import USUAL, checked_name
 LEFT_OUT = (
     "ThreadPercentage", "Stdout", "Stderr", "After", "Begin", "Hold", "Retries", "RetryOn", "Resumable",
 )  # fmt: skip
-"""Fields that do not apply to a command that runs in this terminal."""
+"""The fields that do not apply to a command that runs in this terminal."""
 
 
 def parser() -> Parser:
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
 
 
 def _command(words: Sequence[str] | None) -> Sequence[str]:
-    """Return the command after a check that its program exists; without a command, return the user's shell."""
+    """Return the command, after a check that its program exists; if none is given, return the user's shell."""
     if words is None:
         return [os.environ.get("SHELL") or "/bin/sh"]
     if not words:

@@ -128,7 +128,9 @@ def _write(run: ListedRun, columns: Sequence[str], *, grouped: bool) -> None:
 
 
 def _with_nodes(lines: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the lines of a table with a line above the tasks of each node, if its rows have nodes."""
+    """Yield the lines of a table; if its rows have nodes, put a line with the node's name above the tasks of
+    each node.
+    """
     if not any(row["node"] for row in rows):
         yield from lines
         return

@@ -67,7 +67,9 @@ COMMON = ("run", "list", "status", "logs", "results", "cancel", "stop", "resume"
 """The verbs that Tab offers first."""
 
 NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread")
-"""Parts of error messages that mean a lack of memory, from the dynamic linker, the kernel and threads."""
+"""Parts of error messages that mean a lack of memory; they come from the dynamic linker, the kernel and the start of
+threads.
+"""
 NEAR = 4 << 20
 """The bytes that the allocator requests at once. A process that is closer than this to its memory limit counts as
 having reached it.
@@ -78,7 +80,7 @@ TOO_LITTLE = (
 )
 
 _TOO_LITTLE = f"scheduler: {TOO_LITTLE}\n".encode()
-"""TOO_LITTLE as bytes, encoded early: a process without memory could not encode it later."""
+"""TOO_LITTLE as bytes, encoded at import, because a process without memory could not encode it later."""
 
 EXAMPLE = "example: scheduler run jobs.csv"
 
@@ -150,7 +152,9 @@ def _lacks_memory(exc: BaseException | None) -> bool:
 
 
 def _is_at_a_limit() -> bool:
-    """Tell whether this process is close to a memory limit of its shell, which can cause an error of any type."""
+    """Tell whether this process has nearly reached a memory limit of its shell, which can cause an error of any
+    type.
+    """
     import resource  # only here: no command that works needs it
 
     with open("/proc/self/statm", encoding="ascii") as file:
@@ -181,7 +185,7 @@ def _refused(exc: OSError) -> str:
 
 
 def _settle_streams() -> None:
-    """Open /dev/null for each closed standard stream, and make the others print `?` for characters that cannot be
+    """Open /dev/null for each closed standard stream, and make the open streams print `?` for characters that cannot be
     encoded.
 
     Without /dev/null, the next file that this process opens would get the number of the closed stream.

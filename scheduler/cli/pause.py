@@ -9,7 +9,7 @@ from scheduler.runtime import clock
 
 
 def main(argv: list[str]) -> int:
-    """Send the request to each run's scheduler, or record it for the next one."""
+    """Send the request to each run's scheduler, or record it for the next scheduler of the run."""
     parser = pause_targets.parser(
         "pause",
         "Start no more tasks until scheduler unpause, or for a time. Running tasks continue.",

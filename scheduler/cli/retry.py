@@ -6,7 +6,7 @@ from scheduler.cli import request_flags
 
 
 def main(argv: list[str]) -> int:
-    """Send the request to the run's scheduler, or record it for the next one."""
+    """Send the request to the run's scheduler, or record it for the next scheduler of the run."""
     parser = request_flags.parser(
         "retry",
         "Queue tasks again that failed, ran out of memory or time, or were cancelled.",

@@ -23,7 +23,7 @@ from scheduler.runtime.settings import Settings
 from scheduler.ui.terminal.sink import hint
 
 SETTINGS = (*flags.RUN_SETTINGS, "notify")
-"""Settings that are flags of `run`."""
+"""The settings that are flags of `run`."""
 STDIN = "-"
 DEFAULT_FILES = ("scheduler_files/commands_1.csv", "scheduler_files/commands.csv")
 
@@ -196,7 +196,7 @@ def start_detached(
 
 
 def _report_empty(listing: TaskList) -> int:
-    """Say that a list has no tasks, and return exit code 0."""
+    """Print that a list has no tasks, and return exit code 0."""
     lacks = "has a header and no rows" if listing.door == "list" else "has no commands"
     sys.stdout.write(f"{listing.what} {lacks}: nothing to run\n")
     return 0

@@ -17,7 +17,7 @@ SHOWN = (
 
 
 def main(argv: list[str]) -> int:
-    """Print the help of `run`; called only if the command line asks for the help."""
+    """Print the help of `run`; the command line must request it."""
     parser().parse_args(argv)
     return 0
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """Check the new values, then send the request to the run's scheduler, or record it for the next one."""
+    """Check the new values, then send the request to the run's scheduler, or record it for the next scheduler of the
+    run.
+    """
     args = _parser().parse_args(argv)
     fields = _fields(args)
     limits = _limits(args)

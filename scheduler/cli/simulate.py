@@ -24,7 +24,7 @@ SETTINGS = (
     "num", "order", "window", "buffer", "max_load", "max_gpu_load", "profile", "profile_epochs", "settle", "margin",
     "my_columns",
 )  # fmt: skip
-"""Settings that are flags of `simulate`, with the meaning they have in `run`."""
+"""The settings that are flags of `simulate`, with the meaning that they have in `run`."""
 KNOWN = ("times", "peaks", "oracle")
 MOST_TASKS = 10_000_000
 USUAL = "packed"

@@ -23,7 +23,7 @@ DONE = {
 
 
 def main(argv: list[str]) -> int:
-    """Send the request to the run's scheduler, and print what the scheduler will do."""
+    """Send the request to the run's scheduler, and print how the scheduler will carry it out."""
     parser = Parser(
         "stop",
         "Stop a run as Ctrl-C in its terminal does: start no more tasks, let running ones finish.",

@@ -99,7 +99,7 @@ def send(source: str, rows: Rows, python: Python, settings: Settings, queue: str
 
 
 def print_hints(hints: Iterable[str]) -> None:
-    """Print hints about a submission on standard error."""
+    """Print the hints about a submission on standard error."""
     for sentence in hints:
         sys.stderr.write(f"hint:   {sentence}\n")
 

@@ -214,8 +214,8 @@ _NO_GPUS = "gpu can only be a string or a list of strings"
 
 
 def _gpus(scheduler_config: Mapping[str, Any]) -> Sequence[str]:
-    """Return a string for each slot; `auto` and a string of one-digit GPUs stay as they are. Raise ConfigError if there
-    is no GPU.
+    """Return a string for each slot; `auto` and a string of one-digit GPUs stay as they are. Raise ConfigError if `gpu`
+    is missing, empty or malformed.
     """
     if "gpu" not in scheduler_config:
         raise ConfigError("could not find gpu in scheduler_config")

@@ -58,10 +58,11 @@ class GPUTaskScheduler:
         """True once a run has accepted the combinations; from then on, the run handles Ctrl-C."""
 
     def start(self) -> None:
-        """Run all remaining combinations and return when they have ended. If one fails, this process ends with 1.
+        """Run all remaining combinations and return when they have ended. If one fails, this process ends with exit
+        code 1.
 
-        The first Ctrl-C lets running tasks end, the second stops them; then the process ends with 130. Before the first
-        task has started, Ctrl-C ends the process at once, and nothing of the list is kept.
+        The first Ctrl-C lets running tasks end, the second one stops them; then the process ends with exit code 130.
+        Before the first task has started, Ctrl-C ends the process at once, and nothing of the list is kept.
         """
         task_launcher.stop_loading()
         target = python_calls.target_class(self._class)
@@ -143,7 +144,7 @@ class GPUTaskScheduler:
 
 
 def _work_dir_of(spec: Spec) -> str:
-    """Return the result folder of a task, which is in the run's file of calls."""
+    """Return the result folder of a task, as the run's file of calls records it."""
     try:
         with closing(task_launcher.Call(words(spec.command)[2])) as call:
             return str(call.said["work_dir"])

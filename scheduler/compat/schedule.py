@@ -28,7 +28,7 @@ INFO = "/tmp/gpu_scheduler_info"
 
 
 def parser() -> argparse.ArgumentParser:
-    """Build the parser with the older tool's flags, in its order."""
+    """Build the parser with the flags of the older tool, in the order of that tool."""
     made = argparse.ArgumentParser(
         prog="schedule", epilog='example: schedule "train.py foo --bar 5" --forced_gpu 2 --verbose', allow_abbrev=False
     )
@@ -129,7 +129,7 @@ def _nothing() -> int:
 
 
 def _init(said: Sequence[int], gpus: schedule_gpus.ScheduleGpus, settings: Settings) -> None:
-    """Read the machine's GPUs, and check `-i N G…` against them."""
+    """Read the machine's GPUs, and check that the argument of `-i N G…` agrees with them."""
     count, unavailable = said[0], said[1:]
     there = gpus.numbers
     if count > len(there):

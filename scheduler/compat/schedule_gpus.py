@@ -1,4 +1,4 @@
-"""The older one-shot tool's view of GPUs: their users, those out of service, and how they are released."""
+"""The older one-shot tool's view of GPUs: their users, GPUs out of service, and how GPUs are released."""
 
 from __future__ import annotations
 

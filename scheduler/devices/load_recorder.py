@@ -49,7 +49,7 @@ class LoadRecorder:
         return self._due - now
 
     def _write(self) -> None:
-        """Replace the file; ignore a failure, because the file is only for views."""
+        """Replace the file; ignore a failure, because the file only serves views."""
         self._written = time.monotonic()
         with contextlib.suppress(OSError):
             text = json.dumps(self.history.to_dict(), separators=(",", ":"))
@@ -62,7 +62,7 @@ class LoadRecorder:
 
 
 def read_history(path: Path) -> DeviceHistory:
-    """Return the recorded load of a run's devices; an empty one if there is none, or if it is damaged."""
+    """Return the recorded load of a run's devices; an empty history if there is no record, or if it is damaged."""
     try:
         return parsed(path.read_bytes())
     except OSError:

@@ -19,7 +19,7 @@ PART = 32 << 10
 FAR = 1 << 20
 """If more bytes than this have not been read yet, only the end of the file is read."""
 LARGEST_RESULT = 64 << 10
-"""Bytes of the largest result file that is read as one object."""
+"""The most bytes of a result file that is read as one object."""
 PROGRESS_TAIL = 256
 MOST_PARTS = FAR // PART
 
@@ -57,7 +57,7 @@ class MetricReader:
 
     @cached_property
     def _lines(self) -> LineReader:
-        """The search for metrics in the attempt's output, created when there is output to read."""
+        """The reader of metrics in the lines of the attempt's output, created when there is output to read."""
         return LineReader(self._names, self._watched)
 
     def _load(self) -> MetricRecord:
@@ -133,8 +133,8 @@ class MetricReader:
 
     @staticmethod
     def _part(path: str, begin: int) -> tuple[int, bytes, bool] | None:
-        """Return the next part of a file: its position, its bytes, and whether more follows; None if there is no new
-        part.
+        """Return the next part of a file as (position, bytes, whether more bytes follow); None if there is no
+        new part.
         """
         try:
             with open(path, "rb", buffering=0, opener=without_waiting) as file:
@@ -203,7 +203,7 @@ def _anew(path: str, flags: int) -> int:
 
 
 def _tail(path: str) -> str:
-    """Return the end of a small text file; empty if it is not a regular file, for example a pipe."""
+    """Return the end of a small text file; empty if it is not a regular file (it may be a pipe)."""
     try:
         with open(path, "rb", buffering=0, opener=without_waiting) as file:
             status = os.fstat(file.fileno())

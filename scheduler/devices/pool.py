@@ -41,7 +41,7 @@ class DevicePool:
         """The name of the variable that limits the GPUs; empty if no variable does."""
         self.notes = list(notes)
         self._environ = os.environ if environ is None else environ
-        """The environment from which tasks start."""
+        """The environment in which tasks start, before the run's variables are added."""
         self._ordinals = dict(ordinals or {})
         """CUDA's numbers of the GPUs, by UUID."""
         self._visible = visible
@@ -114,7 +114,9 @@ class DevicePool:
 
     @property
     def drivers(self) -> Mapping[str, str]:
-        """The driver in words, and how it reads memory; a task's need depends on these two and on the GPU's model."""
+        """The driver's version and the way in which it reports memory, in words; a task's need depends on these two and
+        on the GPU's model.
+        """
         return {"": f" ({self.driver}, by {self.reads})"}
 
     @property
@@ -164,7 +166,7 @@ class Watchers:
             watcher.watch(attempts, others, unnamed)
 
     def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
-        """Return the use of another scheduler's process tree, named by its shim, on all devices."""
+        """Return the memory that the process tree of another scheduler's shim uses, in bytes by device."""
         used: dict[str, int] = {}
         for watcher in self._watchers:
             used.update(watcher.used_by(shim, whose))

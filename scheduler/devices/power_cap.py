@@ -2,8 +2,8 @@
 
 A file in the lease directory, the note, holds the earlier limit of a GPU. Each run that wants the cap holds a shared
 lock on the note; if the run is killed, the kernel releases the lock. A process that gets an exclusive lock restores the
-limit and removes the note. That process is the last run with the cap, when it ends. If that run was killed, it is the
-next run that starts, or `doctor --clean`.
+limit and removes the note. The last run with the cap does this when it ends. If that run was killed, the next run does
+it when it starts, or `doctor --clean` does it.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class SamplerChild:
         self.push()
 
     def push(self) -> None:
-        """Send as much as the child's pipe accepts now."""
+        """Write as much of the orders as the child's pipe accepts now."""
         try:
             while self._unsent or self._order:
                 if not self._unsent:

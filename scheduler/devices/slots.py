@@ -94,5 +94,5 @@ class SlotPool(DevicePool):
         return {CUDA: self._names[placement.slot], ORDER: "PCI_BUS_ID"}
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
-        """Return the positions of the slot's entries in CUDA_VISIBLE_DEVICES."""
+        """Return the positions of the entries of the slot's name in CUDA_VISIBLE_DEVICES."""
         return range(len(self._names[placement.slot].split(",")))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 UUID, INDEX, ALL = "uuid", "index", "all"
-"""How GPUs are named in CUDA_VISIBLE_DEVICES. INDEX is for scripts that read it as a number. ALL removes the variable,
-for scripts that choose their GPU themselves by SCHEDULER_GPU_INDICES or GPU, and number GPUs as nvidia-smi does.
+"""The ways to name GPUs in CUDA_VISIBLE_DEVICES. INDEX is for scripts that read the variable as a number. ALL removes
+the variable, for scripts that choose their GPU by SCHEDULER_GPU_INDICES or GPU and number GPUs as nvidia-smi does.
 """
 INSTANCE = "MIG-"
 """The prefix of the UUID of a MIG instance. CUDA shows an instance only to a task whose CUDA_VISIBLE_DEVICES has its

@@ -21,7 +21,7 @@ NEW, OLD = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
 _LIBRARIES = ("libc10_cuda.so", "libc10_hip.so")
 """The libraries of PyTorch that read the option; a PyTorch without GPU support has neither of them."""
 _STEP = 1e-4
-"""The step to a multiple of which the fraction of memory is rounded down."""
+"""The granularity of the fraction of memory, which is rounded down to a multiple of this value."""
 _SCRIPT = b"#!"
 _LONGEST = 512
 

@@ -22,11 +22,11 @@ class Arm:
     name: str
     mps: bool = False
     percentage: str = ""
-    """The percentage of a GPU's threads for each task under MPS, or `auto`."""
+    """The percentage of a GPU's threads that each task gets under MPS, or `auto`."""
     per_device: int | None = None
     """The most tasks on one device at a time; None: as many as fit."""
     num: int | None = None
-    """The number of rows in a batch."""
+    """The number of rows in a batch; None: the setting of the user."""
     order: str = ""
     base: bool = False
     """True for the baseline, the arm with which the other arms are compared."""
@@ -44,7 +44,7 @@ class Arm:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the properties that distinguish the arm, as columns of tables."""
+        """Return the properties in which arms differ, as columns of tables."""
         return {
             "arm": self.name,
             "mps": "yes" if self.mps else "no",
@@ -78,13 +78,13 @@ class Experiment:
         return f"{'Batches and priorities' if self.of_priority else 'NVIDIA MPS'}: {Path(self.path).name}"
 
     def options(self, arm: Arm) -> RunOptions:
-        """Return the options of an arm's run."""
+        """Return the options with which an arm's run is started."""
         name = f"experiment {self.kind}: {arm.name}"
         mps = "on" if arm.mps else "off"
         return RunOptions(devices=self.devices, max_per_device=arm.per_device, name=name, mps=mps)
 
     def defaults(self, arm: Arm) -> Mapping[str, str]:
-        """Return the task fields of an arm, for rows without a value of their own."""
+        """Return the task fields that an arm sets for rows without a value of their own."""
         return {"ThreadPercentage": arm.percentage} if arm.mps else {}
 
     def in_turn(self) -> list[tuple[int, Arm]]:

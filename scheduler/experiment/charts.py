@@ -15,11 +15,11 @@ WIDTH, BAR, GAP, RIGHT, HEAD = 1000.0, 18.0, 8.0, 130.0, 30.0
 BASE, PLAIN, MPS = "#9aa3ad", "#3b6fb6", "#58a55c"
 COLOURS = ("#3b6fb6", "#d99a2b", "#58a55c", "#8d65c5", "#4aa5a5", "#b0628a", "#9aa3ad", "#c0392b")
 WHISKER, THIN = "#333333", 2.0
-"""The colour of whiskers, and the length in pixels below which a whisker is not drawn."""
+"""The colour of whiskers, and the length, in units of the drawing, below which a whisker is not drawn."""
 LETTER = 0.55
 """The mean width of a letter as a fraction of the font size."""
 LEFT, HEIGHT = 110.0, 110.0
-"""The left margin and the height, in pixels, of a chart of batches."""
+"""The left margin and the height, in units of the drawing, of a chart of batches."""
 NAMES = 40
 
 

@@ -36,8 +36,8 @@ class ArmRunner:
     """The circumstances that apply to all numbers of the experiment."""
 
     def learn(self) -> None:
-        """Measure the memory that the tasks need, so that no arm has to measure it; raise ExperimentInterrupted if the
-        user interrupts.
+        """Measure the memory that the tasks need before any arm runs; raise ExperimentInterrupted if the user
+        interrupts.
         """
 
     def measure(self, arm: Arm, repeat: int, begun: Callable[[int], None]) -> Reading:
@@ -48,7 +48,7 @@ class ArmRunner:
         raise NotImplementedError
 
     def remove(self, number: int) -> None:
-        """Cancel the rest of an interrupted run."""
+        """Cancel the remaining tasks of an interrupted run."""
 
     def machine(self) -> Mapping[str, Any]:
         """Return a description of the machine."""
@@ -56,7 +56,7 @@ class ArmRunner:
 
 
 class Measurement:
-    """An experiment in its folder, measured arm by arm."""
+    """The measurement of an experiment in its folder, arm by arm."""
 
     def __init__(self, experiment: Experiment, runner: ArmRunner, folder: ExperimentFolder) -> None:
         self._experiment, self._runner, self._folder = experiment, runner, folder

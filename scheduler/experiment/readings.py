@@ -41,7 +41,7 @@ class BatchWait:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The numbers of one run of one arm."""
+    """The numbers that were measured in one run of one arm."""
 
     arm: str
     repeat: int
@@ -59,7 +59,7 @@ class Reading:
     under_mps: int
     """The number of attempts that ran under MPS."""
     mps_clients: int
-    """The number of attempts that were seen as clients of the MPS daemon."""
+    """The number of attempts that the MPS daemon listed as clients."""
     waits: Sequence[BatchWait] = ()
     energy_j: float | None = None
     """The energy in joules that the run's GPUs used; None if unknown."""
@@ -157,16 +157,16 @@ class Summary:
 
     @property
     def rate(self) -> Spread:
-        """The number of tasks per hour over the repeats."""
+        """The spread of the number of tasks per hour over the repeats."""
         return self.spread(lambda reading: reading.tasks_per_hour)
 
     @property
     def makespan(self) -> Spread:
-        """The time in seconds from the first start to the last end, over the repeats."""
+        """The spread over the repeats of the time in seconds from the first start to the last end."""
         return self.spread(lambda reading: reading.makespan_s)
 
     def waited(self, priority: int) -> Spread:
-        """Return the mean waiting time of one priority in seconds, over the repeats."""
+        """Return the spread over the repeats of the mean waiting time of one priority, in seconds."""
         return self.spread(lambda reading: reading.waited().get(priority, 0.0))
 
 

@@ -114,7 +114,7 @@ class RealRunner(ArmRunner):
                 run_loop.run_to_end(session)
 
     def machine(self) -> Mapping[str, Any]:
-        """Return the facts about the machine from NVML and the system."""
+        """Return the facts that NVML and the system report about the machine."""
         uname = os.uname()
         with contextlib.closing(find_run_devices(RunOptions(self._experiment.devices), self._settings)) as pool:
             devices = [{"label": d.label, "key": d.key, "model": d.model, "total": d.total} for d in pool.discover()]
@@ -162,7 +162,7 @@ def _run(session: RunSession) -> None:
 
 
 def _count_unknown(session: RunSession) -> int:
-    """Return the number of tasks whose need is still unknown after the probes."""
+    """Return the number of tasks whose memory is still unknown after the probes."""
     brain = session.brain
     some = any(device.is_gpu for device in session.devices.discover())
     needs = (brain.need(task, gpus_of(brain.terms_of(task), some)) for task in brain.task_table)

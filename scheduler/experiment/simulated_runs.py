@@ -54,7 +54,7 @@ class SimulatedRunner(ArmRunner):
         return ExperimentContext(True, self._setting.mps_speed, notes)
 
     def _assumptions(self) -> list[str]:
-        """Return the assumptions about rows without a profile."""
+        """Return sentences about the assumptions for rows without a profile."""
         guessed, assumed = sum(row.guessed for row in self._rows), self._setting.assumed
         if not guessed:
             return ["rows without a profile have the time and peak of --assume"] if assumed != MeasuredTask() else []

@@ -36,8 +36,8 @@ class CallRows:
         self._terms: Terms | None = None
         self._head = ""
         self._rest: tuple[Mapping[Any, str], str] = ({}, "")
-        """The constant values of the last call, and the word that shows them. They are kept because most calls have
-        equal ones.
+        """The constant values of the last call, and the word that shows them; they are kept because most calls have
+        equal constant values.
         """
         self._bad = BadRows("tasks")
 

@@ -85,7 +85,7 @@ def iconv(encoding: str, path: str) -> str:
 def clean(path: str, lines: Iterable[str], number: int) -> Iterator[str]:
     """Yield lines that were decoded with surrogateescape; raise InputError for a line that is not text.
 
-    The first line is line `number` + 1 of the file.
+    In the file, the first of these lines has the number `number` + 1.
     """
     for row, line in enumerate(lines, number + 1):
         if "\0" in line:

@@ -158,7 +158,9 @@ class CsvFile(RowSource):
         cwd: str = "",
         programs: Programs | None = None,
     ) -> CsvFile:
-        """Return the file of a resumed run, for calls of `appended` only; it may have been changed or removed since."""
+        """Return a CsvFile for a resumed run, on which only `appended` is called; the file may have been changed or
+        removed since.
+        """
         self = cls.__new__(cls)
         self._settle(path, python, cwd, programs)
         self._take_form(form)
@@ -303,7 +305,8 @@ class CsvFile(RowSource):
         self.position = self._next
 
     def appended(self, *, last: bool) -> tuple[list[InputRow], str, str]:
-        """Return the rows after the accepted part, the mark after them, and a sentence about what was not accepted.
+        """Return the rows after the accepted part, the mark after them, and a sentence about rows or changes that were
+        not accepted.
 
         This is cheap while the file is unchanged. A row counts once its line has an end; with `last` (no task is left
         to run), a last row without a line end counts too. Any other edit and invalid rows are ignored, and described
@@ -319,7 +322,9 @@ class CsvFile(RowSource):
         return rows, self._next.pack() if rows else "", news
 
     def untaken(self) -> tuple[list[InputRow], str]:
-        """Return the valid rows after the accepted part, and a sentence about the invalid row after them."""
+        """Return the valid rows after the accepted part, and a sentence about the first invalid row after them; empty
+        if there is none.
+        """
         if self._look() == _NO_FILE:
             return [], ""
         rows, _, said = self._read_behind(self.position, True)

@@ -131,7 +131,9 @@ class FollowedFile(RowSource):
         return rows, self._next.pack() if rows else "", said
 
     def accepted(self) -> None:
-        """Continue after the rows that were returned last, because they and their mark are in the journal."""
+        """Continue after the rows that were returned last, because these rows and the mark after them are in the
+        journal.
+        """
         self._lines.accepted()
         self._mark, self._hash = self._next, self._next_hash
 
@@ -205,8 +207,8 @@ class FollowedFile(RowSource):
         return known
 
     def _succeed(self) -> str:
-        """If another file has the path now, continue with that file. Return a sentence about this; empty if there is no
-        other file.
+        """If another file has the path now, continue with that file, and return a sentence about this; otherwise return
+        an empty string.
         """
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -19,14 +19,14 @@ from scheduler.inputs.lines import COLUMN, form_of_lines
 
 PARAMETER = ("-p", "--parameter")
 Chosen = tuple[str, Mapping[str, str]]
-"""A command, and the values from which it was made."""
+"""A command, and the parameter values from which it was made."""
 
 
 def split_parameters(argv: Sequence[str], is_flag: Callable[[str], bool]) -> tuple[list[str], dict[str, list[str]]]:
-    """Split a command line into its parameters (`-p NAME VALUE ...`) and the remaining words; a value may begin with a
-    minus.
+    """Split a command line into the words outside of `-p NAME VALUE ...`, and the parameters with their values, which
+    may begin with a minus.
 
-    If two parameters have one name, the later one counts. Raise UsageError.
+    If two parameters have one name, the later one counts. Raise UsageError if no name follows `-p`.
     """
     rest, found = list[str](), dict[str, list[str]]()
     words = list(argv)
@@ -65,7 +65,9 @@ def grid_rows(form: RowForm, chosen: Iterable[Chosen]) -> Iterator[InputRow]:
 
 
 def write_csv(path: str, names: Sequence[str], chosen: Iterable[Chosen]) -> int:
-    """Write a grid as a CSV list with a Command in each row; return the number of rows. Raise UsageError."""
+    """Write a grid as a CSV list with a Command in each row; return the number of rows. Raise UsageError if the file
+    cannot be written.
+    """
     kept, part = own_columns(names), f"{path}.{os.getpid()}.part"
     if os.path.lexists(path):
         raise UsageError(f"--out {path}: it exists already and is left as it is: move it away, or give another file")

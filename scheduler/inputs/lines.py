@@ -49,7 +49,7 @@ class LineCutter:
         self._number = number
         self._rest = b""
         self._dropped = 0
-        """The number of bytes of the unfinished line that were not kept."""
+        """The number of bytes of the unfinished line that were dropped because the line is too long."""
         self._parts: list[bytes] = []
         """The lines of an unfinished command that has several lines."""
         self._first = 0
@@ -121,7 +121,7 @@ def form_of_lines(defaults: Mapping[str, str], more: Sequence[str] = ()) -> RowF
 
 
 class PendingLines:
-    """Commands that have not been accepted yet; `next_rows` returns the first ones again until `accepted` is called."""
+    """Commands that have not been accepted yet; `next_rows` returns the same commands until `accepted` is called."""
 
     def __init__(self, form: RowForm) -> None:
         self.form = form
@@ -130,7 +130,7 @@ class PendingLines:
         self._terms = form.terms([""] * len(form.columns))
 
     def next_rows(self) -> list[InputRow]:
-        """Return the next commands as rows; the number of its line distinguishes a command from equal ones."""
+        """Return the next commands as rows; equal commands are distinguished by their line numbers."""
         self._returned = [self.pending[place] for place in range(min(len(self.pending), MOST_ROWS))]
         return [(line.number, [line.text], self._terms, line.number) for line in self._returned]
 

@@ -1,4 +1,4 @@
-"""One command, given on the command line."""
+"""One command that is given on the command line."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class CallTarget:
     name: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the place in the form that the launcher reads."""
+        """Return the place in the JSON form that the launcher reads."""
         where = {"module": self.module, "file": self.file, "package": self.package, "name": self.name}
         return {**where, "path": sys.path, "argv": sys.argv}
 

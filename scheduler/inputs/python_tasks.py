@@ -58,14 +58,16 @@ class Task:
     stdout: str = ""
     stderr: str = ""
     after: str | int | Sequence[str | int] = ""
-    """Names or ids of tasks that must succeed first; with `ended:NAME` that task must only end."""
+    """Names or ids of tasks that must succeed first; `ended:NAME` means that the task NAME must end, but need not
+    succeed.
+    """
     begin: str = ""
     """The earliest start: `"22:00"`, `"+2h"` or `"2026-12-01T08:00"`."""
     columns: Mapping[str, Any] = field(default_factory=dict)
 
 
 def rows(tasks: Sequence[Task], defaults: Mapping[str, str], python: str) -> tuple[RowForm, Iterator[InputRow]]:
-    """Return the form and the validated rows of a list of tasks; raise InputError."""
+    """Return the form and the validated rows of a list of tasks; raise InputError if a task is invalid."""
     _refuse_non_tasks(tasks)
     columns = list(COLUMNS)
     if not any(task.epochs is not None for task in tasks):

@@ -79,7 +79,7 @@ class LineStream(RowSource):
         return not self._ended or bool(self._lines.pending)
 
     def appended(self, *, last: bool) -> tuple[Sequence[InputRow], str, str]:
-        """Return the new commands, an empty mark, and a sentence for the user at a terminal."""
+        """Return the new commands, an empty mark, and a hint for the user at a terminal, which is usually empty."""
         hint = ""
         if time.monotonic() >= self._hint_at:
             self._hint_at = float("inf")

@@ -135,7 +135,7 @@ class JsonLines:
 
 
 def columns_of(path: str, lines: Iterable[str]) -> list[str]:
-    """Return the names in all objects, in the order of their first appearance."""
+    """Return the names that occur in the objects of all lines, in the order of their first occurrence."""
     found: dict[str, None] = {}
     for row, line in enumerate(lines, 1):
         text = line.strip()
@@ -162,7 +162,7 @@ def object_of(text: str) -> dict[str, Any]:
 
 
 class _Number(str):
-    """A number as it was written: 1e-4 must not become 0.0001 on a command line."""
+    """A number in the form in which it was written: 1e-4 must not become 0.0001 on a command line."""
 
 
 def _text_of(name: str, value: object) -> str:

@@ -1,4 +1,4 @@
-"""Storage: what survives a crash. It stores without interpreting.
+"""Storage of everything that survives a crash; this package does not interpret what it stores.
 
 Start at `run/run_store` and `machine/leases`.
 """

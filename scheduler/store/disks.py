@@ -1,4 +1,4 @@
-"""Checks of the disks to which a run writes: free space, and working locks."""
+"""Checks of the disks to which a run writes: enough free space, and locks that work."""
 
 from __future__ import annotations
 

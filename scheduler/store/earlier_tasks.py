@@ -47,11 +47,13 @@ class OtherRuns(Earlier):
         return ()
 
     def fileno(self) -> int:
-        """Return -1, because no descriptor reports changes of other runs: `collect` checks them from time to time."""
+        """Return -1, because no descriptor signals changes of other runs; `collect` checks these runs from time to
+        time.
+        """
         return -1
 
     def collect(self) -> Sequence[Happening]:
-        """Return the states of parents that have changed; never block for long."""
+        """Return the states of parents that have changed since the last call; never block for long."""
         return ()
 
 
@@ -122,7 +124,9 @@ class EarlierTasks:
         return name, ends[-1].result if ends else {}
 
     def events(self, dependencies: ListDependencies, first: int) -> list[Depended | Observed]:
-        """Return the events that block the rows of a list, with the states of their parents in other runs."""
+        """Return the events that block rows of a list until their parents end, and the states of parents in
+        other runs.
+        """
         edges = dependencies.events(first)
         return [*self.others.seen(dependencies.known()), *edges] if edges else []
 
@@ -138,7 +142,7 @@ class TasksBefore(Earlier):
     """The id of the list's first row."""
 
     def find(self, word: str) -> Sequence[int]:
-        """Return the tasks of this run that a word stands for; if there are none, those of other runs."""
+        """Return the tasks of this run that a word names; if there are none, the tasks of other runs that it names."""
         if ids := _IDS.match(word):
             own = self.journal.within(int(ids[1]), int(ids[2] or ids[1]))
             here: Sequence[int] = [task for task in own if task < self.first]

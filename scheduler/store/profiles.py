@@ -33,7 +33,7 @@ class ProfileStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.trouble = ""
-        """A sentence about a file that could not be used; empty if there is none."""
+        """A sentence about the database file if it could not be used; otherwise empty."""
         self._learned = False
         self._db = self._open()
 

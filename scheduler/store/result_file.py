@@ -36,7 +36,7 @@ def read_result(path: str) -> Mapping[str, Any]:
 
 
 def ignored(path: str) -> str:
-    """Return a sentence that says why a result file was ignored; empty if there is no file, or if it is empty."""
+    """Return a sentence that says why a result file was ignored; empty if the file does not exist or has no content."""
     try:
         with open_plain(path) as file:
             length, text = os.fstat(file.fileno()).st_size, file.read(EMPTY + 1)

@@ -35,8 +35,9 @@ class Source:
     stamp: tuple[int, int]
     digest: str
     imports: tuple[tuple[str, ...], ...] = ()
-    """The modules that the file may import: the level of each import (0: absolute), and the parts of the module's
-    name."""
+    """The modules that the file may import, as tuples: the level of the import (0: absolute), then the parts of the
+    module's name.
+    """
 
 
 @dataclass(slots=True)
@@ -45,7 +46,7 @@ class Scan:
 
     at: float
     stamp: tuple[int, int]
-    """The version of the script itself."""
+    """The version of the script itself, by which a change is noticed."""
     digest: str
 
 
@@ -85,7 +86,9 @@ class ScriptDigests:
         return known.digest
 
     def _with_modules(self, script: Source, path: str, root: str) -> str:
-        """Return the digest of a script and of all modules of its project that it imports, directly or not."""
+        """Return the digest of a script together with all modules of its project that it imports, directly or
+        indirectly.
+        """
         found: dict[str, str] = {}
         waiting = [(script, path)]
         while waiting and len(found) < MOST_MODULES:

@@ -49,8 +49,8 @@ class TaskClassFinder:
         return kind(job.spec, job.append, programs.python.path, found[1], device, place, others)
 
     def _place(self, script: str, directory: str) -> ScriptPlace:
-        """Return the place of a script. Its folder is empty if it is the home directory itself, because that is no
-        project's folder.
+        """Return the place of a script. Its folder is empty if it would be the home directory itself, which does not
+        count as the folder of a project.
         """
         folder = os.path.dirname(script) if script else directory
         return ScriptPlace(script, "" if folder == self._home else folder, self._home)

@@ -32,7 +32,7 @@ class TaskTexts:
         return self._forms[row.form] if row.form < len(self._forms) else self.forms()[row.form]
 
     def spec(self, row: Row) -> Spec:
-        """Return a row as it was accepted."""
+        """Return a row in the form in which it was accepted."""
         return self.form(row).spec(unpack_cells(row.text), row.row)
 
     def name(self, row: Row) -> str:

@@ -1,4 +1,4 @@
-"""Text helpers of all views: escape sequences removed, columns aligned, times formatted."""
+"""The text helpers that all views use: they remove escape sequences, align columns, and format times."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from functools import lru_cache
 from scheduler.patterns import lazy_pattern
 
 MOST_RECORDED = 5
-"""The largest number of recorded requests that one sentence names."""
+"""The most recorded requests that one sentence names."""
 SHORTEST_WORD, LONG_WORD = 8, 12
-"""The least width of a word that is cut in its middle, and the width above which a word is cut before names of
-parameters."""
+"""The least width of a word that is truncated in its middle, and the width above which words are truncated before the
+names of parameters.
+"""
 SHORTEST_KEY = 2
-"""The width down to which the name of a parameter is cut."""
+"""The width down to which the name of a parameter is truncated."""
 _CSI = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
 _STRING = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])"
-"""The beginning of a string for the terminal itself, such as its title or clipboard."""
+"""The beginning of a control string, which a terminal interprets itself: for example its title or its clipboard."""
 _CONTROL = lazy_pattern(
     rf"{_CSI}|{_STRING}.*?(?:\x1b\\|\x07|\x9c|$)|\x1b[ -/]*[0-~]?"
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\udc80-\udc9f\u200e\u200f\u202a-\u202e\u2066-\u2069]",
@@ -30,7 +31,7 @@ _CONTROL = lazy_pattern(
 def clean(text: str, *, keep_bytes: bool = False) -> str:
     """Remove escape sequences, control characters and characters that reverse the direction of text.
 
-    Bytes that are not UTF-8 become question marks, unless `keep_bytes`.
+    Bytes that are not UTF-8 become question marks, unless `keep_bytes` is true.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -39,17 +40,19 @@ def clean(text: str, *, keep_bytes: bool = False) -> str:
 
 
 class TextCleaner:
-    """A cleaner of bytes that arrive in pieces; an unfinished escape sequence is held back, a carriage return stays."""
+    """A cleaner of bytes that arrive in pieces; it holds back an unfinished escape sequence, and keeps carriage
+    returns.
+    """
 
     MOST = 4096
-    """The longest escape sequence that is held back, in characters; a longer one is shown as text."""
+    """The most characters of an escape sequence that are held back; a longer sequence is shown as text."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._rest = ""
 
     def clean(self, data: bytes, *, last: bool = False) -> str:
-        """Return the clean text of the next piece."""
+        """Return the clean text of the next piece of bytes; with `last`, also the text that was held back."""
         text = self._rest + self._decoder.decode(data, last)
         begun = _BEGUN.search(text)
         whole = len(text) if last or begun is None or len(text) - begun.start() > self.MOST else begun.start()
@@ -61,13 +64,13 @@ _BEGUN = lazy_pattern(rf"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*|{_STRING}[^\x07\x9c\x1b]
 
 
 def short(text: str, width: int) -> str:
-    """Return a text as one clean line, cut to a width."""
+    """Return a text as one clean line, truncated to a width."""
     line = _one_line(text)
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def columns(text: str) -> int:
-    """Return the number of terminal columns that a text takes."""
+    """Return the number of terminal columns that a text occupies."""
     return len(text) if text.isascii() else sum(map(_cells, text))
 
 
@@ -81,7 +84,9 @@ def _cells(letter: str) -> int:
 
 
 def fit(text: str, width: int, *, pad: bool = False) -> str:
-    """Return a text as one clean line of at most `width` columns, cut with an ellipsis; padded with blanks if `pad`."""
+    """Return a text as one clean line of at most `width` columns, truncated with an ellipsis; with `pad`, add blanks up
+    to this width.
+    """
     line = _one_line(text)
     wide = columns(line)
     if wide > width:
@@ -95,10 +100,10 @@ def fit(text: str, width: int, *, pad: bool = False) -> str:
 
 
 def fit_middle(text: str, width: int, *, pad: bool = True) -> str:
-    """Return a text as one clean line of this width.
+    """Return a text as one clean line of this width; without `pad`, a shorter line stays shorter.
 
     A text that is too long loses the middle of its longest words. If it contains parameters, their names and the other
-    words lose their ends before that, because the values are most informative.
+    words lose their ends first, because the values are most informative.
     """
     line = _one_line(text)
     if not pad and columns(line) <= width:
@@ -117,18 +122,20 @@ def fit_middle(text: str, width: int, *, pad: bool = True) -> str:
 
 
 def _little(word: str) -> int:
-    """Return the number of letters before the value of a parameter, or of the whole word if it is no parameter."""
+    """Return the number of characters before the value of a parameter; for a word that is not a parameter, return its
+    length.
+    """
     return len(word.partition("=")[0])
 
 
 def _cut_key(word: str) -> str:
-    """Return a word whose part before its value is one letter shorter, with an ellipsis at the end."""
+    """Return a word in which the part before the value is one character shorter and ends with an ellipsis."""
     key, equals, value = word.partition("=")
     return f"{key[:-2]}…{equals}{value}"
 
 
 def _cut_middle(word: str) -> str:
-    """Return a word that is one letter shorter, with an ellipsis in its middle."""
+    """Return a word that is one character shorter, with an ellipsis in its middle."""
     bare = word.replace("…", "")
     kept = len(bare) - (1 if bare != word else 2)
     end = kept // 2
@@ -141,12 +148,12 @@ def _one_line(text: str) -> str:
 
 
 def clock(at: float) -> str:
-    """Write a time of day."""
+    """Return a time of day as text."""
     return _clock(int(at))
 
 
 def moment(at: float | None) -> str:
-    """Write a date and time that sorts; empty for None."""
+    """Return a date and time as text whose alphabetical order is the order in time; empty for None."""
     return "" if at is None else _moment(int(at))
 
 
@@ -161,7 +168,7 @@ def _moment(second: int) -> str:
 
 
 def instant(at: float | None) -> str | None:
-    """Write an ISO 8601 time with milliseconds and offset, for programs."""
+    """Return an ISO 8601 time with milliseconds and offset, for programs; None for None."""
     if at is None:
         return None
     local = time.localtime(at)
@@ -169,13 +176,15 @@ def instant(at: float | None) -> str | None:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()) -> list[str]:
-    """Return lines of aligned columns; `right` has the indexes of right-aligned ones."""
+    """Return a table as lines of aligned columns; `right` has the indexes of the columns that are aligned to
+    the right.
+    """
     every = [_aligned(cells, at_right=place in right) for place, cells in enumerate(zip(header, *rows, strict=True))]
     return ["  ".join(row).rstrip() for row in zip(*every, strict=True)]
 
 
 def _aligned(cells: Sequence[str], *, at_right: bool) -> list[str]:
-    """Return the cells of one column with blanks, so that all have an equal width on the terminal."""
+    """Return the cells of one column, padded with blanks to an equal width on the terminal."""
     wides = [*map(columns, cells)]
     widest = max(wides)
     if at_right:
@@ -184,7 +193,9 @@ def _aligned(cells: Sequence[str], *, at_right: bool) -> list[str]:
 
 
 def scheduler_ended(run: int, state: str = "") -> str:
-    """Return the sentence about an unfinished run whose scheduler died; `state` is the directory it was found in."""
+    """Return the sentence about an unfinished run whose scheduler has died; `state` is the state directory if the
+    commands in the sentence must name it.
+    """
     where = f" --state {state}" if state else ""
     return (
         f"its scheduler has ended: scheduler resume r{run}{where} continues it, "

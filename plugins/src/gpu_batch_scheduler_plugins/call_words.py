@@ -13,7 +13,7 @@ from typing import Any
 from gpu_batch_scheduler_plugins._core import describe, literal, target_words, varied_word
 
 PLAIN = (str, int, float, bool, type(None))
-"""The types of those attributes of an object that are shown."""
+"""The types of attribute values that are shown."""
 
 
 def words_of_call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
@@ -29,7 +29,7 @@ def words_of_call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 def name_of_call(function: Any) -> str:
-    """Return the name of the code that a call runs."""
+    """Return the name of the function or class that a call runs."""
     return describe(function, (), {}).target.name.rpartition(".")[2]
 
 

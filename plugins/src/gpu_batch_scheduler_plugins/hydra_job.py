@@ -110,7 +110,7 @@ class GschedCallback(Callback):
 
 
 def _pickled(job_return: Any) -> bytes:
-    """Return the pickle of a job's return; a value that cannot be pickled is replaced by a text about it."""
+    """Return the pickle of a job's JobReturn; a value that cannot be pickled is replaced by a text about it."""
     try:
         return pickle.dumps(job_return)
     except Exception as exc:  # noqa: BLE001  # objects of the user raise anything

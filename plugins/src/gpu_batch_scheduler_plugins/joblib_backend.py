@@ -1,8 +1,7 @@
-"""joblib's backend `gsched`: each batch of calls of a `Parallel` is one call of a `scheduler.Executor`.
+"""joblib's backend `gsched`: each batch of calls of a `Parallel` becomes one call of a `scheduler.Executor`.
 
-from gpu_batch_scheduler_plugins import joblib_backend
-joblib_backend.register()
-with joblib.parallel_config(backend="gsched", n_jobs=-1): ...
+from gpu_batch_scheduler_plugins import joblib_backend joblib_backend.register() with
+joblib.parallel_config(backend="gsched", n_jobs=-1): ...
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ class GschedBackend(ParallelBackendBase):
     default_n_jobs = -1
 
     def __init__(self, nesting_level: int | None = None, **options: Any) -> None:
-        """Note the options for the `scheduler.Executor`: memory, gpus, cpus, env, devices, name, state; and
-        `options`.
+        """Note the options for the `scheduler.Executor` (memory, gpus, cpus, env, devices, name, state), and the task
+        fields in `options`.
         """
         super().__init__(nesting_level=nesting_level)
         self._options = dict(options)
@@ -59,7 +58,7 @@ class GschedBackend(ParallelBackendBase):
         return wanted
 
     def submit(self, func: Any, callback: Callable[[Any], Any] | None = None) -> Future[Any]:
-        """Run a batch of calls in a process of its own."""
+        """Run a batch of calls in a process of its own; return the future of its results."""
         future: Future[Any] = self._submitted(func)
         self._futures.add(future)
         future.add_done_callback(self._futures.discard)
@@ -89,7 +88,7 @@ class GschedBackend(ParallelBackendBase):
             self._executor = None
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """End all calls after one has failed."""
+        """End all calls after one of them has failed."""
         if self._executor is not None:
             self._executor.__exit__(KeyboardInterrupt, None, None)
             self._executor = None

@@ -13,7 +13,7 @@ from gpu_batch_scheduler_plugins.reporting import report
 
 
 class SchedulerCallback(Callback):
-    """The callback that reports the metrics of each epoch, including those of its validation."""
+    """The callback that reports the metrics of each epoch, including the metrics of its validation."""
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Report the metrics that were logged in the epoch."""

@@ -65,7 +65,9 @@ class OptunaRunner:
         self._tasks = SubmittedTasks(0, ())
 
     def optimize(self, n_trials: int, timeout: float | None = None) -> Study:
-        """Run trials and return the study; after `timeout` seconds ask for no more. Ctrl-C cancels those that run."""
+        """Run trials and return the study; after `timeout` seconds, start no more trials. Ctrl-C cancels the running
+        trials.
+        """
         end = None if timeout is None else time.monotonic() + timeout
         left = n_trials
         try:

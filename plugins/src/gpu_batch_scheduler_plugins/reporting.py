@@ -14,7 +14,7 @@ from typing import Any
 def report(metrics: Mapping[str, Any], *, step: int | None = None, done: int = 0, total: int = 0) -> None:
     """Append the numbers of `metrics` to the task's result, as points of curves, and write its progress.
 
-    `step` is where the curves continue (an epoch or a step); `done` of `total` is the progress.
+    `step` is the position of the points on the curves (an epoch or a step); `done` of `total` is the progress.
     """
     if any(os.environ.get(name, "0") not in ("", "0") for name in ("RANK", "LOCAL_RANK")):
         return

@@ -70,7 +70,7 @@ class GschedInfoWatcher(core.InfoWatcher):
         return SubmittedTasks(known.run, [task], known.queue, known.state)
 
     def get_state(self, job_id: str, mode: str = "standard") -> str:
-        """Return the state of a job by one of submitit's words."""
+        """Return the state of a job in one of submitit's words."""
         return self.get_info(job_id, mode=mode).get("State") or "UNKNOWN"
 
     def update_if_long_enough(self, mode: str) -> None:
@@ -177,7 +177,7 @@ class GschedExecutor(core.PicklingExecutor):
     def _internal_process_submissions(
         self, delayed_submissions: Sequence[utils.DelayedSubmission]
     ) -> list[core.Job[Any]]:
-        """Submit all calls at once, as tasks of one queue."""
+        """Submit all calls at once, as tasks of one queue; return their jobs."""
         files = self._pickled(delayed_submissions)
         try:
             tasks = [self._task(file, call) for file, call in zip(files, delayed_submissions, strict=True)]

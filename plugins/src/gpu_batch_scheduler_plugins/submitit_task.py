@@ -37,8 +37,8 @@ def timeout_signal() -> str:
 
 
 def adopt(file: Path, paths: JobPaths) -> None:
-    """Link a pickled call to the name by which its job finds it. The caller and the job both do this; the first one
-    succeeds.
+    """Rename a pickled call so that its job finds it. The caller and the job both try this; only the first one still
+    finds the file.
     """
     paths.folder.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
@@ -131,8 +131,8 @@ class Ranks:
         return code if code >= 0 else 128 - code
 
     def _copy_errors(self, ranks: list[int]) -> None:
-        """Copy the last errors of failed ranks to the task's own errors, in which the scheduler recognises an
-        out-of-memory error.
+        """Copy the last errors of failed ranks to the task's own errors, in which the scheduler searches for
+        out-of-memory errors.
         """
         for rank in ranks:
             with contextlib.suppress(OSError), open(self._paths[rank].stderr, "rb") as file:

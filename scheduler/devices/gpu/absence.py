@@ -14,9 +14,7 @@ from scheduler.core.ports import Key
 from scheduler.values import dataclass
 
 GAP = 3.0
-"""The most seconds before a sample for which the sample proves that an attempt was absent: as long as a sample counts
-as fresh.
-"""
+"""The most seconds of absence before a sample that the sample proves: a sample counts as fresh for as long."""
 COVERED = 0.9
 """The share of the time since an attempt's first sample for which its absence must be proved."""
 LOOKS = 2
@@ -34,10 +32,10 @@ class _Proof:
     covered: float = 0.0
     looks: int = 0
     present: bool = False
-    """True if the attempt was ever seen to use the GPU; this is never reset."""
+    """True if any sample has shown the attempt on the GPU; it is never set back to False."""
 
     def take(self, at: float, *, proved: bool) -> None:
-        """Add one sample; `proved` tells whether it proves that the attempt was absent at the time `at`."""
+        """Add one sample; `proved` is true if the sample proves that the attempt was absent at the time `at`."""
         since, self.last = at - self.last, at
         if proved:
             self.looks += 1
@@ -56,7 +54,7 @@ class Absences:
         self._proofs: dict[Key, _Proof] = {}
 
     def keep(self, here: Collection[Key]) -> None:
-        """Forget all attempts that are not in `here`."""
+        """Forget all attempts that are not in the collection `here`."""
         self._proofs = {key: proof for key, proof in self._proofs.items() if key in here}
 
     def see(self, at: float, proved: Mapping[Key, bool], present: Collection[Key]) -> None:

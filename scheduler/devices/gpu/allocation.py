@@ -22,7 +22,7 @@ CUDA, ORDER, CONTAINER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VI
 SLURM = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 CGROUP = "the device cgroup"
 _NVIDIA = 195
-"""The major number of /dev/nvidia0, /dev/nvidia1, …"""
+"""The major device number of /dev/nvidia0, /dev/nvidia1, …"""
 _RULE = lazy_pattern(r"^([ac]) (\d+|\*):(\d+|\*) (\w*)", re.MULTILINE)
 _NUMBER = lazy_pattern(r"\+?(\d+)")
 _NONE_MEANT = lazy_pattern(r"|-\d+|NoDevFiles")
@@ -36,11 +36,13 @@ class AllowedGpus:
     """The GPUs that this process may use."""
 
     gpus: tuple[InstalledGpu, ...]
-    """The GPUs, in the order in which the variable names them; without a variable, in nvidia-smi's order."""
+    """The GPUs in the order in which the limiting variable names them; without such a variable, in the order of
+    nvidia-smi.
+    """
     source: str = ""
     """The variable or the cgroup that limits the GPUs; empty if nothing limits them."""
     notes: tuple[str, ...] = ()
-    """Sentences about GPUs that were left out, if that may surprise users."""
+    """Sentences about GPUs that were left out, if their absence may surprise users."""
 
 
 Found = tuple[tuple[InstalledGpu, ...], str]
@@ -50,7 +52,7 @@ Found = tuple[tuple[InstalledGpu, ...], str]
 def allowed(node: Sequence[InstalledGpu], environ: Mapping[str, str], device_rules: str = "") -> AllowedGpus:
     """Return the GPUs that the environment permits; `device_rules` is the content of a cgroup's `devices.list`.
 
-    Raise DeviceError if numbers are ambiguous.
+    Raise DeviceError if numbers of GPUs in the environment are ambiguous.
     """
     if not node:
         return AllowedGpus(())
@@ -90,7 +92,7 @@ def cuda_numbers(reachable: Sequence[InstalledGpu]) -> dict[str, int]:
 
 
 def labels(gpus: Iterable[InstalledGpu]) -> str:
-    """Return the names of several GPUs for users: `GPU 2, 5`."""
+    """Return the names of several GPUs, as users read them: `GPU 2, 5`."""
     return "GPU " + ", ".join(gpu.word for gpu in gpus)
 
 
@@ -131,8 +133,8 @@ def _named(gpus: Sequence[InstalledGpu], environ: Mapping[str, str], notes: list
 
 
 def _by_cuda(said: str, gpus: Sequence[InstalledGpu], environ: Mapping[str, str], notes: list[str]) -> Found:
-    """Return the GPUs for a list of UUIDs or numbers. CUDA does not mix the two: the first entry decides which it is,
-    and an entry of the other kind ends the list. Numbers count all GPUs, including those in MIG mode.
+    """Return the GPUs for a list of UUIDs or numbers. CUDA does not mix the two: the first entry sets the kind of the
+    list, and an entry of the other kind ends the list. Numbers count all GPUs, including those in MIG mode.
     """
     if said.startswith(_UUIDS):
         return tuple(_entries(said, lambda entry: _of_prefix(entry, gpus), notes)), CUDA
@@ -147,7 +149,7 @@ def _by_cuda(said: str, gpus: Sequence[InstalledGpu], environ: Mapping[str, str]
 
 
 def _entries(said: str, read: Callable[[str], T | None], notes: list[str]) -> list[T]:
-    """Return the values of the list's entries, up to the first one that is unknown or repeated."""
+    """Return the values of the list's entries, up to the first entry that is unknown or repeated."""
     found: list[T] = []
     for entry in (entry.strip() for entry in said.split(",")):
         item = read(entry)

@@ -70,7 +70,7 @@ class DeviceLook:
 
 
 def ownerless(looks: Iterable[DeviceLook]) -> set[int]:
-    """Return the pids of the existing processes for which a look names no owner."""
+    """Return the pids of the existing processes that have no owner in the samples."""
     return {one.pid for look in looks for one in look.processes or () if one.there and not one.owner}
 
 
@@ -84,7 +84,7 @@ def with_owners(look: DeviceLook, owners: Mapping[int, str]) -> DeviceLook:
 
 
 def read_look(said: Mapping[str, Any], pids: Mapping[str, Any], clients: Iterable[str]) -> DeviceLook:
-    """Return a sample from what the sampler child reported."""
+    """Return a sample from the report of the sampler child."""
     listed = said["processes"]
     return DeviceLook(
         at=said["at"],
@@ -124,7 +124,9 @@ class UnmanagedProcess:
     low: int
 
     def see(self, held: int, now: float) -> None:
-        """Update the use of the process. If it has grown by more than GROWTH, the time without growth starts again."""
+        """Update the memory of the process. If it has grown by more than GROWTH, its time without growth begins
+        again.
+        """
         if held > self.low + GROWTH:
             self.low, self.since = held, now
         self.low = min(self.low, held)
@@ -169,7 +171,7 @@ class DeviceAccount:
         after the memory of attempts is subtracted.
         """
         self.unreclaimed: dict[str, int] = {}
-        """Bytes of ended attempts that are not freed yet, by the attempts' names."""
+        """Bytes of ended attempts that the driver has not freed yet, by the attempts' names."""
         self.astray: dict[str, int] = {}
         """Bytes that attempts without a reservation on this device use on it, by the attempts' names."""
         self.absent = Absences()

@@ -9,7 +9,7 @@ from scheduler.devices.sampler_child import INIT, LibraryCall, SamplerChild
 from scheduler.values import dataclass
 
 DYING = 0.5
-"""Seconds within which a process that has closed its output must end."""
+"""Seconds within which a process must exit after it has closed its output."""
 CRASHES = frozenset(
     {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS}
 )
@@ -33,7 +33,7 @@ class SamplerLimits:
     fresh: float = 3.0
     """Seconds for which a sample counts as fresh."""
     quick: float = 0.25
-    """The most seconds that a sample may take to count as one that does not delay the other GPUs."""
+    """The most seconds that a sample may take without counting as a delay for the other GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def hung_at_start(seconds: float) -> str:
 
 
 def _death(code: int | None) -> str:
-    """Return how a process ended: `SIGSEGV`, `exit code 1`."""
+    """Return how a process ended, by its exit code: `SIGSEGV`, `exit code 1`."""
     if code is None:
         return "it closed its output"
     if code >= 0:

@@ -53,7 +53,7 @@ _DIVIDED = {
 
 @dataclass(frozen=True, slots=True)
 class InstalledGpu:
-    """One GPU of the node, or one MIG instance of a GPU, whether it may be used or not."""
+    """One GPU of the node, or one MIG instance of a GPU, even if this process may not use it."""
 
     index: int
     """The GPU's number in nvidia-smi; for an instance, the number of the GPU to which it belongs."""
@@ -81,11 +81,11 @@ class InstalledGpu:
     pending: bool = False
     """True if a broken part of the GPU's memory will be replaced at the next reset."""
     worn: bool = False
-    """True if a broken row of the GPU's memory could not be replaced."""
+    """True if the GPU has a broken row of memory that it could not replace by a spare row."""
     throttled: int = 0
     """The reasons why the GPU's clocks are below their maximum, as a bit mask of NVML."""
     sharers: int = 1
-    """The number of compute instances of one GPU instance that share this memory."""
+    """The number of compute instances that share the memory of this GPU instance."""
 
     failure: Sequence[Any] = ()
     """The number of NVML's error, its name, and the call, if the memory of an instance cannot be read."""
@@ -102,8 +102,8 @@ class InstalledGpu:
 
     @property
     def number(self) -> int:
-        """The N in the name of the GPU's device file /dev/nvidiaN; inside a container or a Slurm job nvidia-smi may
-        count differently.
+        """The N in the name of the GPU's device file /dev/nvidiaN; nvidia-smi may give the GPU another number inside a
+        container or a Slurm job.
         """
         return self.index if self.minor < 0 else self.minor
 
@@ -161,7 +161,7 @@ class GpuInventory:
     reads: str = "process"
     """How GPU memory is read: per `process`, or only per `device`."""
     errors: tuple[tuple[int, str], ...] = ()
-    """(index, sentence) of GPUs that cannot be sampled."""
+    """GPUs that cannot be sampled, as pairs of index and sentence."""
     why: str = ""
     """The reason why there are no GPUs at all."""
     broken: bool = False
@@ -172,7 +172,7 @@ class GpuInventory:
 
 
 def read_node(said: Mapping[str, Any], hint: str) -> GpuInventory:
-    """Return the inventory from what the sampler child reported."""
+    """Return the inventory from the report of the sampler child."""
     gpus = tuple(InstalledGpu(**facts) for facts in said["gpus"])
     errors = tuple((index, f"GPU {index} {trouble(code, word, call)}") for index, code, word, call in said["errors"])
     why = "" if gpus or errors else "the NVIDIA driver is there, but it lists no GPU"
@@ -181,7 +181,7 @@ def read_node(said: Mapping[str, Any], hint: str) -> GpuInventory:
 
 
 def _in_wsl() -> bool:
-    """Tell, from its device file, whether the driver is the one of Windows, which does not show the memory of
+    """Tell, by the driver's device file, whether this machine has the Windows driver, which does not show the memory of
     processes.
     """
     return os.path.exists("/dev/dxg")
@@ -226,7 +226,7 @@ class PynvmlModule:
 
     path: Path | None
     hint: str = ""
-    """The problem with the module and the cure; empty if there is no problem."""
+    """A sentence about a problem with the module and its cure; empty if there is no problem."""
 
 
 def find_pynvml() -> PynvmlModule:

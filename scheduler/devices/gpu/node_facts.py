@@ -107,7 +107,7 @@ class GpuDivisions:
 
 
 def _health(library: Library, handle: Any) -> dict[str, Any]:
-    """Return what a GPU reports about its memory errors and its clocks; None for each value that it does not report."""
+    """Return the memory errors and the clocks that a GPU reports; None for each value that it does not report."""
 
     def maybe(name: str, *arguments: int) -> Any:
         with contextlib.suppress(NvmlFailure):
@@ -133,8 +133,8 @@ def _instance_facts(library: Library, gpu: dict[str, Any], parent: Any) -> list[
 
 
 def _memory_facts(library: Library, handle: Any) -> dict[str, Any]:
-    """Return the memory of an instance, or the reason why it cannot be read: the other instances of the GPU can still
-    be used.
+    """Return the memory of an instance, or the reason why it cannot be read. An error is not raised, because the other
+    instances of the GPU can still be used.
     """
     try:
         return {"total": library.memory(handle)["total"]}

@@ -46,7 +46,7 @@ from scheduler.units import size
 from scheduler.values import dataclass, field, replace
 
 RECENT = 2.0
-"""Seconds for which the lowest free memory is remembered."""
+"""Seconds for which the lowest free memory of a GPU is remembered."""
 REPEAT = 0.5
 """Seconds before an unchanged sample is reported again."""
 CLOCKS = 0.1
@@ -163,7 +163,7 @@ class NvmlDevices:
         self._divisible = dict(divisible or {})
 
     def expect_unread(self) -> None:
-        """Include GPUs that cannot be read: they count as closed devices until they answer. Call it before
+        """Include the GPUs that cannot be read: they are closed to tasks until they answer. Call this before
         `discover`.
         """
         self._expects = True
@@ -191,7 +191,9 @@ class NvmlDevices:
         self._wait(self._limits.call * (len(usable) + 1), lambda uuid, seen: seen.look or samplers.why_away(uuid))
 
     def _expect(self, usable: Sequence[InstalledGpu]) -> None:
-        """Wait for the GPUs that cannot be read, which are assumed to be like the largest one that can."""
+        """Register the GPUs that cannot be read yet as expected ones; each is assumed to be like the largest readable
+        GPU.
+        """
         like = max(whole(usable), key=lambda gpu: gpu.total, default=None)
         if not self._expects or like is None:
             return
@@ -213,7 +215,7 @@ class NvmlDevices:
             self._seen[gpu.uuid] = GpuState(_device(gpu), account)
 
     def _divisions(self) -> list[tuple[int, list[str]]]:
-        """Return how each divisible GPU is divided, as far as is known."""
+        """Return the known division of each divisible GPU: its index, and the UUIDs of its parts."""
         gpus = self.node().gpus
         cards = [gpu for gpu in gpus if gpu.uuid in self._divisible]
         return [(card.index, [part.uuid for part in divided([card], gpus)]) for card in cards]
@@ -248,7 +250,9 @@ class NvmlDevices:
                 return
 
     def snapshot(self) -> tuple[DeviceBudget, ...]:
-        """Return the state of the GPUs in the last collected round; the latest samples are from that round, too."""
+        """Return the state of the GPUs after the last call of `collect`; this state and the samples of that call are of
+        the same round.
+        """
         now = time.monotonic()
         return tuple(self._budget(uuid, seen, now) for uuid, seen in self._seen.items())
 
@@ -327,7 +331,7 @@ class NvmlDevices:
             self._samplers.tell(orders, others)
 
     def _hand_over(self) -> None:
-        """Attribute processes that were seen before their leases were known."""
+        """Attribute processes to their leases if the processes were sampled before the leases were known."""
         own = {name_of(key): (watched.shim, watched.guest) for key, watched in self._attempts.items()}
         self._owners.order(roots(own, self._others.items()))
         accounts = [seen.account for seen in self._seen.values()]
@@ -427,7 +431,7 @@ class NvmlDevices:
         return sample != told or now - at >= REPEAT
 
     def troubles(self) -> list[str]:
-        """Return sentences for the user about GPUs, each once."""
+        """Return sentences for the user about GPUs, each of them once."""
         news, self._news = self._news, []
         news += self._samplers.news() if self._samplers else []
         now = time.monotonic()
@@ -436,7 +440,7 @@ class NvmlDevices:
         return news
 
     def note(self, sentence: str) -> None:
-        """Report a sentence with the next troubles."""
+        """Return a sentence together with the next `troubles`."""
         self._news.append(sentence)
 
     def _unreclaimed(self, seen: GpuState, now: float) -> list[str]:

@@ -81,7 +81,7 @@ class Library:
         return self._words.get(code, f"error {code}")
 
     def has(self, name: str) -> bool:
-        """Tell whether the driver's library has a function."""
+        """Tell whether the driver's library has a function of this name."""
         with contextlib.suppress(self._nvml.NVMLError):
             return bool(self._nvml._nvmlGetFunctionPointer(name))
         return False
@@ -139,7 +139,7 @@ class Library:
 
 
 def _load(path: str) -> Any:
-    """Load the official module by its path, because another package of that name may hide it."""
+    """Load NVIDIA's official module from its path, because another package with its name may come first on sys.path."""
     spec = importlib.util.spec_from_file_location("pynvml", path)
     assert spec is not None
     assert spec.loader is not None

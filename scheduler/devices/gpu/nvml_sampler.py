@@ -48,7 +48,9 @@ from scheduler.devices.sampler_protocol import Board, serve, tell
 from scheduler.runtime.shim import children_finder, descendants
 
 FAST, CALM, IDLE = 0.075, 0.5, 1.0
-"""Seconds between rounds: while anything is new or its use rises, while no use rises, and while nothing is sampled."""
+"""Seconds between rounds: while an attempt has not settled or a use has risen lately, while neither is true, and while
+no attempt has a GPU.
+"""
 RISEN = 3.0
 """Seconds after a rise during which rounds are frequent."""
 RISE = 16 << 20
@@ -72,7 +74,7 @@ GPU_SENSOR = 0
 
 
 _Listed = dict[int, tuple[int | None, bool]]
-"""The listed processes: {pid: (bytes, or None if they are hidden, and whether it is a client of MPS)}."""
+"""The listed processes: {pid: (bytes or None, is a client of MPS)}; None: the driver hides the bytes."""
 
 
 class CriticalErrors:
@@ -121,7 +123,7 @@ class SampledGpu:
         self._library = library
         self._errors = errors
         self._card = ""
-        """The UUID of the whole GPU, which critical errors name; empty until the GPU is opened."""
+        """The UUID of the whole GPU, by which critical errors name it; empty until the GPU is opened."""
         self._place = (bus, index)
         self._part = part
         self._handle: Any = None
@@ -206,7 +208,9 @@ class SampledGpu:
         raise NvmlFailure(NOT_FOUND, "nvmlDeviceGetMigDeviceHandleByIndex")
 
     def _processes(self, handle: Any) -> _Listed | None:
-        """Return the listed processes; a process that is in several lists gets the highest of its values."""
+        """Return the listed processes; the memory of a process that is in several lists is the highest of their
+        values.
+        """
         found: _Listed = {}
         for kind in ("Compute", "Graphics", "MPSCompute"):
             try:
@@ -278,7 +282,9 @@ class GpuSampler:
         self._risen_at = time.monotonic()
 
     def order(self, said: dict[str, Any]) -> None:
-        """Replace the list of GPUs and attempts to sample; those that are in both lists keep their history."""
+        """Replace the list of GPUs and attempts to sample; GPUs and attempts that are in both lists keep their
+        history.
+        """
         self._gpus = {
             uuid: self._gpus.get(uuid) or SampledGpu(self._library, self._errors, uuid, bus, index, part)
             for uuid, bus, index, part in said["gpus"]
@@ -309,7 +315,7 @@ class GpuSampler:
             self._high[uuid] = look.get("held", 0)
 
     def _container_clients(self, seen: set[str]) -> list[str]:
-        """Return the attempts without GPU memory whose work a container daemon may do."""
+        """Return the attempts without GPU memory for which a container daemon may do the work."""
         now = time.monotonic()
         if now - self._clients_at >= SELDOM:
             self._clients_at = now

@@ -1,8 +1,8 @@
 """The owners of processes: the sampler child of the GPUs finds in /proc the owner of each process that NVML lists.
 
 A scheduler also uses this module in its own process: leases may have been granted after the child's last order, and the
-child cannot know the owners of their processes yet. This module uses the standard library only, because the child runs
-a copy of it in the run's directory.
+child cannot yet know the owners of the processes under these leases. This module uses the standard library only,
+because the child runs a copy of it in the run's directory.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ProcessOwners:
         return self._found.get(pid, (0, "", 0))[1]
 
     def order(self, roots: dict[int, str]) -> None:
-        """Set the roots of the process trees with their owners; the owners of processes without one are looked up
+        """Set the roots of the process trees with their owners; the owner of a process that had none is searched for
         again.
         """
         self.roots = _as_this_proc_counts(roots)

@@ -43,7 +43,7 @@ class SampledGroup:
     child: SamplerChild
     gpus: dict[str, InstalledGpu]
     apart: bool
-    """True if the child was started for a GPU that may be faulty."""
+    """True if the child samples only GPUs that may be faulty."""
     began: float
     ready: bool = False
     good: int = 0
@@ -234,7 +234,7 @@ class SamplerGroup:
         return next((group for group in self._groups if not group.apart), None)
 
     def _trust(self, group: SampledGroup) -> None:
-        """Make a child whose GPUs answer the one that samples all healthy GPUs from now on."""
+        """Make a child whose GPUs answer the main one, which samples all healthy GPUs from now on."""
         group.apart = False
         self._uncompared -= {gpu.index for gpu in group.gpus.values()}
 
@@ -302,7 +302,7 @@ class SamplerGroup:
         self._note_death(group, now, why)
 
     def _blame(self, group: SampledGroup, fault: Fault) -> None:
-        """Make the faulty GPU unavailable, or all of them if the library is at fault."""
+        """Make the faulty GPU unavailable, or all GPUs of the child if the library is at fault."""
         if fault.where:
             asked = _asked(group, fault.where)
             self._uncompared |= {gpu.index for gpu in asked.values()}
@@ -326,7 +326,7 @@ class SamplerGroup:
             self._order(group)
 
     def _send_away(self, uuids: Sequence[str], reason: str, *, for_good: bool = False) -> None:
-        """Mark GPUs as unavailable and report each of them once, however often it is then tried in vain."""
+        """Mark GPUs as unavailable and report each of them once, even if later attempts to read it fail too."""
         new = [self._gpus[uuid].label for uuid in uuids if uuid not in self._away]
         again = inf if for_good else time.monotonic() + self._limits.retry
         self._away.update({uuid: QuarantinedGpu(reason, again, len(uuids) > 1) for uuid in uuids})
@@ -382,7 +382,7 @@ class SamplerGroup:
 
 
 def _is_unread(group: SampledGroup) -> bool:
-    """Tell whether a child tries a GPU that could not be read yet."""
+    """Tell whether a child was started to try a GPU that could not be read yet."""
     return any(is_unread(uuid) for uuid in group.gpus)
 
 

@@ -1,4 +1,4 @@
-"""The memory of a device that belongs to no listed process, and its likely owners."""
+"""The memory of a device that no listed process uses, and its likely owners."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from scheduler.units import MIB
 from scheduler.values import dataclass
 
 GROWTH = 64 * MIB
-"""A smaller change, in bytes, counts neither as growth nor as unfreed memory."""
+"""The number of bytes below which a change counts neither as growth nor as unfreed memory."""
 USUAL = 8
 """The number of samples from which a device's usual unattributed memory is determined."""
 
 
 class Lag:
-    """Memory of ended processes that is not free yet; it can only shrink."""
+    """Memory that ended processes have not freed yet; after their end, it can only shrink."""
 
     def __init__(self) -> None:
         self.owed = 0
@@ -57,7 +57,7 @@ class UnattributedMemory:
         self.believed: list[Key] = []
         """Attempts whose share counts as measured use."""
         self.owed = 0
-        """The bytes of ended attempts that are not free yet."""
+        """Bytes of ended attempts that are not freed yet."""
         self.gone: list[Key] = []
         self.left = 0
         """The bytes of the rise that cannot be credited to any attempt."""

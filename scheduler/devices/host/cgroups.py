@@ -151,7 +151,7 @@ def _quota(folder: Path, version: int) -> float | None:
 
 
 def text(path: Path | str) -> str:
-    """Return the contents of a kernel file; empty if it does not exist."""
+    """Return the content of a kernel file; empty if the file does not exist."""
     try:
         with open(path, "rb", buffering=0) as file:
             return file.read().decode("ascii", "replace").strip()

@@ -67,7 +67,7 @@ class LoginPolicy(NamedTuple):
 
     @property
     def is_session(self) -> bool:
-        """True if the unit is a login session; otherwise it is the user's service manager, which ends with the last
+        """True if the unit is a login session; False if it is the user's service manager, which ends with the last
         session.
         """
         return self.unit.startswith("session-")
@@ -140,7 +140,7 @@ def shared_memory(path: Path = SHARED) -> tuple[int, int] | None:
 
 
 def ulimits() -> list[Ulimit]:
-    """Return the limits that tasks inherit and might reach."""
+    """Return the limits of the shell that tasks inherit and might reach."""
     return [Ulimit(name, flag, *map(_finite, resource.getrlimit(number))) for name, flag, number in _ULIMITS]
 
 
@@ -152,7 +152,7 @@ def _finite(limit: int) -> int | None:
 
 
 def login(user: str, root: Path = ROOT) -> LoginPolicy:
-    """Return what a logout does to processes that this user starts from here."""
+    """Return the effect of a logout on processes that this process starts as the given user."""
     groups = text(root / "proc/self/cgroup")
     match = _MANAGER.search(groups) or _SESSION.search(groups)
     lingers = (root / "var/lib/systemd/linger" / user).exists()

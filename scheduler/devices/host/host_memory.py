@@ -30,7 +30,7 @@ class HostLimit:
     """A limit on a resource of the host, and the source of that limit."""
 
     what: str
-    """The resource that is limited: `memory`, in bytes, or `cores`."""
+    """The limited resource: `memory` (in bytes), or `cores`."""
     value: float
     source: str
 
@@ -72,7 +72,7 @@ class HostDevices:
         return self._memory, self._cores
 
     def snapshot(self) -> tuple[DeviceBudget, ...]:
-        """Return the free memory: the lower of the kernel's available memory and what the limits leave."""
+        """Return the free memory: the lower of the kernel's available memory and the memory that the limits leave."""
         lefts = [group.left() for group in self._groups]
         if time.monotonic() - self._looked >= REST:
             self._looked, self._available = time.monotonic(), _available()
@@ -94,15 +94,15 @@ class HostDevices:
         return watcher
 
     def _limiting(self) -> Iterator[Group]:
-        """Yield the files that show how much memory the control groups leave."""
+        """Yield, for each control group with a limit, the files that show how much memory the limit leaves."""
         yield from (group.where() for group in self._groups)
         job = self._job_group()
         if job is not None and self._slurm is not None:
             yield job.where(int(self._slurm.value))
 
     def environment_for(self, placement: Placement, *, numbers: bool = False) -> Mapping[str, str | None]:
-        """Return the variables that limit each numeric library to as many threads as the task has cores; a limit that
-        the user has set stays.
+        """Return the variables that limit numeric libraries to as many threads as the task has cores; none if the user
+        has set any such limit.
         """
         return self.threads(placement.cores)
 
@@ -111,8 +111,8 @@ class HostDevices:
         return ()
 
     def threads(self, cores: float) -> dict[str, str | None]:
-        """Return the variables that limit numeric libraries to this many cores; none if the user has set any of
-        them.
+        """Return the variables that limit numeric libraries to this many cores; none if the user has set any such
+        limit.
         """
         if self._says_threads:
             return {}

@@ -52,8 +52,8 @@ class Tree:
     def __init__(self, pid: int, files: MetricReader | None = None, guest: int = 0) -> None:
         self.pid = pid
         self.guest = guest
-        """The pid of a process outside of the shim's tree that may use the attempt's devices, as its descendants may;
-        0: there is none.
+        """The pid of a process outside of the shim's tree that, like its descendants, may use the attempt's devices; 0:
+        there is none.
         """
         self.files = files
         """The reader of the attempt's epochs and metrics; None if the order does not request them."""
@@ -166,7 +166,7 @@ def _statm(pid: int, field: int) -> int:
 
 
 def high_water(pid: int) -> int:
-    """Return the highest RSS that a process ever had."""
+    """Return the highest RSS that a process has ever had, in bytes."""
     return _kilobytes(_read(f"/proc/{pid}/status"), b"VmHWM:")
 
 
@@ -206,7 +206,7 @@ class HostSampler:
         self._board = board
         self.trees: dict[str, Tree] = {}
         self.others: list[tuple[int, int]] = []
-        """The shims of other leases, each with the guest of its lease."""
+        """The shims of other leases, each with the guest of the lease."""
         self._groups: list[Group] = []
         self._last_rise = time.monotonic()
         self._ended: list[tuple[str, Tree]] = []
@@ -217,7 +217,7 @@ class HostSampler:
         """The index of the tree whose files are read next."""
 
     def order(self, said: dict[str, Any]) -> None:
-        """Replace the list of trees and processes to sample; those that are in both lists keep their history."""
+        """Replace the list of trees and processes to sample; trees that are in both lists keep their history."""
         known = self.trees
         self.trees = {}
         for name, (pid, guest, activity, files) in said["trees"].items():

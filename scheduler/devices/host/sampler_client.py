@@ -33,7 +33,7 @@ _WHAT = "the sampler of the host's memory"
 
 
 class Restarts:
-    """The times at which a failing child may be started again, and the sentences about it."""
+    """The schedule of restarts of a failing child, and the sentences about its failures."""
 
     def __init__(self) -> None:
         self.at = 0.0
@@ -119,7 +119,7 @@ class HostWatcher:
         self._restarts = Restarts()
 
     def fileno(self) -> int:
-        """Return a descriptor to wait on; -1 if no sampler is alive."""
+        """Return a descriptor that is readable when the child has sent something; -1 if no sampler child is running."""
         return self._child.fileno() if self._child else -1
 
     def watch(
@@ -264,8 +264,8 @@ class HostWatcher:
 
 
 def _joined(answers: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
-    """Return the newest answer, with metrics from earlier answers where it has none, because an answer contains only
-    changed metrics.
+    """Return the newest answer, completed with metrics from earlier answers, because an answer contains only metrics
+    that have changed.
     """
     newest = answers[-1]
     for part in ("readings", "ended"):

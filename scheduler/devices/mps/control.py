@@ -68,7 +68,7 @@ class MpsControl:
             raise DaemonSilent(f"the MPS daemon in {self.directory} answers {said[:200]!r} to {HEALTHY}") from None
 
     def servers(self) -> list[int]:
-        """Return the pids of the daemon's servers; it has one for each user who has run a task."""
+        """Return the pids of the daemon's servers; the daemon has one server for each user who has run a task."""
         return _numbers(self.ask("get_server_list"))
 
     def clients(self, server: int) -> list[int]:
@@ -104,5 +104,5 @@ class MpsControl:
 
 
 def _numbers(said: str) -> list[int]:
-    """Return a list of pids; empty if the answer is a sentence, even one that contains a number."""
+    """Return the pids in an answer; empty if the answer is a sentence, even a sentence that contains a number."""
     return [int(line) for line in said.splitlines() if line.strip().isdecimal()]

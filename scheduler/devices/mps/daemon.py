@@ -90,7 +90,7 @@ class MpsHome:
             return self._be_up()
 
     def is_running(self) -> bool:
-        """Tell whether the daemon is alive, whether or not it answers."""
+        """Tell whether the process of the daemon exists, even if the daemon does not answer."""
         return not all(self._members().values())
 
     def leave(self, fd: int) -> None:
@@ -101,7 +101,7 @@ class MpsHome:
 
     def clean(self) -> bool:
         """Stop a daemon that a killed scheduler left without users; return whether there was one. Raise DeviceError if
-        the compute mode cannot be restored.
+        its directory stays locked, or if the compute mode cannot be restored.
         """
         if not self.root.is_dir():
             return False
@@ -179,7 +179,7 @@ class MpsHome:
 
     def _be_up(self) -> bool:
         """Start the daemon unless it answers, and check that it gives tasks all threads; return whether it had to be
-        started. Raise DeviceError if it limits the threads.
+        started. Raise DeviceError if it cannot be started, or if it limits the threads.
         """
         started = not self._answers()
         if started:
@@ -235,7 +235,9 @@ class MpsHome:
         return True
 
     def _members(self) -> dict[int, bool]:
-        """Return the processes of this daemon, {pid: whether it is a server}, found by their environment."""
+        """Return the processes of this daemon, which are found by a variable in their environment, as {pid: whether it
+        is a server}.
+        """
         mark = os.fsencode(f"{DIRECTORY}={self.pipes}")
         return {pid: server for pid, server in _mps_processes() if mark in _bytes(pid, "environ").split(b"\0")}
 
@@ -290,7 +292,7 @@ def _check_private(folder: Path) -> None:
 
 
 def _open_own(name: str, within: int) -> int:
-    """Open a directory of this user inside another one; return -1 if there is no such directory."""
+    """Open a directory `name` of this user inside the directory `within`; return -1 if there is no such directory."""
     try:
         fd = os.open(name, _FOLDER, dir_fd=within if within >= 0 else None)
     except OSError:

@@ -36,17 +36,19 @@ def find_program(environ: Mapping[str, str]) -> str:
 
 
 def find_daemons(environ: Mapping[str, str], usual: Path = USUAL) -> list[FoundDaemon]:
-    """Return the daemons that CUDA would find in its usual directory, or in the one that the environment names."""
+    """Return the daemons that CUDA would find in its usual directory, or in the directory that the environment
+    names.
+    """
     said = environ.get(DIRECTORY, "")
     directories = dict.fromkeys([usual, *([Path(said)] if said else [])])
     return [daemon for directory in directories if (daemon := find_daemon(directory)) is not None]
 
 
 def find_daemon(directory: Path) -> FoundDaemon | None:
-    """Return the daemon that listens in a directory; None if there is none. It is found by the pid that it wrote to a
-    file, or by its socket if there is no such file.
+    """Return the daemon that listens in a directory; None if there is none. The daemon is found by the pid that it
+    wrote to a file or, without such a file, by its socket.
 
-    A killed daemon leaves both files behind, and another process may have its pid by now.
+    A killed daemon leaves its pid file and its socket behind, and another process may have its pid by now.
     """
     pid = _written(directory / f"{PROGRAM}.pid")
     if not pid.isdecimal():

@@ -27,11 +27,11 @@ from scheduler.values import dataclass, field
 LOOK = 0.25
 """Seconds between checks while it is not known whether an attempt is a client, or while a daemon is suspected."""
 HEALTH = 2.0
-"""Seconds between checks at other times."""
+"""Seconds between checks while every client is known and no daemon is suspected."""
 SILENT = 60.0
 """Seconds without an answer after which a daemon that is still running is replaced."""
 LEAVE = 15.0
-"""Seconds that the thread has to receive its last answers, at most three, when the run ends."""
+"""The most seconds for which the thread may wait for its last answers, at most three, when the run ends."""
 TAKES = 4.0
 """Seconds for which a task may use its GPU without being on its daemon's list of clients; after that it counts as
 outside of MPS.
@@ -40,7 +40,7 @@ outside of MPS.
 
 @dataclass(frozen=True, slots=True)
 class DaemonLook:
-    """The answers of a daemon, or the reason why it gave none."""
+    """The answers of a daemon, or the reason why it did not answer."""
 
     began: float
     clients: frozenset[int] = frozenset()
@@ -57,7 +57,7 @@ class MpsGpu:
     label: str
     control: MpsControl
     home: MpsHome | None = None
-    """The directory of the daemon; None: the daemon belongs to another user."""
+    """The directory of the daemon; None if the daemon belongs to another user."""
     fd: int = -1
     answered: float = 0.0
     """The time at which the daemon last answered."""

@@ -28,7 +28,7 @@ def command(code: str, program: str, directory: str) -> tuple[str, ...]:
 
 
 def main(argv: list[str]) -> None:
-    """Terminate every client among the descendants of the shim."""
+    """Terminate every MPS client among the descendants of the shim."""
     program, directory = argv
     end = time.monotonic() + PATIENCE
     control = MpsControl(program, directory)

@@ -23,7 +23,7 @@ VERSION = 1
 MOST_WORDS = 200
 """The most characters that a reason may have; it is limited because a record has a fixed size."""
 May = Callable[[int, str], bool]
-"""A function that tells whether a user has a right: `reserve` or `disable`."""
+"""A function that tells whether a user (by id) has the right `reserve` or `disable`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class DeviceReservation:
     """The time at which the reservation ends, in seconds since the epoch; 0: it lasts until a user ends it."""
     why: str = ""
     name: str = ""
-    """The name of the reservation's file."""
+    """The name of the reservation's file in the lease directory."""
 
     @property
     def asks(self) -> str:

@@ -63,7 +63,7 @@ class LeaseKind(RecordKind[Lease]):
     is_cached = True
 
     def lives_unlocked(self, name: re.Match[str]) -> bool:
-        """Tell whether a lease was created again."""
+        """Tell whether a lease was created again, which is the case in which it may live without a lock."""
         return bool(name[5])
 
     def parse(self, name: re.Match[str], said: Mapping[str, Any]) -> Lease:
@@ -86,7 +86,7 @@ class LeaseKind(RecordKind[Lease]):
         )
 
     def nonsense(self, name: re.Match[str]) -> Lease:
-        """Return a lease for an unreadable record: it closes its devices to all other schedulers."""
+        """Return a lease for an unreadable record; this lease closes its devices to all other schedulers."""
         return Lease(*_identifiers(name), shim=0, reserved={}, load={}, unreadable=user_name_soon(int(name[1])))
 
     def judge(self, record: Lease, file: RecordFile) -> Lease | None:
@@ -181,7 +181,7 @@ def namespace() -> int:
 
 
 def _is_feigned(lease: Lease, file: RecordFile) -> bool:
-    """Tell whether a lease whose shim has ended is kept locked by another user, to make the lease seem alive.
+    """Tell whether a lease without a shim of its own is kept locked by another user, to make the lease seem alive.
 
     The kernel lists a lock under the process that took it: this is the scheduler, even when only the shim or the rest
     of its tree still holds the lock. The lease names the scheduler's pid, so a lock that is listed under another pid

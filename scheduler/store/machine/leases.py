@@ -94,12 +94,12 @@ class FileLeaseRegistry:
         self._ports: set[int] = set()
         """The ports of all living leases at the last read of the leases."""
         self._own: dict[Key, OwnLease] | None = None
-        """This run's leases by task and attempt; None: the directory has not been searched for them."""
+        """This run's leases by task and attempt; None before the directory was searched for them."""
         self._fd = open_trusted(directory)
         self._mutex = Mutex(self._fd)
         self._records = RecordDirectory(self._fd, self.uid)
         self._looked_at = -math.inf
-        """The time at which the directory was last checked outside its mutex."""
+        """The time at which the directory was last checked without its mutex."""
         self._tickets = Tickets(self.uid, run)
         self._forecast = PublishedForecastFile(self.uid, run)
         self._site_reader = SiteConfigReader(self.uid)
@@ -223,8 +223,8 @@ class FileLeaseRegistry:
             raise LeaseError(f"cannot write a lease in {self.directory}: {exc.strerror}") from exc
 
     def take_all(self, wanted: Sequence[tuple[Placement, str]]) -> Iterator[tuple[Placement, HeldLease]]:
-        """Take and yield the leases of these placements one by one. Raise LeaseError at the first that cannot be
-        written.
+        """Take the leases of these placements and yield them one by one. Raise LeaseError at the first lease that
+        cannot be written.
         """
         for placement, guest in wanted:
             yield placement, self.take(placement, guest)

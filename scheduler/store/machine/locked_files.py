@@ -32,7 +32,7 @@ def take_lock(fd: int, patience: float = 0.05) -> None:
 
 
 def open_directory(path: Path) -> int:
-    """Open a directory in order to lock it, without following a symbolic link. Raise OSError."""
+    """Open a directory in order to lock it, without following a symbolic link. Raise OSError if it cannot be opened."""
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
@@ -133,7 +133,7 @@ class LockHolders:
         return self._users[pid]
 
     def are_other_users(self, file: os.stat_result) -> bool:
-        """Tell whether a file is certainly locked only by processes of other users than its owner."""
+        """Tell whether a file is certainly locked, and only by processes of users other than its owner."""
         pids, owner = self.of(file), file.st_uid
         return bool(pids) and all(self.user(pid) not in (owner, ROOT, None) for pid in pids)
 
@@ -154,7 +154,7 @@ def holder(fd: int, *, command: bool = False) -> str:
 
 
 def named(pid: int) -> str:
-    """Return a process with its user, for a sentence."""
+    """Return the pid and the user of a process, in words."""
     user = user_of(pid)
     return f"process {pid}" if user is None else f"process {pid} of user {user}"
 

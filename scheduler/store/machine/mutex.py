@@ -34,7 +34,9 @@ class Mutex:
         self._error: OSError | None = None
 
     def take(self, patience: float) -> bool:
-        """Take the lock; return False if it does not become free within `patience` seconds. Raise OSError."""
+        """Take the lock; return False if it does not become free within `patience` seconds. Raise OSError if the file
+        cannot be locked.
+        """
         end = time.monotonic() + patience
         with self._changed:
             if not self._is_queued:

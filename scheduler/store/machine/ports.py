@@ -10,9 +10,7 @@ FIRST, END = 20_000, 29_000
 (29400, 29500) and of Kubernetes.
 """
 EACH = 8
-"""The distance between the ports of two attempts, because some programs also use the ports that follow the one that
-they are given.
-"""
+"""The distance between the ports of two attempts, because some programs also use the next higher ports."""
 BLOCKS = (END - FIRST) // EACH
 
 

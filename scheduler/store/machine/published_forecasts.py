@@ -1,7 +1,8 @@
 """Published forecasts: one record in the lease directory for each scheduler with unfinished tasks.
 
-The record says when the running attempts are expected to end and what the waiting tasks request, in a bounded number of
-groups, so that other schedulers can include them in their own forecasts. No decision depends on a published forecast.
+The record of a scheduler says when the running attempts are expected to end and what the waiting tasks request, in a
+bounded number of groups, so that other schedulers can include them in their own forecasts. No decision depends on a
+published forecast.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ LONGEST_WORD = 64
 
 
 def to_dict(forecast: PublishedForecast) -> dict[str, Any]:
-    """Return the record of a forecast; its user and run are in its name, times are in seconds since the epoch."""
+    """Return the record of a forecast. Its user and run are in the name of the file; times are in seconds since the
+    epoch.
+    """
     return {
         "version": VERSION,
         "since": round(forecast.since, 1),
@@ -63,7 +66,9 @@ def _demand_to_dict(demand: WaitingDemand) -> dict[str, Any]:
 
 
 def from_dict(said: Mapping[str, Any]) -> PublishedForecast:
-    """Return the forecast in a record, without its user and run. Raise one of NONSENSE."""
+    """Return the forecast in a record, without its user and run. Raise an error of NONSENSE if the record is
+    invalid.
+    """
     ends = {}
     for key, end in list(said["ends"].items())[:MOST_ENDS]:
         task, _, attempt = str(key).partition(".")
@@ -136,7 +141,9 @@ class PublishedForecastFile(OwnRecord):
         return self._fd < 0 or not os.fstat(self._fd).st_nlink
 
     def make(self, records: RecordDirectory, forecast: PublishedForecast) -> None:
-        """Create the file, and remove dead files of this user; the caller must hold the mutex. Raise OSError."""
+        """Create the file, and remove dead files of this user; the caller must hold the mutex. Raise OSError if it
+        cannot be created.
+        """
         self.leave(records.fd)
         for _ in records.read(FORECASTS):
             pass
@@ -144,7 +151,7 @@ class PublishedForecastFile(OwnRecord):
 
     def rewrite(self, forecast: PublishedForecast) -> None:
         """Replace the record. This needs no mutex, because readers ignore a half-written record: its checksum is wrong.
-        Raise OSError.
+        Raise OSError if it cannot be written.
         """
         os.pwrite(self._fd, _block(forecast), 0)
 

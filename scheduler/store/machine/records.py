@@ -35,9 +35,7 @@ NONSENSE = (ValueError, OverflowError, TypeError, KeyError, AttributeError)
 """The errors that can occur when fields are read, because another user may have written anything into them."""
 MOST_BYTES = 1 << 60
 LONGEST = 1e11
-"""The largest number that is plausible in a record: a time in seconds since the epoch; every other quantity is
-smaller.
-"""
+"""The largest plausible number in a record: a time in seconds since the epoch; every other quantity is smaller."""
 _RANDOM_BYTES = 8
 """The number of random bytes in each name; other users cannot predict such a name and create the file first."""
 MANY = 20_000
@@ -56,7 +54,7 @@ class RecordFile(NamedTuple):
 
     status: os.stat_result
     is_free: bool
-    """True if no process has locked the file."""
+    """True if no process holds a lock on the file."""
     lockers: LockHolders
 
     def user(self, *, with_process: bool = True) -> str:
@@ -81,11 +79,11 @@ class RecordKind(Generic[T]):
     """True if a record is read again only after its file has changed."""
 
     def lives_unlocked(self, name: re.Match[str]) -> bool:
-        """Tell whether a record may be valid without a lock on its file."""
+        """Tell whether a record may be valid although no process locks its file."""
         return False
 
     def parse(self, name: re.Match[str], said: Mapping[str, Any]) -> T | None:
-        """Return the record in a file; if the file does not contain a valid one, return None or raise one of
+        """Return the record in a file; if the file does not contain a valid one, return None or raise an error of
         NONSENSE.
         """
         raise NotImplementedError
@@ -100,8 +98,8 @@ class RecordKind(Generic[T]):
 
 
 class RecordDirectory:
-    """The records of one open directory; `uid` is the user whose dead files are removed, while those of other users are
-    only ignored.
+    """The records of one open directory. Dead files of the user `uid` are removed; dead files of other users are only
+    ignored.
     """
 
     def __init__(self, fd: int, uid: int = -1) -> None:
@@ -186,7 +184,7 @@ class RecordDirectory:
         """Create a locked file with a record in it, under a new name between `stem` and `end`; return the name and the
         descriptor.
 
-        Raise OSError.
+        Raise OSError if that fails.
         """
         for left in reversed(range(_TRIES)):
             name = f"{stem}{os.urandom(_RANDOM_BYTES).hex()}{end}"
@@ -272,7 +270,7 @@ class RecordDirectory:
 
 @contextmanager
 def opened(directory: Path) -> Iterator[RecordDirectory]:
-    """Open a directory for the block, without taking its mutex. Raise OSError."""
+    """Open a directory for the block, without taking its mutex. Raise OSError if it cannot be opened."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield RecordDirectory(fd)

@@ -42,7 +42,7 @@ def to_dict(ticket: WaitTicket, now: float) -> dict[str, Any]:
 
 
 def from_dict(said: Mapping[str, Any], now: float) -> WaitTicket:
-    """Return the ticket in a record. Raise one of NONSENSE."""
+    """Return the ticket in a record. Raise an error of NONSENSE if the record is invalid."""
     return WaitTicket(
         task=size(said["task"]),
         devices=tuple(str(key) for key in said["devices"]),

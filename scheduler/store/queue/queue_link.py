@@ -15,7 +15,7 @@ NAME = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z")
 USUAL = "queue"
 """The name of a user's standing queue if no other name is given."""
 PATIENCE = 60.0
-"""Seconds to wait for another process that starts the queue."""
+"""Seconds to wait for another process that is starting the queue."""
 
 
 def checked_name(name: str) -> str:

@@ -20,7 +20,7 @@ MOST_KEPT = 256
 
 @dataclass(frozen=True, slots=True)
 class SubmittedShell:
-    """The shell from which tasks were submitted, and the programs that it finds."""
+    """The shell from which tasks were submitted, and the finder of the programs on its PATH."""
 
     task_shell: TaskShell
     programs: Programs
@@ -72,7 +72,7 @@ class SubmittedShells:
             self._known.pop(digest, None)
 
     def of(self, digest: str) -> SubmittedShell:
-        """Return a shell. Raise StateError if its file cannot be read."""
+        """Return the shell with this digest. Raise StateError if its file cannot be read."""
         if digest not in self._known:
             if len(self._known) >= MOST_KEPT:
                 self._known.clear()

@@ -18,7 +18,7 @@ _NONE = "NoDevFiles"
 
 
 def visible_words(said: str) -> list[str]:
-    """Return the devices that the variable names; an empty list if it excludes all GPUs on purpose."""
+    """Return the devices that the value of the variable names; empty if it excludes all GPUs on purpose."""
     words = said.replace(" ", "").split(",")
     if words[0].startswith("-") or words[0] in ("", _NONE):
         return []

@@ -28,19 +28,17 @@ class RunInfo:
     lost: str = ""
     """A sentence about how much of the end of the run's journal was lost; empty if nothing was lost."""
     kept: bool = False
-    """True if the facts are the ones that the run's scheduler saved when it ended; then the recorded status is up to
-    date.
-    """
+    """True if the facts were saved by the run's scheduler when it ended; then the recorded status is up to date."""
 
     @property
     def what(self) -> str:
-        """The file or command of the run."""
+        """The file or the command that the run was started with."""
         return self.meta.get("file", "")
 
     @property
     def elsewhere(self) -> str:
-        """The name of the other machine to which the run belongs, where its lock and pids have their meaning; empty for
-        a run of this machine.
+        """The name of the machine to which the run belongs, if that is another one: the run's lock and pids have no
+        meaning on this machine. Empty for a run of this machine.
         """
         host = self.meta.get("host", "")
         return "" if is_here(self.meta.get("boot", ""), self.meta.get("machine", ""), host) else host
@@ -236,7 +234,7 @@ class RunCatalog:
             self.info(int(os.readlink(self.places.queues / name)))
 
     def _raise_unreadable(self) -> None:
-        """Raise the error of the newest run that cannot be read, if there is one."""
+        """Raise the error of the newest run that cannot be read; do nothing if all can be read."""
         for number in reversed(self.numbers()):
             with contextlib.suppress(NoSuchRun):
                 self.info(number)

@@ -23,7 +23,7 @@ _to_json = json.JSONEncoder(check_circular=False).encode
 
 
 class Journal(JournalReader):
-    """The journal of a run, open for its one writer; append-only."""
+    """The journal of a run, opened by its only writer; rows and events are only appended."""
 
     def __init__(
         self, path: Path, connection: sqlite3.Connection, owner: Owner = None, reached: Reach | None = None
@@ -54,7 +54,7 @@ class Journal(JournalReader):
 
     @classmethod
     def open(cls, path: Path) -> Journal:
-        """Open an existing journal for its one writer."""
+        """Open an existing journal as its only writer."""
         reached = read_reach(path)
         journal = cls(path, connect(path, "rw"), reached=reached)._checked()
         last, newest = journal.reach()
@@ -118,11 +118,11 @@ class Journal(JournalReader):
         )
 
     def put_form(self, number: int, text: str) -> None:
-        """Store the form of a source's cells."""
+        """Store the form of the cells of a list's rows under its number."""
         self._db.execute(schema.PUT_FORM, (number, text, checksum("forms", (number, text))))
 
     def put_terms(self, number: int, text: str) -> None:
-        """Store terms, to which rows refer by number."""
+        """Store terms under the number by which rows refer to them."""
         self._db.execute(schema.PUT_TERMS, (number, text, checksum("terms", (number, text))))
 
     def put_rows(self, rows: Iterable[tuple[int, int, int, int, int, int, str]]) -> None:

@@ -14,7 +14,7 @@ from scheduler.runtime.paths import owner_beside_root
 from scheduler.store.run import schema
 
 Owner = tuple[int, int] | None
-"""A user id and a group id; None: those of this process."""
+"""A user id and a group id; None: the ids of this process."""
 _DISK_ERRORS = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
 DATABASE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 """The errors that a statement may raise; the second occurs if a damaged page holds a name that is not UTF-8."""
@@ -121,7 +121,7 @@ def _copy(path: Path) -> sqlite3.Connection:
 
 
 def _reason(path: Path, exc: Exception) -> str:
-    """Return SQLite's message, or the cause and the next step if the disk is full."""
+    """Return SQLite's error message; if the disk is full, return the cause and the next step instead."""
     if _primary(exc) in _DISK_ERRORS:
         with suppress(OSError):
             disk = os.statvfs(path.parent)

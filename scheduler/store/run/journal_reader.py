@@ -43,9 +43,9 @@ class Row:
     """One accepted row; its text is only read from the journal when its task is placed."""
 
     row: int
-    """The number of the row in its source."""
+    """The number of the row in its list."""
     nth: int
-    """The number of earlier rows with an equal command."""
+    """The number of earlier rows of the list with an equal command."""
     terms: int
     form: int
     text: str
@@ -57,7 +57,7 @@ _DECODE = json.JSONDecoder().raw_decode
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An event with its number in the journal and its wall-clock time."""
+    """An event with its number in the journal and the time at which it was recorded."""
 
     seq: int
     at: float
@@ -186,7 +186,7 @@ class JournalReader:
         raise StateError(f"the journal {self.path} has no task {task}")
 
     def rows(self) -> Iterator[tuple[int, int, Row]]:
-        """Yield all accepted rows as (task, batch, row), by task."""
+        """Yield all accepted rows as (task, batch, row), sorted by task."""
         for task, batch, *values in self._all_rows():
             yield task, batch, Row(*values)
 

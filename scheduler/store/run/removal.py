@@ -1,4 +1,4 @@
-"""The removal of ended runs from the disk, under their locks."""
+"""The removal of ended runs from the disk; each run is locked meanwhile."""
 
 from __future__ import annotations
 

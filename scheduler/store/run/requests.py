@@ -181,7 +181,7 @@ def _read(folder: Path, known: set[str] | frozenset[str] = frozenset()) -> list[
 
 def _read_file(path: Path) -> bytes:
     """Return the content of a regular file; other files are refused, because a pipe with that name would block the
-    scheduler. Raise OSError or ValueError.
+    scheduler. Raise OSError if the file cannot be read, and ValueError if it is too large.
     """
     with open_plain(path) as file:
         content = file.read(_LARGEST + 1)

@@ -1,4 +1,4 @@
-"""The copies of the code from which a run starts its processes, and their repair."""
+"""The copies of the code from which a run starts its processes, and the repair of these copies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def digest(content: bytes) -> str:
 
 
 class RunCode:
-    """The copies of one run; until it ends, the run uses the code that was installed when it started."""
+    """The code copies of one run: until its end, the run uses the code that was installed when it started."""
 
     def __init__(
         self, folder: Path, digests: Mapping[str, str], installed: Sequence[tuple[Path, str]] = RUN_CODE

@@ -88,7 +88,7 @@ class SqliteRunStore:
     num = 20
     """The number of rows in a batch."""
     what = ""
-    """The name of the run's list in errors."""
+    """The name of the run's list in error messages."""
 
     def __init__(self, places: RunPaths, journal: Journal, counter: Counter, hold: Hold) -> None:
         self.places = places
@@ -96,7 +96,7 @@ class SqliteRunStore:
         self.terms: list[Terms] = []
         self.source: RowSource | None = None
         self.code: dict[str, str] = {}
-        """The digests of the code that was copied for a new run."""
+        """The digests of the code that was copied for a new run, by name."""
         self.kinds: TaskClassFinder | None = None
         self.programs = Programs(os.environ)
         """The finder of the rows' programs, which uses the environment of the shell that started the run."""

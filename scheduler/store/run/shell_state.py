@@ -70,7 +70,7 @@ class ShellState:
         return {name: text for name, text in self.environ.items() if looks_secret(name)}
 
     def beyond(self, other: ShellState) -> dict[str, Any]:
-        """Return the umask and the limits that differ from the ones of `other`; a limit is reduced to the hard limit of
+        """Return the umask and the limits that differ from those of `other`; a limit is reduced to the hard limit of
         `other`.
         """
         said: dict[str, Any] = {"umask": self.umask} if self.umask != other.umask else {}

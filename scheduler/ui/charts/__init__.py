@@ -1,4 +1,4 @@
-"""Charts as SVG and as text: simulated runs and timelines of reports.
+"""Charts as SVG and as text: of simulated runs, and timelines of reports.
 
-Start at `svg`, from which all drawings are made.
+Start at `svg`, which makes all drawings.
 """

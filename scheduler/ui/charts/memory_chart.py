@@ -1,7 +1,7 @@
 """The memory of a run over time, as text for a terminal and as a drawing for a file.
 
-Each device has a lane whose height is its memory; each attempt is a bar in it, with its duration as length and its
-memory as height.
+Each device has a lane whose height is its memory; each attempt is a bar in the lane, whose length is the attempt's
+duration and whose height is its memory.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 SLICES = 60
 MOST_LANES = 16
-"""The number of devices shown on a terminal; a file shows all."""
+"""The most devices that are shown on a terminal; a file shows all devices."""
 MOST_BARS = 20_000
-"""The largest number of bars of one run in a file, which leaves out the smallest; browsers are slow with more."""
+"""The most bars of one run in a file; the smallest bars are left out, because browsers are slow with more."""
 FULL, PLAIN = " ▁▂▃▄▅▆▇█", " .:-=+*#@"
 WIDTH, LANE, GAP, LEFT, TOP = 1000.0, 90.0, 14.0, 90.0, 34.0
 PAPER = 0.3
-"""The gap between bars."""
+"""The gap between two bars, in the units of the drawing."""
 LEGEND, ENTRY = 420.0, 90.0
-"""The position of the legend, and the width of one entry."""
+"""The horizontal position of the legend, and the width of one of its entries."""
 PRIORITIES = ("#3b6fb6", "#58a55c", "#d99a2b", "#8d65c5", "#4aa5a5", "#b0628a")
 FAILED = "#c0392b"
 OUTCOMES: Mapping[str, str] = {
@@ -47,7 +47,7 @@ OUTCOMES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ScheduleBar:
-    """One attempt on one of its devices; times in seconds from the beginning of the run."""
+    """One attempt on one of its devices; times are in seconds from the beginning of the run."""
 
     device: str
     begin: float
@@ -56,12 +56,12 @@ class ScheduleBar:
     colour: str
     title: str
     floor: int = 0
-    """The number of bytes below the bar in the drawing."""
+    """The bytes between the bottom of the lane and the bar in the drawing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One run: its devices, its attempts, and the meaning of their colours."""
+    """One run: its devices, its attempts as bars, and the meaning of the bars' colours."""
 
     title: str
     lanes: Sequence[Device]
@@ -71,12 +71,12 @@ class Schedule:
 
     @property
     def ended(self) -> float:
-        """The time at which its last attempt ended."""
+        """The time at which the last attempt of the run ended."""
         return max((bar.end for bar in self.bars), default=0.0)
 
 
 def simulated_schedule(policy: str, run: SimulatedResult, devices: Sequence[Device]) -> Schedule:
-    """Return a simulated run: peaks of memory, coloured by priority."""
+    """Return the schedule of a simulated run: peaks of memory, coloured by priority."""
     found, priorities = [], sorted({given.spec.terms.priority for given in run.given.values()})
     colours = {p: PRIORITIES[min(place, len(PRIORITIES) - 1)] for place, p in enumerate(priorities)}
     for task, task_history in run.history.tasks.items():
@@ -93,13 +93,13 @@ def simulated_schedule(policy: str, run: SimulatedResult, devices: Sequence[Devi
 
 
 def _bar(key: str, begin: float, end: float, bytes_: int, colour: str, name: str, outcome: str) -> ScheduleBar:
-    """Return the bar of an attempt, with its facts as its title."""
+    """Return the bar of an attempt, with facts about the attempt as the bar's title."""
     title = f"{short(name, 60)}: {size(bytes_)}, {duration(begin)} to {duration(end)}, {outcome}"
     return ScheduleBar(key, begin, end, bytes_, colour, title)
 
 
 def reported_schedule(run: Mapping[str, Any]) -> Schedule:
-    """Return the schedule of one run of a report: its reserved memory, coloured by outcome."""
+    """Return the schedule of one run in a report: reserved memory, coloured by outcome."""
     found, lanes, legend = [], [], dict[str, str]()
     names = {row[0]: row[1] for row in run["tasks"]}
     for device in run["devices"]:
@@ -122,7 +122,7 @@ def _sorted(bars: Iterable[ScheduleBar]) -> list[ScheduleBar]:
 
 
 def stacked(bars: Sequence[ScheduleBar]) -> list[ScheduleBar]:
-    """Stack the bars of one device, sorted by start, each as low as possible."""
+    """Stack the bars of one device, which are sorted by start, and place each as low as possible."""
     placed: list[ScheduleBar] = []
     living: list[ScheduleBar] = []
     for bar in bars:
@@ -139,7 +139,7 @@ def stacked(bars: Sequence[ScheduleBar]) -> list[ScheduleBar]:
 
 
 def held_over_time(bars: Iterable[ScheduleBar], lane: Device, slices: int, until: float) -> list[float]:
-    """Return the used share of a device's memory in each of `slices` parts of the time."""
+    """Return the share of a device's memory that is used in each of `slices` equal parts of the time until `until`."""
     held = [0.0] * slices
     width = until / slices if until > 0 else 1.0
     for bar in bars:
@@ -152,7 +152,7 @@ def held_over_time(bars: Iterable[ScheduleBar], lane: Device, slices: int, until
 
 
 def text_bars(schedule: Schedule, out: TextIO) -> list[str]:
-    """Return a line for each device that shows how full its memory was over time."""
+    """Return a line of text for each device that shows how full the device's memory was over time."""
     until = schedule.ended
     if not until:
         return []
@@ -173,7 +173,7 @@ def _marks(shares: Sequence[float], marks: str) -> str:
 
 
 def draw(schedules: Sequence[Schedule]) -> Drawing:
-    """Draw the runs below each other on one time scale."""
+    """Draw the runs one below the other on a common time scale."""
     until = max((schedule.ended for schedule in schedules), default=0.0) or 1.0
     heights = [TOP + len(schedule.lanes) * (LANE + GAP) + 2 * GAP for schedule in schedules]
     drawing = Drawing(LEFT + WIDTH + 20, sum(heights))
@@ -183,7 +183,7 @@ def draw(schedules: Sequence[Schedule]) -> Drawing:
 
 
 def _block(schedule: Schedule, until: float) -> Drawing:
-    """Draw one run, with a lane for each device."""
+    """Return the drawing of one run, with a lane for each device."""
     drawing, bars = Drawing(0, 0), schedule.bars
     kept = {id(bar) for bar in sorted(bars, key=lambda bar: -(bar.end - bar.begin) * bar.bytes)[:MOST_BARS]}
     left_out = f", {len(bars) - len(kept):,} small bars left out" if len(bars) > len(kept) else ""
@@ -210,7 +210,7 @@ def _tick(share: float, until: float, bottom: float) -> SvgText:
 
 
 def _rect(bar: ScheduleBar, total: int, until: float, lane: float) -> SvgRect:
-    """Return the rectangle of a bar, with a gap to its neighbours."""
+    """Return the rectangle of a bar, with gaps between it and its neighbours."""
     x, width = LEFT + WIDTH * bar.begin / until, WIDTH * (bar.end - bar.begin) / until
     height = LANE * bar.bytes / total
     y = max(lane, lane + LANE - height - LANE * bar.floor / total)

@@ -1,4 +1,4 @@
-"""Drawings of rectangles and texts, written as SVG."""
+"""Drawings that consist of rectangles and texts, written as SVG."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SMALL, USUAL, LARGE = 11, 13, 16
 
 @dataclass(frozen=True, slots=True)
 class SvgRect:
-    """A filled rectangle; `title` is shown when the pointer is on it."""
+    """A filled rectangle; a browser shows `title` while the pointer is on the rectangle."""
 
     x: float
     y: float
@@ -26,7 +26,7 @@ class SvgRect:
 
 @dataclass(frozen=True, slots=True)
 class SvgText:
-    """One line of text; `y` is its base line, `x` its beginning, middle or end by `anchor`."""
+    """One line of text; `y` is its base line; `x` is its beginning, middle or end, as `anchor` says."""
 
     x: float
     y: float
@@ -53,7 +53,7 @@ class Drawing:
 
 
 def column(drawings: list[Drawing], gap: float = 18.0, margin: float = 24.0) -> Drawing:
-    """Put drawings below each other."""
+    """Return one drawing with the given drawings one below the other."""
     height = sum(one.height + gap for one in drawings) - gap
     whole = Drawing(max(one.width for one in drawings) + 2 * margin, height + 2 * margin)
     y = margin

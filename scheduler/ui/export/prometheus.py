@@ -14,7 +14,7 @@ Sample = tuple[Mapping[str, str], float]
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """One metric; all metrics are gauges."""
+    """One metric; all metrics of this project are gauges."""
 
     name: str
     labels: str
@@ -24,7 +24,7 @@ class MetricFamily:
 
 
 def text(facts: Mapping[str, Any]) -> str:
-    """Return all samples, in the order of FAMILIES."""
+    """Return all samples in the text format, in the order of FAMILIES."""
     lines: list[str] = []
     for family in FAMILIES:
         lines += [f"# HELP {family.name} {_escaped(family.help, quotes=False)}", f"# TYPE {family.name} gauge"]

@@ -23,19 +23,19 @@ _TITLES = {
     "exit_code": "exit", "priority": "prio", "peak_bytes": "peak", "reserved_bytes": "reserved", "ran_s": "ran",
     "waited_s": "waited", "host_peak_bytes": "host_peak", "host_reserved_bytes": "host_reserved",
 }  # fmt: skip
-"""The titles of those columns whose title in a table is not their name."""
+"""The titles of columns that have a title other than their name in a table."""
 _NUMBERS = ("id", "exit_code", "priority", "batch", "peak_bytes", "reserved_bytes", "ran_s", "waited_s", "row")
-"""Columns that are aligned to the right."""
+"""The columns that are aligned to the right."""
 _LEAST = (
     "batch", "waited_s", "source", "exit_code", "priority", "reserved_bytes", "peak_bytes", "device", "ran_s",
 )  # fmt: skip
-"""The columns that are left out where a table is too wide, in this order."""
+"""The columns that are left out of a table that is too wide, in this order."""
 LEAST_NAME, LONGEST_NAME = 24, 80
-"""The width to which names are cut before columns are left out, and the greatest width of a name."""
+"""The width to which names are truncated before columns are left out, and the greatest width of a name."""
 METRIC, MOST_METRICS = "result.", 3
-"""The prefix of the columns of metrics, and the number of metrics in a table for which no columns were requested."""
+"""The prefix of the columns of metrics, and the number of metrics in a table if the user requests no columns."""
 LEAST_REASON, LONGEST_REASON = 24, 100
-"""The width to which reasons are cut before columns are left out, and the greatest width of a reason."""
+"""The width to which reasons are truncated before columns are left out, and the greatest width of a reason."""
 _FAILED = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
 _TIMES = ("submitted", "started", "ended")
 _AHEAD = 1000
@@ -43,7 +43,7 @@ _AHEAD = 1000
 
 
 def write_json(run: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], out: TextIO) -> None:
-    """Write `{"format": 1, "run": {...}, "tasks": [...]}`, one task per line, as the rows come."""
+    """Write `{"format": 1, "run": {...}, "tasks": [...]}`, with one task per line, as soon as each row is available."""
     print(f'{{"format": 1, "run": {json.dumps(run)}, "tasks": [', file=out, end="")
     separator = "\n"
     for row in rows:
@@ -53,7 +53,7 @@ def write_json(run: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], out: T
 
 
 def write_json_of_runs(runs: Iterable[tuple[Mapping[str, Any], Iterable[Mapping[str, Any]]]], out: TextIO) -> None:
-    """Write `{"format": 1, "runs": [{"run": {...}, "tasks": [...]}, ...]}`."""
+    """Write `{"format": 1, "runs": [{"run": {...}, "tasks": [...]}, ...]}`, once all rows have been read."""
     made = [
         {"run": run, "tasks": [{name: _finite(value) for name, value in _dated(row).items()} for row in rows]}
         for run, rows in runs
@@ -62,12 +62,12 @@ def write_json_of_runs(runs: Iterable[tuple[Mapping[str, Any], Iterable[Mapping[
 
 
 def _finite(value: Any) -> Any:
-    """Return None for NaN and infinity, which JSON cannot represent; any other value unchanged."""
+    """Return None for NaN and infinity, which JSON cannot represent; return any other value unchanged."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_csv(rows: Iterable[Mapping[str, Any]], out: TextIO) -> None:
-    """Write CSV with a header; put a quote before a text that a spreadsheet would compute."""
+    """Write CSV with a header; put a quote before a text that a spreadsheet would evaluate as a formula."""
     import csv
 
     header, every = _header(rows)
@@ -90,7 +90,7 @@ def write_markdown(rows: Iterable[Mapping[str, Any]], out: TextIO) -> None:
 
 
 def _one_line(value: Any) -> str:
-    """Return a value as one line, without characters that would break its table."""
+    """Return a value as one line, without characters that would break a Markdown table."""
     return clean("" if value is None else str(value)).replace("\n", " ").replace("|", "\\|")
 
 
@@ -108,7 +108,8 @@ def table_lines(
     varies: Sequence[str] = (),
     width: int | None = None,
 ) -> list[str]:
-    """Return the given columns as a table, or the most important ones, with the forecast of each task if `expected`.
+    """Return a table with the given columns, or else with the most important ones; if `expected`, with the forecast of
+    each task.
 
     Names are shown without the parameters in `varies`, which have columns of their own. With `width`, long names lose
     their middle, and columns that do not fit are left out, the least important ones first.
@@ -132,14 +133,16 @@ def table_lines(
 
 
 def all_numbers(cells: Iterable[str]) -> bool:
-    """Tell whether all cells of a column are numbers or empty, so that it is aligned to the right."""
+    """Tell whether all cells of a column are numbers or empty; such a column is aligned to the right."""
     return all(not cell or _is_number(cell) for cell in cells)
 
 
 def _cut(
     shown: Sequence[str], header: Sequence[str], cells: list[list[str]], width: int, column: str, least: int
 ) -> None:
-    """Cut the texts of a column as far as the width demands, before any column is left out: names in their middle."""
+    """Truncate the texts of a column as far as the width requires, but not below `least`; this comes before columns are
+    left out. Names lose their middle, other texts their end.
+    """
     if column not in shown:
         return
     place = shown.index(column)
@@ -163,11 +166,13 @@ def shown_columns(
     usual: Sequence[str] = _SHOWN,
     reasons: bool = True,
 ) -> tuple[str, ...]:
-    """Return the most important columns of some rows: parameters that vary, last values of metrics, and the usual ones.
+    """Return the most important columns of some rows: parameters that vary, last values of metrics, and the columns in
+    `usual`.
 
-    If there are parameters or metrics, the exit code, priority and batch are left out while no row has an unusual one.
-    A metric that only counts, such as the epochs, has no column if it is equal in all rows. The source of the need is
-    shown if it is an earlier version of the script, and with `reasons` why tasks failed, if any did.
+    If there are parameters or metrics, the columns for exit code, priority and batch are left out unless a row has an
+    unusual value there. A metric that only counts, such as the epochs, has no column if it is equal in all rows. The
+    source of the need is shown if it is an earlier version of the script. With `reasons`, the reason for failures is
+    shown if any task failed.
     """
     more = [name for name in varies if 2 * sum(row.get(name) not in (None, "") for row in rows) > len(rows)]
     shown = [name for name in metrics if is_reached(name) or len({row.get(METRIC + name) for row in rows}) > 1]
@@ -188,13 +193,13 @@ def _failed_for(row: Mapping[str, Any]) -> str:
 
 
 def script_name(name: str, varies: Sequence[str]) -> str:
-    """Return the name of a task without the parameters that it is made from."""
+    """Return the name of a task without the parameters that are a part of it."""
     ends = [at for word in varies if (at := name.find(f" {word}=")) > 0]
     return name[: min(ends)] if ends else name
 
 
 def number(value: Any) -> str:
-    """Write the value of a metric; empty for None."""
+    """Return the value of a metric as text; empty for None."""
     return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
@@ -203,13 +208,13 @@ def _bare(row: Mapping[str, Any], varies: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _title(name: str, shown: Sequence[str]) -> str:
-    """Return the title of a column; that of a metric has no prefix, unless another column has that title."""
+    """Return the title of a column. A metric's title has no prefix, unless another column has that title."""
     bare = name.removeprefix(METRIC)
     return bare if bare != name and bare not in shown and bare not in _TITLES.values() else _TITLES.get(name, name)
 
 
 def _fitting(shown: Sequence[str], header: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return the places of the columns that fit into a width, without the least important ones."""
+    """Return the indexes of the columns that fit into a width; the least important columns are left out."""
     wide = [one + 2 for one in _widths(header, cells)]
     kept = list(range(len(shown)))
     own = [
@@ -226,7 +231,7 @@ def _fitting(shown: Sequence[str], header: Sequence[str], cells: Sequence[Sequen
 
 
 def column_names(words: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns that words mean: their names, or the titles that tables give them."""
+    """Return the names of the columns that words mean; a word is the name of a column, or its title in a table."""
     names = {title: name for name, title in _TITLES.items()} | {"eta": "expected"}
     return tuple(names.get(word, word) for word in words)
 
@@ -240,7 +245,7 @@ def _shown(name: str, row: Mapping[str, Any], now: float) -> str:
 
 
 def _state(row: Mapping[str, Any]) -> str:
-    """Return the state of a task; for a skipped one with the run that completed it, or the parent that did not
+    """Return the state of a task. For a skipped task, add the run that completed it, or the parent that did not
     succeed.
     """
     if parent := row.get("skipped_for"):
@@ -275,7 +280,7 @@ def _instant(name: str, value: Any) -> Any:
 
 
 def _header(rows: Iterable[Mapping[str, Any]]) -> tuple[Sequence[str], Iterator[Mapping[str, Any]]]:
-    """Return the union of the columns of the first rows, and an iterator over all rows."""
+    """Return the columns that any of the first rows has, and an iterator over all rows."""
     source = iter(rows)
     first = list(islice(source, _AHEAD))
     header = list(dict.fromkeys(name for row in first for name in row))

@@ -1,5 +1,5 @@
-"""The interactive live view: keys, the list of tasks, a task's page.
+"""The interactive live view: keys, the list of tasks, and the page of a task.
 
-Nothing here knows a terminal's escape sequences for drawing (`ui/terminal/screen`) or reads files (`app/live`). Start
-with `run_screen`.
+No module of this package writes escape sequences for drawing (`ui/terminal/screen` does) or reads files (`app/live`
+does). Start with `run_screen`.
 """

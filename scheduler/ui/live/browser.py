@@ -1,4 +1,4 @@
-"""The state of the interactive view, which keys change: selection, filter, order, page, questions."""
+"""The state of the interactive view, which keys change: selection, filter, order, open page, pending question."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from scheduler.ui.live.task_list import Wanted
 from scheduler.values import dataclass
 
 MESSAGE = 6.0
-"""Seconds for which the answer to a key is shown."""
+"""Seconds for which a message about the last key is shown."""
 LONGEST_FILTER = 200
 PRIORITY = "Priority"
-"""The column of a task's priority, as `set` names it."""
+"""The column of a task's priority, by the name that `set` uses."""
 
 
 class Mode(StrEnum):
-    """The meaning of the next key."""
+    """The mode of the view, which determines the meaning of the next key."""
 
     LIST = "list"
     TASK = "task"
@@ -34,7 +34,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeyRequest:
-    """The request to the run that a key stands for."""
+    """The request to the run that a key triggers."""
 
     what: str
     tasks: tuple[int, ...] = ()
@@ -42,7 +42,7 @@ class KeyRequest:
 
 
 class Rows(Protocol):
-    """The facts about tasks that decide what a key means."""
+    """The facts about tasks that determine the meaning of a key."""
 
     def state(self, task: int) -> State:
         """Return a task's state."""
@@ -52,7 +52,7 @@ class Rows(Protocol):
 
     @property
     def jobs(self) -> int | None:
-        """The largest number of tasks of the run at once; None: unlimited."""
+        """The most tasks of the run that may run at once; None: unlimited."""
 
     @property
     def running(self) -> int:
@@ -60,7 +60,7 @@ class Rows(Protocol):
 
 
 class Browser:
-    """The selection, and everything else that keys change. It returns requests, and never carries them out."""
+    """The selection, and all other state that keys change. The browser returns requests, and never carries them out."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -68,28 +68,28 @@ class Browser:
         self._under = Mode.LIST
         """The mode to return to after a question or the help."""
         self.ids: Sequence[int] = ()
-        """The tasks of the list as they were drawn last."""
+        """The tasks of the list when it was last drawn, in order."""
         self.selected: int | None = None
         self._place = 0
-        """The last known place of the selected task in the list."""
+        """The last known index of the selected task in the list."""
         self.top = 0
-        """The first place of the list that is drawn."""
+        """The index, in the list, of the first task that is drawn."""
         self.visible = 1
-        """The number of places that were drawn last."""
+        """The number of tasks that fit when the list was last drawn."""
         self.first_row = 0
-        """The row of the screen with the first place of the list."""
+        """The row of the screen on which the first drawn task is."""
         self.sort_columns: Sequence[str] = ()
         self.filter = ""
         self.sort = ""
         self.down = False
         self.typed = ""
-        """The answer to a question so far."""
+        """The answer to a question, as far as it was typed."""
         self.back = 0
-        """The number of lines of a task's log that lie below the screen; 0: new lines scroll into view."""
+        """The number of lines of a task's log below the visible part; 0: the newest lines are visible and scroll."""
         self.message = ""
         self._message_ends = 0.0
         self._jobs: int | None = None
-        """The limit of tasks at once that was requested and is not applied yet."""
+        """The limit on tasks at once that was requested but is not applied yet; None: no limit was requested."""
         self.mouse = True
         self.leaves = False
         """True once q was pressed."""
@@ -101,18 +101,20 @@ class Browser:
 
     @property
     def page(self) -> bool:
-        """True while a task's page is open, perhaps below a question."""
+        """True while a task's page is open, even if a question covers it."""
         return self.selected is not None and Mode.TASK in (self.mode, self._under)
 
     def show(self, ids: Sequence[int], visible: int, first_row: int) -> None:
-        """Note the tasks that will be drawn, and the rows for them; the selection stays on its task."""
+        """Note the tasks that will be drawn, and the rows of the screen for them; the selected task stays selected."""
         self.ids, self.visible, self.first_row = ids, max(1, visible), first_row
         if self.selected is not None and not self.page:
             self._find()
         self._scroll()
 
     def _find(self) -> None:
-        """Find the place of the selected task; if it is not in the list any more, take the one in its place."""
+        """Find the index of the selected task; if the task is no longer in the list, select the task at that index
+        instead.
+        """
         try:
             self._place = self.ids.index(self.selected) if self.selected is not None else 0
         except ValueError:
@@ -126,17 +128,17 @@ class Browser:
         self.top = max(0, min(self.top, len(self.ids) - self.visible))
 
     def say(self, sentence: str, now: float) -> None:
-        """Show a sentence for some seconds."""
+        """Show a message for MESSAGE seconds."""
         self.message, self._message_ends = sentence, now + MESSAGE
 
     def message_at(self, now: float) -> str:
-        """Return the sentence that is shown now; empty if there is none."""
+        """Return the message to show at the time `now`; empty if there is none."""
         return self.message if now < self._message_ends else ""
 
     # ---- keys ----
 
     def press(self, press: Press, now: float) -> KeyRequest | None:
-        """Handle a pressed key; return the request that it stands for, if there is one."""
+        """Handle a pressed key; return the request that the key triggers, or None."""
         match self.mode:
             case Mode.FILTER:
                 self._type_filter(press)
@@ -294,7 +296,7 @@ class Browser:
     # ---- requests ----
 
     def _task(self, now: float) -> int | None:
-        """Return the selected task; if there is none, show how to select one."""
+        """Return the selected task; if there is none, show a message that says how to select one."""
         if self.selected is None:
             self.say("select a task first: arrows, j and k, or the mouse", now)
         return self.selected
@@ -328,7 +330,9 @@ class Browser:
         self._ask(Mode.PRIORITY)
 
     def _limit(self, by: int, now: float) -> KeyRequest | None:
-        """Request one task more or less at once; further quick keys count from the last requested limit."""
+        """Request a limit on running tasks that is higher or lower by `by`; if keys follow quickly, count from the
+        limit that was requested last.
+        """
         jobs = self._rows.jobs if self._jobs is None else self._jobs
         if jobs is None and by > 0:
             self.say("the number of tasks at once is not limited: - sets a limit", now)

@@ -12,18 +12,20 @@ from scheduler.units import count
 
 LEAST_BAR, WIDEST_BAR = 10, 60
 COOL, HOT, TOO_HOT = 30.0, 95.0, 85
-"""The temperatures at the bottom and the top of a device's curve, and the temperature from which it is red."""
+"""The temperatures in degrees Celsius at the bottom and the top of a device's curve, and the temperature from which the
+device is shown in red.
+"""
 MOST = 16
 SPARKS = ((190, 24), (150, 16), (110, 10))
-"""Least widths of a terminal, each with the width that the curves have there."""
+"""Least widths of a terminal, each with the width that the curves have on a terminal that wide."""
 Cells = tuple[Piece, ...]
 
 
 def lines(
     bars: Sequence[MemoryBar], history: DeviceTrends, width: int, height: int, legend: Mapping[str, str] = LEGEND
 ) -> list[Line]:
-    """Return a line for each device, and the legend of the bars; the devices take at most a third of the height.
-    With height 0 return all lines.
+    """Return a line for each device, and the legend of the bars; the devices take at most a third of the height. With
+    height 0, return all lines.
     """
     if not bars:
         return []
@@ -59,7 +61,7 @@ def _joined(row: Sequence[Cells], wide: Sequence[int]) -> list[Piece]:
 
 
 def _cells(bar: MemoryBar, trend: DeviceTrend, spark: int) -> list[Cells]:
-    """Return memory, tasks, load, temperature and power of a device."""
+    """Return the cells for memory, tasks, load, temperature and power of a device."""
     memory = f"{short_size(bar.ours + bar.others)}/{short_size(bar.total)}"
     more = f" +{short_size(bar.reserved)}"
     tasks = ((count(bar.tasks, "task") if bar.tasks else "", ""),)

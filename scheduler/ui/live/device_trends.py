@@ -1,4 +1,4 @@
-"""The load, temperature and power of devices over the last minutes, as a view has seen them."""
+"""The load, temperature and power of devices over the last minutes, as far as a view has observed them."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from scheduler.core.reporting.live_status import LiveTask, MemoryBar
 from scheduler.values import dataclass, field
 
 STEP = 2.0
-"""Seconds between two values."""
+"""Seconds between two recorded values."""
 KEPT = 150
-"""The number of values that are kept: five minutes."""
+"""The number of recorded values that are kept, which cover five minutes."""
 IDLE = 600.0
-"""Seconds without load on any of its GPUs after which the view warns about a task."""
+"""Seconds for which all GPUs of a task must be without load before the view warns about the task."""
 BUSY = 0.02
-"""The load above which a GPU is not idle."""
+"""The load above which a GPU does not count as idle."""
 
 
 @dataclass(slots=True)
 class DeviceTrend:
-    """One device over the last minutes, the newest value at the end."""
+    """The values of one device over the last minutes, the newest value last."""
 
     load: deque[float | None] = field(default_factory=lambda: deque(maxlen=KEPT))
     celsius: deque[float | None] = field(default_factory=lambda: deque(maxlen=KEPT))
     watts: deque[float | None] = field(default_factory=lambda: deque(maxlen=KEPT))
     idle_since: float | None = None
-    """The time since which the device has had no load; None: the device has load at present, or its load is unknown."""
+    """The time since which the device has had no load; None: it has load now, or its load is unknown."""
 
 
 class DeviceTrends:
-    """The trends of all devices that were seen."""
+    """The trends of all devices that a view has observed."""
 
     def __init__(self) -> None:
         self._trends: dict[str, DeviceTrend] = {}
         self._due = 0.0
 
     def note(self, bars: Iterable[MemoryBar], now: float) -> None:
-        """Add the present values, at most every STEP seconds; whether a device is idle is noted every time."""
+        """Add the present values, at most once in STEP seconds; whether a device is idle is noted at every call."""
         due = now >= self._due
         if due:
             self._due = now + STEP
@@ -51,11 +51,13 @@ class DeviceTrends:
                 trend.watts.append(bar.watts)
 
     def trend(self, label: str) -> DeviceTrend:
-        """Return the trend of a device."""
+        """Return the trend of the device with this label."""
         return self._trends.get(label) or DeviceTrend()
 
     def idle(self, task: LiveTask, now: float) -> float | None:
-        """Return for how long a task's GPUs have had no load while it ran, if that is long enough for a warning."""
+        """Return for how many seconds all GPUs of a task have had no load while it ran; None if that is too short for a
+        warning.
+        """
         gpus = [label for label in task.devices if label != "host"]
         since = [trend.idle_since for label in gpus if (trend := self._trends.get(label)) is not None]
         known = [one for one in since if one is not None]
@@ -66,7 +68,9 @@ class DeviceTrends:
 
 
 def blocks(values: Sequence[float | None], width: int, low: float, high: float) -> str:
-    """Return the last values as blocks between two fixed values; a value that is unknown is a blank."""
+    """Return the last values as blocks; a value of `low` or less gets the lowest block, a value of `high` or more the
+    highest one, and an unknown value a blank.
+    """
     letters = "▁▂▃▄▅▆▇█"
     last = list(values)[-width:]
     top, span = len(letters) - 1, (high - low) or 1.0

@@ -1,4 +1,4 @@
-"""The keys of the live view: their table, from which help and docs are made, and the decoder of typed bytes."""
+"""The keys of the live view: the table for help and docs, and the decoder of typed bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scheduler.values import dataclass
 
 ESCAPE = "\x1b"
 PATIENCE = 0.05
-"""Seconds after which an escape character is the key Esc, and not the beginning of a sequence."""
+"""Seconds after which an escape character counts as the key Esc, and not as the beginning of a sequence."""
 _SEQUENCE = re.compile(r"\x1b\[<(\d+);(\d+);(\d+)([Mm])|\x1b(?:\[|O)([\d;]*)([A-Za-z~])")
 _BEGINNING = re.compile(r"\x1b(?:(?:\[|O)[\d;<]*)?\Z")
 _FINAL = {"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end", "M": "enter"}
@@ -20,7 +20,7 @@ _BUTTONS = {0: "click", 64: "wheelup", 65: "wheeldown"}
 
 @dataclass(frozen=True, slots=True)
 class Press:
-    """A pressed key, or an action of the mouse with its place."""
+    """A pressed key, or a click or wheel event of the mouse with its position."""
 
     key: str
     """A character, or a name: up, down, pgup, pgdn, home, end, enter, esc, backspace, click, wheelup, wheeldown …"""
@@ -30,11 +30,11 @@ class Press:
 
 @dataclass(frozen=True, slots=True)
 class KeyHelp:
-    """One line of the help."""
+    """One line of the help about keys."""
 
     keys: str
     does: str
-    """The effect of the keys, as a phrase."""
+    """The effect of the keys, as a phrase for the help."""
 
 
 LIST_KEYS = (
@@ -75,7 +75,7 @@ SIGNAL_KEYS = (
 
 
 class KeyDecoder:
-    """The decoder of bytes from a terminal; a sequence may come in parts."""
+    """The decoder of bytes from a terminal; an escape sequence may arrive in several parts."""
 
     def __init__(self) -> None:
         self._decode = getincrementaldecoder("utf-8")("ignore").decode
@@ -84,11 +84,13 @@ class KeyDecoder:
 
     @property
     def waits(self) -> bool:
-        """True while the bytes read so far may be the key Esc or the beginning of a sequence."""
+        """True while it is undecided whether the bytes so far are the key Esc or the beginning of a sequence."""
         return bool(self._rest)
 
     def feed(self, data: bytes, now: float) -> list[Press]:
-        """Return the keys that these bytes complete; without bytes, an escape character that is old enough is Esc."""
+        """Return the keys that are complete after these bytes; without bytes, return Esc if an escape character has
+        waited long enough.
+        """
         if not data:
             return self._give_up(now)
         text, self._rest = self._rest + self._decode(data), ""

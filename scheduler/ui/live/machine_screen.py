@@ -1,4 +1,4 @@
-"""The interactive screen of the whole machine (`top --all`): devices, my runs with their tasks, and all others."""
+"""The interactive screen of the whole machine (`top --all`): devices, the user's runs with their tasks, all others."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ from scheduler.values import dataclass
 
 HINTS = "? keys   ↑↓ select   Enter open the run   q leave"
 PROGRESS = 50
-"""The least width of a run's progress and its expected end."""
+"""The least width at which a run's line shows its progress and its expected end."""
 Place = tuple[int, int | None]
-"""A run, and one of its tasks; None: the run itself."""
+"""A run and one of its tasks; None instead of a task: the run itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachinePicture:
-    """The machine at one moment."""
+    """The state of the machine at one time."""
 
     facts: Mapping[str, Any]
     """The facts of `status`."""
     user: str
     runs: Sequence[LiveStatus]
-    """My runs that have a scheduler or living tasks."""
+    """The user's runs that have a scheduler or living tasks."""
     varies: Sequence[str] = ()
-    """The parameters that vary in the lists of my runs."""
+    """The parameters that vary in the lists of the user's runs."""
     recent: Callable[[], Sequence[str]] = tuple
-    """A function that reads the last lines of the logs of my runs."""
+    """A function that reads the last lines of the logs of the user's runs."""
 
 
 class RunPane(Protocol):
-    """A run that was opened from the machine's screen."""
+    """A run that the user opened from the machine's screen."""
 
     @property
     def screen(self) -> RunScreen:
         """The screen of the run."""
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """Return the lines of the run now."""
+        """Return the present lines of the run."""
 
     def close(self) -> None:
-        """Close what the pane has opened."""
+        """Close all files that the pane has opened."""
 
 
 class MachineScreen:
@@ -65,10 +65,10 @@ class MachineScreen:
         self._pane: RunPane | None = None
         self._places: Sequence[Place] = ()
         self._rows: Sequence[Place | None] = ()
-        """The place on each line below the devices; None: the titles of the columns."""
+        """The run or task on each line below the devices; None: the line with the titles of the columns."""
         self._selected: Place | None = None
         self._filled: set[str] = set()
-        """The columns of the table that have had a value."""
+        """The columns of the table that have ever had a value."""
         self._top = 0
         self._visible = 1
         self._first_row = 0
@@ -84,12 +84,12 @@ class MachineScreen:
 
     @property
     def waits(self) -> bool:
-        """True while only a part of a typed key may have been read."""
+        """True while the bytes typed so far may be only a part of a key."""
         return self._decoder.waits
 
     @property
     def mouse(self) -> bool:
-        """True while clicks are to be reported."""
+        """True while the terminal should report clicks to this screen."""
         return self._pane is None or self._pane.screen.mouse
 
     def type(self, data: bytes) -> bool:
@@ -156,7 +156,9 @@ class MachineScreen:
     # ---- lines ----
 
     def lines(self, look: Callable[[], MachinePicture], width: int, height: int) -> list[Line]:
-        """Return exactly `height` lines, each at most `width` columns wide."""
+        """Return exactly `height` lines, each at most `width` columns wide; `look` returns the current state of the
+        machine.
+        """
         if self._pane is not None:
             return self._pane.lines(width, height)
         picture = look()
@@ -177,7 +179,9 @@ class MachineScreen:
         return [panels.clipped(line, width) for line in [*_filled(body, height - 1), foot]][-height:]
 
     def _runs(self, picture: MachinePicture, width: int, room: int, above: int) -> list[Line]:
-        """Return my runs, each with its living tasks; the selected lines are among them."""
+        """Return the lines of the user's runs, each with its living tasks, scrolled so that the selected line is
+        visible.
+        """
         entries = [(status, one) for status in picture.runs for one in (None, *status.living)]
         self._places = [(status.run, None if one is None else one.task) for status, one in entries]
         if not entries:
@@ -205,7 +209,7 @@ class MachineScreen:
     def _lines_of(
         self, shown: Sequence[tuple[LiveStatus, LiveTask | None]], table: task_table.Table, name: int, width: int
     ) -> list[Line]:
-        """Return a line for each run and each task, and the titles of the columns above the first task."""
+        """Return a line for each run and for each task, and a line of column titles above the first task."""
         found: list[Line] = []
         at, places = 0, list[Place | None]()
         for status, one in shown:
@@ -225,7 +229,7 @@ class MachineScreen:
 
 
 def _title(picture: MachinePicture, width: int) -> Line:
-    """Return the name of the machine, and how many tasks of all users it runs."""
+    """Return the line with the name of the machine, and the number of tasks of all users that run on it."""
     facts = picture.facts
     name = fit(facts["hostname"], max(1, width // 2))
     devices = [f"{count(len(facts['gpus']), 'GPU')}"] if facts["gpus"] else []
@@ -242,7 +246,7 @@ def _filled(lines: Sequence[Line], height: int) -> list[Line]:
 
 
 def _run_line(status: LiveStatus, name: int, width: int, *, selected: bool) -> Line:
-    """Return the line of a run with its progress and expected end; `name` is the width of its name."""
+    """Return the line of a run with its progress and its expected end; `name` is the width of the run's name."""
     words = fit(_run_name(status), name, pad=True)
     room = max(0, width - name - 4 - PROGRESS)
     counts = panels.counts(status, room)
@@ -260,7 +264,9 @@ def _run_name(status: LiveStatus) -> str:
 
 
 def _others(picture: MachinePicture) -> list[str]:
-    """Return lines about reservations and waiting tasks of other runs than mine, unmanaged memory, drained devices."""
+    """Return lines about reservations and waiting tasks of runs that are not the user's, unmanaged memory, and drained
+    devices.
+    """
     facts = picture.facts
     mine = {(picture.user, str(status.run)) for status in picture.runs}
     others = [lease for lease in facts["leases"] if (lease["user"], str(lease["run"])) not in mine]

@@ -1,4 +1,4 @@
-"""Curves of dots for a terminal: each character is two dots wide and four dots high."""
+"""Curves of dots for a terminal: each character holds two by four dots."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ Point = tuple[float, float]
 
 
 MARK = "×"
-"""The character where a curve became NaN or infinite."""
+"""The character at the point where a curve became NaN or infinite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """The axes of a curve, and its mark."""
+    """The axes of a curve, and the position of its mark."""
 
     ends: tuple[str, str] = ("", "")
-    """The labels at both ends of x."""
+    """The labels at the left and the right end of the x axis."""
     unit: str = ""
-    """The unit of y."""
+    """The unit of the y axis."""
     low: float | None = None
     high: float | None = None
-    """The range of y; None: that of the points."""
+    """The highest value of the y axis; None: the axis has the range of the points."""
     span: tuple[float, float] | None = None
-    """The range of x; None: that of the points."""
+    """The range of the x axis; None: the range of the points."""
     mark: float | None = None
-    """The x of MARK, which stands as high as the last point."""
+    """The x of MARK, which is drawn at the height of the last point; None: no mark."""
 
 
 def plot(points: Sequence[Point], width: int, height: int, axes: Axes = Axes()) -> list[str]:  # noqa: B008 - frozen
-    """Return the curve through points, by x, as lines of characters."""
+    """Return a curve as lines of characters; the points are sorted by x."""
     if width < 1 or height < 1 or (not points and axes.mark is None):
         return [" " * width] * height
     wide, tall = 2 * width, 4 * height
@@ -56,7 +56,7 @@ def plot(points: Sequence[Point], width: int, height: int, axes: Axes = Axes()) 
 
 
 def _place(value: float, low: float, high: float, cells: int, middle: int) -> int:
-    """Return the dot of a value on an axis from `low` to `high`; `middle` if these are equal."""
+    """Return the index of the dot for a value on an axis from `low` to `high`; `middle` if these two are equal."""
     return round((value - low) / (high - low) * (cells - 1)) if high > low else middle
 
 
@@ -66,14 +66,14 @@ def _range(points: Sequence[Point], axes: Axes) -> tuple[float, float]:
 
 
 def _between(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return the dots of a straight line."""
+    """Return the dots of a straight line between two dots."""
     (x, y), (to_x, to_y) = start, end
     steps = max(abs(to_x - x), abs(to_y - y), 1)
     return [(x + round((to_x - x) * n / steps), y + round((to_y - y) * n / steps)) for n in range(steps + 1)]
 
 
 def labelled(points: Sequence[Point], width: int, height: int, axes: Axes = Axes()) -> list[str]:  # noqa: B008 - frozen
-    """Return the curve with its largest and smallest value to its left, and the labels of x below it."""
+    """Return the lines of a curve, with its largest and smallest value to its left and the labels of x below it."""
     labels = [f"{end:.3g}{axes.unit}" if points else "" for end in _range(points, axes)]
     labels = [labels[1], *[""] * (height - 2), labels[0]][:height]
     wide = max(map(len, labels))

@@ -1,4 +1,4 @@
-"""The interactive screen of a run: its state above, tasks or a task's page below, the keys at the bottom."""
+"""The interactive screen of a run: its state at the top, tasks or a task's page below it, the keys at the bottom."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from scheduler.ui.text import columns, fit
 from scheduler.units import count, duration
 
 SHORT = 30
-"""The height below which no blank lines separate the parts."""
+"""The height of the terminal below which no blank lines separate the parts of the screen."""
 BEST = "best    "
 """The label of the line about the best task so far."""
 LEAST_NEWS, RULE = 50, "  │ "
-"""The least width of the last lines to the right of the table, and the text between them and the table."""
+"""The least width of the column with the run's last log lines to the right of the table, and the text between
+the two.
+"""
 MOST_NEWS = 12
-"""The number of last lines that are shown if the table leaves room for them."""
+"""The most log lines that are shown if the table leaves room for them."""
 LIST_HINTS = ("? keys", "↑↓ select", "Enter open", "/ filter", "s sort")
 PAGE_HINTS = ("Esc back", "↑↓ scroll the log", "? keys")
 RUN_HINT = "+ - at once"
@@ -34,9 +36,9 @@ TASK_HINTS = (
     (Verb.CANCEL, "c cancel"), (Verb.RETRY, "r retry"), (Verb.HOLD, "h hold"), (Verb.RELEASE, "h release"),
     (Verb.SET, "p priority"),
 )  # fmt: skip
-"""The keys that change a task; those that can change the selected one are shown."""
+"""The keys that change a task; the screen shows only keys that can change the selected task."""
 SIGNALS = "Ctrl-C finish what runs"
-"""The hint about signals for a run in this terminal."""
+"""The hint about signals, for a run that was started in this terminal."""
 
 
 class RunScreen:
@@ -50,16 +52,16 @@ class RunScreen:
         self._decoder = KeyDecoder()
         self._devices = DeviceTrends()
         self._table_width = 0
-        """The largest width of the table so far; the last lines of the log have room to the right of a narrow one."""
+        """The largest width of the table so far; to the right of a narrow table there is room for log lines."""
         self._filled: set[str] = set()
-        """The columns of the table that have had a value."""
+        """The columns of the table that have ever had a value."""
         self.browser = Browser(tasks)
 
     # ---- keys ----
 
     def type(self, data: bytes) -> bool:
-        """Handle typed bytes; return whether they change the screen. Without bytes, check whether an earlier escape
-        character was the key Esc.
+        """Handle typed bytes; return whether they change the screen. Without bytes, check whether an escape character
+        that was typed earlier is the key Esc.
         """
         presses = self._decoder.feed(data, time.monotonic())
         for press in presses:
@@ -80,13 +82,13 @@ class RunScreen:
 
     @property
     def at_rest(self) -> bool:
-        """True while Esc would change nothing here: the list is shown, without a filter and a selection."""
+        """True while Esc would have no effect: the list is shown, without a filter and without a selection."""
         browser = self.browser
         return browser.mode is Mode.LIST and not browser.filter and browser.selected is None
 
     @property
     def waits(self) -> bool:
-        """True while only a part of a typed key may have been read."""
+        """True while the bytes typed so far may be only a part of a key."""
         return self._decoder.waits
 
     @property
@@ -96,7 +98,7 @@ class RunScreen:
 
     @property
     def mouse(self) -> bool:
-        """True while clicks are to be reported."""
+        """True while the terminal should report clicks to this screen."""
         return self.browser.mouse
 
     # ---- lines ----
@@ -164,7 +166,7 @@ class RunScreen:
         return [*head, *table, *why, *news]
 
     def _best(self, width: int) -> list[Line]:
-        """Return the best ended task with its parameters, in one line."""
+        """Return one line about the best ended task with its parameters; no line if there is none."""
         found = self._tasks.best()
         if found is None:
             return []
@@ -181,7 +183,7 @@ class RunScreen:
         ]
 
     def _idle(self, status: LiveStatus, width: int) -> list[Line]:
-        """Return a warning about a task whose GPUs have had no load for long."""
+        """Return a warning about a task whose GPUs have had no load for long; no line if there is no such task."""
         found = [(one, idle) for one in status.living if (idle := self._devices.idle(one, status.now)) is not None]
         if not found:
             return []
@@ -192,7 +194,9 @@ class RunScreen:
 
     @staticmethod
     def _news(height: int, above: int, tasks: int) -> int:
-        """Return how many of the last lines are shown: a few if the table does not need the room."""
+        """Return the number of log lines to show: a few, more if the table does not need the room, and none on a low
+        terminal.
+        """
         room = height - above - 2
         return max(0, min(MOST_NEWS, max(room - tasks - 1, min(panels.RECENT, room // 4) if room >= 16 else 0)))
 
@@ -229,7 +233,9 @@ class RunScreen:
         return [self._hints(width)]
 
     def _task_hints(self) -> list[str]:
-        """Return the keys that do something for the selected task; without one, those for the run."""
+        """Return the hints for keys that have an effect on the selected task; without a selected task, for keys that
+        concern the run.
+        """
         selected = self.browser.selected
         if selected is None or selected not in self._tasks:
             return [RUN_HINT] if not self.browser.page else []
@@ -263,7 +269,9 @@ class RunScreen:
 
 
 def with_news(table: Sequence[Line], recent: Sequence[str], taken: int, width: int) -> list[Line]:
-    """Return a table that is `taken` columns wide, with the last lines of logs to its right if there is room."""
+    """Return the lines of a table that is `taken` columns wide, with the last log lines to its right if there
+    is room.
+    """
     left = min(taken, width - LEAST_NEWS - len(RULE))
     room = width - left - len(RULE)
     news = panels.recent_lines(recent, room, len(table) - 1)[1:]
@@ -282,8 +290,8 @@ def with_news(table: Sequence[Line], recent: Sequence[str], taken: int, width: i
 
 
 def plain(status: LiveStatus, varies: Sequence[str], width: int) -> list[str]:
-    """Return the devices, the running tasks and the queue of a run, all without styles, for pipes and files; `varies`
-    are its parameters, which are no metrics.
+    """Return the devices, the running tasks and the queue of a run as text without styles, for pipes and files.
+    `varies` has the run's parameters, which do not count as metrics.
     """
     devices = device_lines.lines(status.bars, DeviceTrends(), width, 0)
     table = task_table.make(list(map(live_row, status.living)), (), width, "", down=False, no_metrics=varies)
@@ -294,7 +302,7 @@ def plain(status: LiveStatus, varies: Sequence[str], width: int) -> list[str]:
 
 
 def help_lines(width: int, height: int, keys: Sequence[KeyHelp] = (*LIST_KEYS, *SIGNAL_KEYS)) -> list[Line]:
-    """Return the table of keys."""
+    """Return the help: a table of keys."""
     wide = max(columns(one.keys) for one in keys)
     title: Line = (("keys of the live view", "bold"), ("   press any key to go back", "dim"))
     found: list[Line] = [title, *([()] if height > len(keys) + 1 else [])]

@@ -17,15 +17,15 @@ from scheduler.ui.text import clean
 from scheduler.values import dataclass
 
 MOST = 2000
-"""The largest number of waiting tasks, and of ended ones, in the list."""
+"""The most waiting tasks, and the most ended tasks, in the list."""
 MANY = 5000
-"""The number of tasks above which the list is no longer made again at every event."""
+"""The number of tasks above which the list is no longer rebuilt at every event."""
 REST = 2.0
-"""Seconds between two lists of that many tasks."""
+"""Seconds between two rebuilds of a list with more than MANY tasks."""
 LEAST_COMPARED = 2
-"""The least number of compared tasks for which the best one is shown."""
+"""The least number of tasks that must have been compared before the best one is shown."""
 PARAMETER, METRIC = "parameter ", "metric "
-"""The beginnings of the names of columns that belong to the user's list or output."""
+"""The prefixes of the names of columns for the user's parameters and metrics."""
 _WAITS = tuple(UNFINISHED - LIVING)
 _NO_FAULT = (State.SUCCEEDED, State.PRUNED, State.CANCELLED)
 _ENDED = tuple(frozenset(State) - UNFINISHED)
@@ -40,14 +40,16 @@ class TaskRow:
     words: TaskWords
     priority: int
     live: LiveTask | None
-    """The samples of a running task."""
+    """The samples of a running task; None for any other task."""
     attempt: AttemptHistory | None
-    """The last attempt of an ended task, if it is known."""
+    """The last attempt of an ended task; None if it is not known."""
     metrics: Mapping[str, Sequence[float | None]]
 
 
 def live_row(one: LiveTask, varies: Sequence[str] = ()) -> TaskRow:
-    """Return the row of a running task by its samples alone; the parameters in `varies` are read from its name."""
+    """Return the row of a running task from its samples alone; the values of the parameters in `varies` are read from
+    the task's name.
+    """
     state = State.PROBING if one.probe else State.RUNNING
     found = sorted((at, name) for name in varies if (at := one.name.find(f" {name}=")) > 0)
     ends = [at for at, _ in found[1:]] + [len(one.name)]
@@ -58,17 +60,19 @@ def live_row(one: LiveTask, varies: Sequence[str] = ()) -> TaskRow:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which tasks the user wants to see, and in which order."""
+    """The tasks that the user wants to see, and their order."""
 
     words: tuple[str, ...] = ()
-    """The words that a task's texts must contain, in lower case."""
+    """The words that the texts of a task must contain, in lower case."""
     sort: str = ""
-    """The column to sort by; empty: running, waiting and ended tasks, each in their own order."""
+    """The column by which tasks are sorted; empty: running, waiting and ended tasks, each group in its own order."""
     down: bool = False
 
 
 class TaskRows:
-    """The tasks of a run in the user's order; it keeps the last order, because a new one takes time for every task."""
+    """The tasks of a run in the order that the user wants. The last order is kept, because a new one takes time for
+    every task.
+    """
 
     def __init__(self, brain: Brain, tasks: RunTasks) -> None:
         self._brain = brain
@@ -76,10 +80,10 @@ class TaskRows:
         self._made: tuple[object, float, list[int]] = ((), 0.0, [])
         self._texts: dict[int, str] = {}
         self.left_out = 0
-        """The number of tasks that are not in the list because it is full."""
+        """The number of tasks that are left out of the list because it is full."""
 
     def ids(self, living: Mapping[int, LiveTask], wanted: Wanted) -> Sequence[int]:
-        """Return the tasks of the list in their order."""
+        """Return the ids of the tasks of the list, in its order."""
         key, now = (self._brain.changes, tuple(living), wanted), time.monotonic()
         before, at, found = self._made
         many = len(self._brain.task_table) > MANY and isinstance(before, tuple) and before[2:] == key[2:]
@@ -104,7 +108,9 @@ class TaskRows:
         return found
 
     def _by_rank(self, found: list[int]) -> list[int]:
-        """Sort waiting tasks in the order in which priorities and batches let them start; held ones come last."""
+        """Return waiting tasks in the order in which batches and priorities let them start; held and blocked tasks come
+        last.
+        """
         brain = self._brain
         roll, priorities = brain.task_table, [terms.priority for terms in brain.terms]
         is_global = brain.rules.order is RankOrder.GLOBAL
@@ -122,7 +128,7 @@ class TaskRows:
         return [task for task in found if all(word in self._text(task) for word in words)]
 
     def _text(self, task: int) -> str:
-        """Return the searchable text of a task, in lower case."""
+        """Return the text of a task in which the user's words are searched, in lower case."""
         text = self._texts.get(task)
         if text is None:
             words = self._tasks.words(task)
@@ -160,13 +166,13 @@ class TaskRows:
         return self._brain.terms_of(task).priority
 
     def best(self) -> tuple[BestTask, TaskWords] | None:
-        """Return the best task so far with its texts; None while there is nothing to compare."""
+        """Return the best task so far with its texts; None until enough tasks can be compared."""
         found = self._tasks.best()
         return None if found is None or found.of < LEAST_COMPARED else (found, self._tasks.words(found.task))
 
     @property
     def jobs(self) -> int | None:
-        """The largest number of tasks of the run at once; None: unlimited."""
+        """The most tasks of the run that may run at once; None: unlimited."""
         return self._brain.rules.jobs
 
     @property
@@ -181,7 +187,7 @@ class TaskRows:
 
 
 def sort_value(column: str) -> Callable[[TaskRow], Any]:
-    """Return the function that gives a row's value in a column; None means that the row has none."""
+    """Return the function that returns a row's value in a column; the value is None if the row has none."""
     if column.startswith(PARAMETER):
         name = column.removeprefix(PARAMETER)
         return lambda row: row.words.parameters.get(name)
@@ -192,20 +198,20 @@ def sort_value(column: str) -> Callable[[TaskRow], Any]:
 
 
 def seconds_of(row: TaskRow) -> float | None:
-    """Return how long a task runs or ran; None before its start."""
+    """Return for how many seconds a task has run, or ran; None before its start."""
     if row.live is not None:
         return row.live.seconds
     return row.attempt.seconds if row.attempt is not None else None
 
 
 def exit_of(row: TaskRow) -> int:
-    """Return the exit code of a task that failed, or its signal as a negative number; 0: it has none."""
+    """Return the exit code of a failed task, or its signal as a negative number; 0 if it has neither."""
     one = row.attempt
     return 0 if one is None or row.state in _NO_FAULT else one.code or -(one.signal or 0)
 
 
 def reason_of(row: TaskRow) -> str:
-    """Return why a task failed, in one line without secrets; empty for any other task, and where it is unknown."""
+    """Return why a task failed, in one line without secrets; empty for any other task, or if the reason is unknown."""
     if row.attempt is None or row.state in _NO_FAULT:
         return ""
     one = row.attempt
@@ -214,7 +220,9 @@ def reason_of(row: TaskRow) -> str:
 
 
 def memory_of(row: TaskRow) -> tuple[int, int] | None:
-    """Return the peak and the reservation of a task's last attempt on its main devices."""
+    """Return the peak and the reservation, in bytes, of a task's last attempt on its main devices; None before the
+    first attempt.
+    """
     if row.live is not None:
         return row.live.peak, row.live.reserved
     if row.attempt is None:
@@ -240,7 +248,7 @@ _VALUES: Mapping[str, Callable[[TaskRow], Any]] = {
     "ended": lambda row: row.attempt.ended if row.attempt is not None else None,
     "epochs": lambda row: row.live.epochs if row.live is not None else None,
 }
-"""The values of the columns that every list may have."""
+"""The functions that return the values of the columns that every list may have."""
 
 
 def _natural(value: Any) -> tuple[bool, float, str]:

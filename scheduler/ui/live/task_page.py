@@ -1,4 +1,4 @@
-"""The page of one task: parameters, curve, memory over time, why, and the end of its log."""
+"""The page of one task: parameters, curves, memory over time, the reason for its state, and the end of its log."""
 
 from __future__ import annotations
 
@@ -23,26 +23,28 @@ from scheduler.values import dataclass
 LEAST_LOG = 5
 """The least number of lines of the log that are shown."""
 MOST_CURVES, LEAST_WIDE = 2, 40
-"""The largest number of metrics whose curves are drawn, and the least width of charts that are side by side."""
+"""The most metrics whose curves are drawn, and the least width of each of two charts side by side."""
 LEAST_TALL, MOST_TALL, SHARE = 5, 16, 0.55
-"""The least and the greatest height of a chart, and the share of the lines that charts take from the log."""
+"""The least and the greatest height of a chart, and the share of the page's remaining lines that charts take; the log
+has the other lines.
+"""
 TALLEST = 28
-"""The greatest height of a chart of an ended task with a short log."""
+"""The greatest height of a chart on the page of an ended task with a short log."""
 AROUND = 2
-"""The number of lines of a chart in addition to its curve: its title and the ends of x."""
+"""The number of lines that a chart needs in addition to its curve: one for its title, and one for the labels of x."""
 COLOURS = ("green", "cyan", "magenta")
 GAP = "   "
 TITLES = {
     State.SUCCEEDED: "bold green", State.FAILED: "bold red", State.OOM: "bold red", State.TIMEOUT: "bold red",
     State.REFUSED: "bold red",
 }  # fmt: skip
-"""The styles of the states of tasks that have ended."""
+"""The styles in which the states of ended tasks are shown."""
 LABEL = 10
-"""The width of the words on the left."""
+"""The width of the column of labels on the left."""
 
 
 def lines(row: TaskRow, details: TaskDetails | None, width: int, height: int, back: int) -> list[Line]:
-    """Return the page in exactly `height` lines; `back` lines of the log lie below the screen."""
+    """Return the page in exactly `height` lines; the last `back` lines of the log are scrolled out of sight."""
     known = details if details is not None and details.task == row.task else TaskDetails(row.task)
     head = [*_title(row, width), *_facts(row, known, width)]
     room = height - len(head) - LEAST_LOG - 1
@@ -53,7 +55,7 @@ def lines(row: TaskRow, details: TaskDetails | None, width: int, height: int, ba
 
 
 def log_lines(details: TaskDetails | None, height: int) -> int:
-    """Return the number of lines by which a log can be scrolled back."""
+    """Return by how many lines the log can be scrolled back."""
     return max(0, len(details.lines) - height) if details is not None else 0
 
 
@@ -69,7 +71,7 @@ def _title(row: TaskRow, width: int) -> list[Line]:
 
 
 def _end(attempt: AttemptHistory) -> str:
-    """Return how and when an attempt ended."""
+    """Return in words how and when an attempt ended."""
     code = f" (exit {attempt.code})" if attempt.code else f" (signal {attempt.signal})" if attempt.signal else ""
     return f"{code} after {duration(attempt.seconds)}" + (f", {clock(attempt.ended)}" if attempt.ended else "")
 
@@ -105,7 +107,9 @@ def _facts(row: TaskRow, details: TaskDetails, width: int) -> list[Line]:
 
 
 def _used(one: AttemptHistory, details: TaskDetails) -> str:
-    """Return how much of its reservation an ended attempt used on each device, and the source of the reservation."""
+    """Return how much of its reservation an ended attempt used on each device, and from which source the reservation
+    came.
+    """
     words = [
         f"{label}: peak {short_size(max(step[2] for step in steps))} of {short_size(steps[-1][1])} reserved"
         for label, steps in details.memory.items()
@@ -121,7 +125,7 @@ def _attempt(one: AttemptHistory) -> str:
 
 
 def _labelled(label: str, text: str, width: int, *, most: int = 2, style: str = "") -> list[Line]:
-    """Return a text in several lines to the right of its label."""
+    """Return a text as one or more lines, at most `most`, to the right of its label."""
     room = max(10, width - LABEL - 2)
     wrapped = textwrap.wrap(clean(text), room, break_on_hyphens=False) or [""]
     if len(wrapped) > most:
@@ -157,22 +161,22 @@ def _charts(row: TaskRow, details: TaskDetails, width: int, room: int) -> list[L
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A curve with its titles and its axes."""
+    """A curve with its axes and its possible titles."""
 
     titles: Sequence[str]
-    """The title in several lengths, the longest first."""
+    """The title in several lengths, the longest one first."""
     points: Sequence[tuple[float, float]]
     axes: Axes
 
 
 def _block(chart: Chart, wide: int, tall: int) -> list[str]:
-    """Return a chart as lines; the first is its title."""
+    """Return a chart as lines, of which the first one is its title."""
     title = next((one for one in chart.titles if columns(one) <= wide), chart.titles[-1])
     return [title, *labelled(chart.points, wide, tall, chart.axes)]
 
 
 def _beside(blocks: Sequence[Sequence[str]], wide: int, colours: Sequence[str]) -> list[Line]:
-    """Return charts side by side in these colours, with a gap between them."""
+    """Return charts side by side, each in its colour, with a gap between them."""
     found: list[Line] = []
     for at, row in enumerate(zip(*blocks, strict=True)):
         pieces: list[Piece] = []
@@ -185,7 +189,9 @@ def _beside(blocks: Sequence[Sequence[str]], wide: int, colours: Sequence[str]) 
 
 
 def _curves(details: TaskDetails, parameters: Mapping[str, str]) -> list[Chart]:
-    """Return the curves of the most important metrics; a parameter that the task also prints is not a metric."""
+    """Return the curves of the most important metrics; a parameter that the task also prints does not count as a
+    metric.
+    """
     record = details.metrics
     if record is None:
         return []
@@ -216,7 +222,7 @@ def _said(name: str, curve: Curve) -> list[str]:
 
 
 def _memory(details: TaskDetails) -> list[Chart]:
-    """Return the highest use over time on the device that the attempt used most."""
+    """Return a chart of the highest use over time, for the device that the attempt used most."""
     if not details.memory:
         return []
     label, steps = max(details.memory.items(), key=lambda item: max((step[2] for step in item[1]), default=0))
@@ -232,7 +238,7 @@ def _memory(details: TaskDetails) -> list[Chart]:
 
 
 def _stairs(steps: Sequence[Step], unit: int) -> list[tuple[float, float]]:
-    """Return points of a line that stays level between two steps."""
+    """Return the points of a line that stays level from one step to the next."""
     found: list[tuple[float, float]] = []
     for at, _, peak in steps:
         if found:

@@ -1,4 +1,4 @@
-"""The table of tasks of the live view: its columns, as many as the width has room for."""
+"""The table of tasks of the live view, with as many columns as the width has room for."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ LEAST_NAME, WIDEST_NAME, WIDEST_PARAMETER, WIDEST_DEVICE = 24, 60, 16, 14
 SHORTEST_SPARK, LONGEST_SPARK = 6, 24
 GAP = 2
 OPTIONAL = 13
-"""The rank from which columns are left out before names are cut."""
+"""The rank from which on columns are left out before names are truncated."""
 SELECTED, SELECTED_SHAPE = "reverse", "reverse on bright_black"
-"""The styles of the selected row. Its curves are grey on the colour of the row, so that they leave no holes in it."""
+"""The styles of the selected row. Its curves are grey on the row's colour, because without a background they would look
+like holes in it.
+"""
 SHAPE = "shape "
-"""The beginning of the names of columns with the curve of a metric."""
+"""The prefix of the names of columns with the curve of a metric."""
 STATE_STYLES = {
     State.RUNNING: "green", State.PROBING: "cyan", State.HELD: "yellow", State.SUCCEEDED: "dim",
     State.FAILED: "bold red", State.OOM: "bold red", State.TIMEOUT: "bold red", State.REFUSED: "bold red",
@@ -36,18 +38,18 @@ class Column:
     """One column of the table."""
 
     name: str
-    """The name that selects the column for sorting."""
+    """The name by which the column is selected for sorting."""
     title: str
     cell: Callable[[TaskRow], Piece]
     rank: int
-    """Columns with the highest ranks are left out first where there is no room."""
+    """The rank of the column; if there is too little room, columns with the highest ranks are left out first."""
     right: bool = False
     most: int = 40
     least: int = 0
     shrinks: int = 0
-    """The width to which the column shrinks before another one is left out; 0: it does not shrink."""
+    """The width to which the column may shrink before another column is left out; 0: it does not shrink."""
     stretch: int = 0
-    """The width to which the column grows if there is room."""
+    """The width to which the column may grow if there is room; 0: it does not grow."""
     sparse: bool = False
     """True if the column is left out as long as no row has had a value in it."""
 
@@ -62,10 +64,11 @@ def make(
     no_metrics: Sequence[str] = (),
     filled: set[str] | None = None,
 ) -> Table:
-    """Return the table of these rows for a width; `no_metrics` are names of printed values that are no metrics.
+    """Return a table of these rows that fits into `width`; `no_metrics` has names of printed values that do not count
+    as metrics.
 
-    Columns without a value are left out. `filled` names the columns that have had a value; they stay, and further ones
-    are added to it.
+    Sparse columns without a value are left out. `filled` has the names of columns that have had a value; these stay,
+    and the names of columns that now have one are added to it.
     """
     metrics = _metrics(rows, (*varies, *no_metrics))
     found = [*_fixed(rows, varies), *_parameters(rows, varies), *_measured(rows), *metrics]
@@ -81,7 +84,7 @@ def make(
 
 
 class Table:
-    """The columns that are shown, and their cells."""
+    """The columns that are shown, and the texts of their cells."""
 
     def __init__(
         self, shown: Sequence[Column], wide: dict[str, int], cells: dict[str, list[Piece]], sort: str, down: bool
@@ -96,11 +99,11 @@ class Table:
 
     @property
     def width(self) -> int:
-        """The width that the columns take."""
+        """The width of all columns, with the gaps between them."""
         return sum(self._wide[column.name] + GAP for column in self._shown) - GAP
 
     def header(self, width: int) -> Line:
-        """Return the line of titles; an arrow marks the column that the list is sorted by."""
+        """Return the line of titles; an arrow marks the column by which the list is sorted."""
         line: list[Piece] = []
         for column in self._shown:
             title, style = column.title, "bold"
@@ -111,7 +114,7 @@ class Table:
         return _filled(line, width)
 
     def line(self, at: int, width: int, *, selected: bool) -> Line:
-        """Return the line of a row."""
+        """Return the line of the row at index `at`."""
         line: list[Piece] = []
         for column in self._shown:
             text, style = self._cells[column.name][at]
@@ -123,7 +126,7 @@ class Table:
         return tuple((text, SELECTED_SHAPE if at in shapes else SELECTED) for at, (text, _) in enumerate(filled))
 
     def _placed(self, text: str, column: Column) -> str:
-        """Return the text of a cell with the gap after it; the last column has none."""
+        """Return the text of a cell, padded to its column's width and followed by a gap; the last column has no gap."""
         wide, gap = self._wide[column.name], "" if column is self._shown[-1] else " " * GAP
         if column.name == "name":
             return fit_middle(text, wide) + gap
@@ -133,8 +136,8 @@ class Table:
 
 
 def _thinned(shape: str, width: int) -> str:
-    """Return a curve of blocks in at most this width; a longer one is divided into equal parts, each shown by its last
-    block.
+    """Return a curve of blocks in at most this width; a longer curve is divided into equal parts, each of which is
+    shown by its last block.
     """
     if len(shape) <= width:
         return shape
@@ -142,7 +145,7 @@ def _thinned(shape: str, width: int) -> str:
 
 
 def _filled(line: Sequence[Piece], width: int) -> Line:
-    """Return a line of exactly this width."""
+    """Return a line of exactly this width, cut or padded with blanks."""
     kept: list[Piece] = []
     left = width
     for text, style in line:
@@ -157,7 +160,9 @@ def _width(column: Column, texts: Iterable[str]) -> int:
 
 
 def _chosen(found: Sequence[Column], wide: dict[str, int], width: int, least: int = 1) -> list[Column]:
-    """Leave out columns of at least this rank until the rest fit."""
+    """Return the columns that fit into the width. The columns with the highest ranks are left out first, but none whose
+    rank is below `least`.
+    """
     shown = list(found)
     while sum(wide[column.name] + GAP for column in shown) - GAP > width:
         last = max(shown, key=lambda column: column.rank)
@@ -173,7 +178,7 @@ def _chosen(found: Sequence[Column], wide: dict[str, int], width: int, least: in
 
 
 def _grow(shown: Sequence[Column], wide: dict[str, int], up_to: dict[str, int], width: int) -> None:
-    """Give the remaining width to columns that can use it."""
+    """Distribute the remaining width to columns that can use it."""
     left = width - sum(wide[column.name] + GAP for column in shown) + GAP
     for column in sorted(shown, key=lambda one: one.name != "reason"):  # why a task failed is read first
         more = max(0, min(left, up_to[column.name] - wide[column.name]))
@@ -185,7 +190,9 @@ def _grow(shown: Sequence[Column], wide: dict[str, int], up_to: dict[str, int], 
 
 
 def _fixed(rows: Sequence[TaskRow], varies: Sequence[str]) -> list[Column]:
-    """Return id, state and name; no name where all rows differ by shown parameters alone."""
+    """Return the columns for id, state and name; leave the name out if all rows differ only in parameters that are
+    shown.
+    """
     found = [
         Column("task", "task", lambda row: (str(row.task), _row_style(row)), 0, right=True, least=4),
         Column("state", "state", _state, 1, least=7),
@@ -227,7 +234,7 @@ def _measured(rows: Sequence[TaskRow]) -> list[Column]:
 def _metrics(rows: Sequence[TaskRow], varies: Sequence[str]) -> list[Column]:
     """Return a column for each of the most important metrics: the last value, and its curve if there is room.
 
-    A parameter that a task also prints is no metric.
+    A parameter that a task also prints does not count as a metric.
     """
     names = ranked(dict.fromkeys(name for row in rows for name, values in row.metrics.items() if values))
     names = [name for name in names if name not in varies]
@@ -246,7 +253,9 @@ def _metrics(rows: Sequence[TaskRow], varies: Sequence[str]) -> list[Column]:
 
 
 def _longest(rows: Sequence[TaskRow], name: str) -> int:
-    """Return the width that the whole curve of a metric needs, also at the end of a task that still runs."""
+    """Return the width that the complete curve of a metric needs; for a running task, the width at the end of
+    the task.
+    """
     coming = max((row.live.of_epochs or 0 for row in rows if row.live is not None and name in row.metrics), default=0)
     known = max((len(row.metrics.get(name, ())) for row in rows), default=0)
     return max(SHORTEST_SPARK, min(LONGEST_SPARK, max(coming, known)))

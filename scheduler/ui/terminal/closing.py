@@ -1,4 +1,4 @@
-"""The last lines of a run: totals, the rows of a short list, and every failure with the end of its output."""
+"""The closing summary of a run: totals, the rows of a short list, and every failure with the end of its output."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ MOST_ROWS = 40
 MOST_FAILURES = 20
 TAIL_LINES = 5
 _FASTER = 1.01
-"""The least speedup, and the least mean number of tasks at once, that are shown. With less, tasks ran one after the
-other."""
+"""The least speed-up, and the least mean number of tasks at once, that are shown. Below this, tasks ran practically one
+after the other.
+"""
 _SHOWN = 0.01
-"""The least shares of used memory and of time in probes that are shown."""
+"""The least share of used memory, and the least share of time in probes, that are shown."""
 _FAILED = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
 _COLUMNS = (
     "id", "name", "priority", "state", "exit_code", "waited_s", "ran_s", "peak_bytes", "reserved_bytes", "source",
@@ -32,16 +33,16 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class ClosingFacts:
-    """Facts for the last lines of a run, in addition to its totals and rows."""
+    """Facts for the closing summary of a run, in addition to its totals and rows."""
 
     varies: Sequence[str] = ()
     """The parameters that vary in the list."""
     metrics: Sequence[str] = ()
     """The metrics that tasks have reported, the most important one first."""
     rows: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    """The rows of tasks with their metrics, by id."""
+    """The rows of tasks with their metrics, by task id."""
     best: str = ""
-    """The sentence about the best task."""
+    """The sentence about the task with the best metric."""
     untaken: str = ""
     """A sentence about rows that were appended but never accepted."""
     width: int | None = None
@@ -51,7 +52,7 @@ class ClosingFacts:
 def lines(
     totals: RunTotals, rows: Callable[[], Iterable[dict[str, Any]]], run: int, facts: ClosingFacts | None = None
 ) -> list[str]:
-    """Return the last lines of a run."""
+    """Return the closing summary of a run."""
     facts = facts or ClosingFacts()
     result = [""]
     if 0 < totals.tasks <= MOST_ROWS:
@@ -63,14 +64,16 @@ def lines(
 
 
 def _wrapped(line: str, width: int | None) -> list[str]:
-    """Return a line as several that fit into the width; all but the first are indented."""
+    """Return a line as several lines that fit into the width; all lines but the first are indented."""
     if width is None or len(line) <= width:
         return [line]
     return textwrap.wrap(line, max(width, 40), subsequent_indent=" " * 7, break_on_hyphens=False)
 
 
 def _unfinished(totals: RunTotals, run: int) -> list[str]:
-    """Return how many tasks an interrupted run leaves unfinished, how many of them are held, and how to continue."""
+    """Return the number of tasks that an interrupted run leaves unfinished, how many of these are held, and how to
+    continue the run.
+    """
     left = sum(totals.states.get(state, 0) for state in UNFINISHED)
     held = totals.states.get(State.HELD, 0)
     apart = f", {held:,} of them held" if held else ""
@@ -80,7 +83,7 @@ def _unfinished(totals: RunTotals, run: int) -> list[str]:
 
 
 def _row_table(rows: Sequence[dict[str, Any]], facts: ClosingFacts) -> list[str]:
-    """Return one line for each task, with the columns of `list` and some that only an ended run has."""
+    """Return one line for each task, with the columns of `list` and some columns that only an ended run has."""
     full = [facts.rows.get(row["id"], row) for row in rows]
     shown = tables.shown_columns(full, facts.varies, facts.metrics, usual=_COLUMNS, reasons=False)
     return tables.table_lines(full, columns=shown, varies=facts.varies, width=facts.width)
@@ -115,7 +118,7 @@ def _failure(row: dict[str, Any]) -> list[str]:
 
 
 def tail(path: Path, most: int = TAIL_LINES) -> list[str]:
-    """Return the last lines of a log, for a progress bar its last state; empty if it cannot be read."""
+    """Return the last lines of a log, and of a progress bar only its last state; empty if the log cannot be read."""
     try:
         with open_plain(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
@@ -127,7 +130,7 @@ def tail(path: Path, most: int = TAIL_LINES) -> list[str]:
 
 
 def total_lines(totals: RunTotals, run: int) -> list[str]:
-    """Return the totals of a run: states, times, memory."""
+    """Return lines with the totals of a run: states, times, memory."""
     states = ", ".join(f"{number:,} {state}" for state, number in sorted(totals.states.items())) or "none came"
     result = [f"run {run}: {count(totals.tasks, 'task')}: {states}"]
     if totals.makespan > 0:
@@ -140,7 +143,7 @@ def total_lines(totals: RunTotals, run: int) -> list[str]:
 
 
 def _work(totals: RunTotals) -> list[str]:
-    """Return how long the run took and what it used; shares that round to 0 are left out."""
+    """Return how long the run took and which resources it used; shares that round to 0 are left out."""
     words = [f"took {duration(totals.makespan)}"]
     words += _compared(totals)
     if totals.memory_use >= _SHOWN:
@@ -153,7 +156,9 @@ def _work(totals: RunTotals) -> list[str]:
 
 
 def _compared(totals: RunTotals) -> list[str]:
-    """Return how much faster the run was than one task at a time, where that was measured; else the tasks' times."""
+    """Return how much faster the run was than one task at a time, if that was measured; otherwise the durations of the
+    tasks.
+    """
     low, high = (one / totals.makespan for one in totals.alone or (0.0, 0.0))
     if low >= _FASTER:
         times = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
@@ -164,7 +169,7 @@ def _compared(totals: RunTotals) -> list[str]:
 
 
 def _slowed_down(totals: RunTotals) -> list[str]:
-    """Return how many tasks a shared device slowed down by half or more, and which flags help."""
+    """Return how many tasks took at least half as long again because they shared a device, and which flags help."""
     if not totals.stretched:
         return []
     task, most = totals.stretched[0]

@@ -1,4 +1,4 @@
-"""The lines about a run that was started without a terminal (`-d`, `resume --all`)."""
+"""The messages about a run that was started without a terminal (`-d`, `resume --all`)."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ STOP = "scheduler stop r{}: finish what runs, start nothing new; --now: stop it;
 
 @dataclass(frozen=True, slots=True)
 class DetachedStart:
-    """The result of a start in the background, as far as the starting process waits for it."""
+    """The result of starting a run in the background, as far as the starting process waits for it."""
 
     pid: int
     number: int = 0
     """The run's number; 0 if there is none, because of `trouble` or because the list was empty."""
     what: str = ""
-    """The name of the list."""
+    """The name of the run's list."""
     tasks: int = 0
     first: int = 0
-    """The id of the first task."""
+    """The id of the run's first task."""
     log: str = ""
     """The path of the run's log."""
     hints: Sequence[str] = ()
     trouble: str = ""
-    """Why nothing was started; empty if the run started."""
+    """The reason why nothing was started; empty if the run started."""
     exit_code: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the start as JSON values, for the starting process and for `resume --all --json`."""
+        """Return the result as JSON values, for the starting process and for `resume --all --json`."""
         return {
             "pid": self.pid,
             "number": self.number,
@@ -49,7 +49,7 @@ class DetachedStart:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> DetachedStart:
-        """Return the start that `to_dict` wrote."""
+        """Return the result that `to_dict` wrote."""
         return cls(**data)
 
 
@@ -64,7 +64,7 @@ def lines(start: DetachedStart) -> list[str]:
 
 
 def one_of_all(start: DetachedStart) -> str:
-    """Return the result for one of several runs that were resumed."""
+    """Return the line about one of several runs that were resumed."""
     if start.trouble:
         return f"run {start.number}  {clean(start.what)}: {start.trouble}"
     return f"run {start.number}  {clean(start.what)}: taken over (process {start.pid})"
@@ -77,7 +77,7 @@ def hints(sentences: Iterable[str]) -> None:
 
 
 def logging_out_hint(unit: str, source: str, user: str, *, session: bool) -> str:
-    """Return a hint that logging out ends the run, why, and how to prevent it."""
+    """Return a hint that says that logging out ends the run, why it does, and how to prevent it."""
     if session:
         return (
             f"logging out ends this run: systemd then kills {unit} (KillUserProcesses=yes by {source}); start it "

@@ -1,4 +1,4 @@
-"""The view of `exec`: the output of one task here; why it waits and how it ended on standard error."""
+"""The view of `exec`: a task's output in this terminal; why it waits and how it ended on standard error."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from scheduler.ui.terminal.sink import let_go
 class ExecView(View):
     """A view that follows one task, and passes everything on to an inner view.
 
-    `files` returns the paths of an attempt's output; `waits` returns the holders of what the task waits for, and how
-    long they will hold it.
+    `files` returns the paths of an attempt's output; `waits` returns, in words, who holds the resources that the task
+    waits for, and for how long.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class ExecView(View):
         self._last_reason = ""
 
     def show(self, event: Event, at: float) -> None:
-        """Pass an attempt's output on, from its start to its end."""
+        """Print an attempt's output while it runs, from its start to its end."""
         super().show(event, at)
         if isinstance(event, Started) and self._follower is None:
             files = self._files(event.task, event.attempt)
@@ -49,7 +49,7 @@ class ExecView(View):
             self.tell(f"task {event.task} is refused: it {event.reason}")
 
     def _ended(self, event: Exited) -> None:
-        """Pass on the rest of the output, and print how the attempt ended."""
+        """Print the rest of the output, and a sentence about how the attempt ended."""
         if self._follower is None:  # it ended before its start was seen
             files = self._files(event.task, event.attempt)
             self._follower = FileFollower(dict(files), self._lost)
@@ -60,14 +60,16 @@ class ExecView(View):
             self._tell_end(event, again=again)
 
     def _tell_end(self, event: Exited, *, again: bool) -> None:
-        """Print what the exit code alone does not show."""
+        """Print the facts about the end that the exit code alone does not show; with `again`, say that the task is
+        retried.
+        """
         if again:
             self.tell(f"task {event.task}: {ending(event)}; it will be tried again")
         elif event.reason or event.outcome is not Outcome.FAILED:
             self.tell(f"task {event.task}: {event.outcome}, {ending(event) or event.reason}")
 
     def _lost(self) -> None:
-        """Print once that nothing reads the output any more."""
+        """Print once that the reader of the output has closed it."""
         self.tell("nothing reads the output any more; it continues in the task's log (scheduler logs shows it)")
 
     def say(self, sentence: str) -> None:
@@ -76,8 +78,8 @@ class ExecView(View):
         self.tell(sentence)
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
-        """Print why the task does not start now, who holds what it needs, and for about how long; print again on a
-        change.
+        """Print why the task does not start now, who holds the resources that it needs, and for about how long; print
+        this again whenever it changes.
         """
         super().waits(refusals)
         if not refusals:
@@ -90,12 +92,12 @@ class ExecView(View):
             self.tell(f"{messages.line(refusal)}{'; ' if holders else ''}{holders}")
 
     def hang_up(self) -> None:
-        """Note that the terminal is closed; continue the log."""
+        """Note that the terminal was closed; continue to write the log."""
         super().hang_up()
         let_go(sys.stderr)
 
     def tell(self, sentence: str) -> None:
-        """Print a sentence on standard error while something reads it."""
+        """Print a sentence on standard error unless it was closed."""
         try:
             print(f"scheduler: {sentence}", file=sys.stderr, flush=True)
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The copying of files that another process writes, to descriptors, as they grow."""
+"""The copying of files that another process writes, to descriptors, while the files grow."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pathlib import Path
 
 CHUNK = 1 << 16
 PAUSES = (0.005, 0.1)
-"""The shortest and longest pause, in seconds, between two checks of a file that does not grow."""
+"""The shortest and the longest pause, in seconds, between two checks of a file that does not grow."""
 
 
 class FileFollower:
     """A thread that copies growing files to descriptors, each from its beginning, until `finish`.
 
-    A full disk or a closed reader ends the copying (`lost` is called once), never the process that writes.
+    If the disk is full or the reader has closed its end, the copying ends and `lost` is called once; the process that
+    writes the files is not affected.
     """
 
     def __init__(self, files: dict[Path, int], lost: Callable[[], None]) -> None:
@@ -40,7 +41,7 @@ class FileFollower:
             self._over.wait(pause)
 
     def finish(self) -> None:
-        """Copy the files, which are complete now, to their ends; then return."""
+        """Copy the files, which must be complete now, to their ends; then return."""
         self._over.set()
         self._thread.join()
         for file in self._files:
@@ -48,7 +49,7 @@ class FileFollower:
 
 
 class _File:
-    """One file, and how much of it has been copied."""
+    """One file, and the position up to which it has been copied."""
 
     def __init__(self, path: Path, out: int) -> None:
         self._path = path
@@ -58,7 +59,7 @@ class _File:
         self._gone = self._lost = False
 
     def copy(self) -> bool:
-        """Copy what is new; return whether there was anything."""
+        """Copy new bytes; return whether there were any."""
         if self._gone or not self._open():
             return False
         size = os.fstat(self._fd).st_size
@@ -90,7 +91,7 @@ class _File:
         return not self._gone
 
     def pop_lost(self) -> bool:
-        """Return whether the reader of the copy has closed since the last call."""
+        """Return whether the reader of the copy has closed its end since the last call."""
         lost, self._lost = self._lost, False
         return lost
 

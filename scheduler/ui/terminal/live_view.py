@@ -1,4 +1,4 @@
-"""The live view of a run: a screen that is redrawn, while the plain lines continue in the log."""
+"""The live view of a run: a screen that is redrawn, while the log still gets the plain lines."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from scheduler.ui.terminal.screen import Screen, TerminalGone
 from scheduler.ui.terminal.sink import LineSink
 
 PERIOD = 0.5
-"""The least number of seconds between two redraws without a key."""
+"""The least seconds between two redraws if no key is pressed."""
 MEASURED = 1.5
-"""Seconds after the end of an attempt until the measured use of the devices no longer includes it."""
+"""Seconds after the end of an attempt for which the measured use of the devices may still include the attempt."""
 KEY_PERIOD = 0.06
-"""Seconds after which an escape character that was typed is taken for the key Esc."""
+"""Seconds between two checks while a typed escape character may still be the key Esc or the beginning of a sequence."""
 Paint = Callable[[ObservedState], LiveStatus]
-"""A function that builds the status of a run from the last samples of its living attempts."""
+"""A function that builds the status of a run from the last samples of the running attempts."""
 
 
 class RecentLines:
-    """A stream that keeps the last lines for the view."""
+    """A stream that keeps the last lines that were written to it, for the view."""
 
     errors = "strict"
 
@@ -37,7 +37,7 @@ class RecentLines:
         self.lines: deque[str] = deque(maxlen=50)
 
     def write(self, text: str) -> int:
-        """Keep what `print` writes: a line, or its end."""
+        """Keep a text that `print` writes: a line, or the line end after it."""
         self.lines += [line for line in text.splitlines() if line]
         return len(text)
 
@@ -45,14 +45,15 @@ class RecentLines:
         """Return at once, because nothing is buffered."""
 
     def fileno(self) -> int:
-        """Raise OSError, because there is no file behind it."""
+        """Raise OSError, because the stream has no file."""
         raise OSError("not a file")
 
 
 class LiveView(View):
-    """A view that draws a run until q is pressed; then, and if drawing fails, the plain lines continue.
+    """A view that draws a run until q is pressed or drawing fails; after that, plain lines are printed.
 
-    It receives everything that a plain view receives, and every sample; it is drawn before each wait of the loop.
+    It receives everything that a plain view receives, and also every sample; it is drawn before each wait of the run's
+    loop.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class LiveView(View):
         self._recent = RecentLines()
         self._used: dict[Key, Mapping[str, int]] = {}
         self._ended: deque[tuple[float, Key]] = deque()
-        """The attempts that have ended recently, with their times."""
+        """The attempts that have ended recently, each with the time of its end."""
         self._epochs: dict[Key, float] = {}
         self._totals: dict[Key, float] = {}
         self._metrics: dict[Key, Mapping[str, Sequence[float | None]]] = {}
@@ -79,7 +80,7 @@ class LiveView(View):
     # ---- input ----
 
     def show(self, event: Event, at: float) -> None:
-        """Show an event that was recorded and applied."""
+        """Show an event, after it was recorded and applied."""
         super().show(event, at)
         if isinstance(event, Exited):
             memories: tuple[dict[Key, Any], ...] = (self._epochs, self._totals, self._metrics)
@@ -93,22 +94,22 @@ class LiveView(View):
         super().say(sentence)
 
     def repeat(self) -> None:
-        """Print the last sentence again, because the screen that showed it is gone."""
+        """Print the last sentence again, because the screen that showed it was left."""
         if self._last_sentence:
             self._sink.show(self._last_sentence)
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
-        """Show why nothing starts."""
+        """Show why no task starts."""
         self._waits = f"task {refusals[0].task} {why(refusals[0])}" if refusals else ""
         super().waits(refusals)
 
     def hang_up(self) -> None:
-        """Note that the terminal is closed; continue the log."""
+        """Note that the terminal was closed; continue to write the log."""
         self.leave()
         super().hang_up()
 
     def see(self, sample: Sample) -> None:
-        """Note what a living attempt uses now."""
+        """Note the resources that a running attempt uses now."""
         key = (sample.task, sample.attempt)
         self._used[key] = {**self._used.get(key, {}), **sample.used}
         if sample.progress is not None:
@@ -121,7 +122,7 @@ class LiveView(View):
     # ---- drawing and keys ----
 
     def draw(self) -> float:
-        """Draw the screen if that is due; return the seconds until it is due again."""
+        """Draw the screen if a redraw is due; return the seconds until the next one is due."""
         now = time.monotonic()
         if now >= self._due:
             self._due = now + PERIOD
@@ -145,8 +146,8 @@ class LiveView(View):
         return self._screen.fileno()
 
     def collect(self) -> Sequence[Happening]:
-        """Handle the pressed keys and return nothing: requests to the run are sent through its directory, as verbs
-        do.
+        """Handle the pressed keys, and return nothing: requests to the run are sent through its directory, as verbs
+        send them.
         """
         self._guarded(self._read)
         return ()
@@ -161,7 +162,7 @@ class LiveView(View):
             self.say("left the live view; the run continues with plain lines (scheduler top shows the view again)")
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """Call `act`; an error ends the view, not the run."""
+        """Call `act`; if it raises an error, the view ends and the run continues."""
         try:
             act()
         except TerminalGone:
@@ -173,7 +174,7 @@ class LiveView(View):
             self.say("the live view failed; the run continues with plain lines (the traceback is in the run's log)")
 
     def leave(self) -> None:
-        """Restore the terminal; plain lines are printed there again."""
+        """Restore the terminal; from then on, plain lines are printed on it."""
         self._screen.leave()
         if self._stream is not None:
             self._sink.turn_to(self._stream)

@@ -1,4 +1,4 @@
-"""The first lines of a run, of a resumed run, and of a plan (`--dry-run`)."""
+"""The opening lines of a run, of a resumed run, and of a plan (`--dry-run`)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from scheduler.units import count, duration, size
 from scheduler.units import ranges as number_ranges
 
 MOST_NODES = 8
-"""The largest number of nodes that get a line each."""
+"""The most nodes for which each node has a line of its own."""
 MOST_WAITS = 5
-"""The largest number of waiting tasks that a plan explains."""
+"""The most waiting tasks whose reasons a plan shows."""
 _PLANNED_TASK = lazy_pattern(r"\btask (\d+)\b(?: of this run)?(?! of )")
-"""A task in a sentence about a plan, but no task of another run."""
+"""A pattern for a task in a sentence about a plan; it does not match a task of another run."""
 
 
 def lines(
@@ -39,7 +39,7 @@ def lines(
     settings: Settings,
     brain: Brain,
 ) -> list[str]:
-    """Return the first lines of a run: list, place, devices, Python, memory, how to watch and stop it."""
+    """Return the opening lines of a run: list, place, devices, Python, memory, and how to watch and stop the run."""
     number = run["number"]
     return [
         f"run {number}  {_list_summary(run['file'], brain, settings.num)}      {tilde(run['root'])}",
@@ -53,20 +53,20 @@ def lines(
 
 
 def how_to_stop(run: Mapping[str, str]) -> str:
-    """Return how to stop a run: keys if it has a terminal, commands if it is detached."""
+    """Return how to stop a run: by keys if it has a terminal, by commands if it is detached."""
     if run.get("detached"):
         return STOP.format(run["number"])
     return "Ctrl-C: finish what runs, start nothing new; twice: stop it; Ctrl-\\: leave it running"
 
 
 def _python(run: Mapping[str, str]) -> str:
-    """Return the Python that `-1` stands for, with the reason if the run recorded one."""
+    """Return the Python that `-1` means in a command, with the reason if the run recorded one."""
     why = run.get("python_why", "")
     return f"{tilde(run['python'])} ({why})" if why else tilde(run["python"])
 
 
 def _list_summary(file: str, brain: Brain, num: int) -> str:
-    """Return how many tasks a list has, and how they are ranked."""
+    """Return the number of tasks in a list, and how they are ranked."""
     tasks, batches = len(brain.task_table), brain.task_table.batches
     if brain.rules.order is RankOrder.GLOBAL:
         return f"{file}: {count(tasks, 'task')}, ranked by priority"
@@ -78,8 +78,8 @@ def _list_summary(file: str, brain: Brain, num: int) -> str:
 def _device_lines(
     budgets: Sequence[DeviceBudget], limits: Mapping[str, str], settings: Settings, brain: Brain
 ) -> list[str]:
-    """Return one line for the GPUs and one for the host, or one for each node; `limits` names what limits the GPUs,
-    the memory and the cores.
+    """Return one line for the GPUs and one for the host, or one for each node; `limits` has the sources of limits on
+    GPUs, memory and cores.
     """
     if any(budget.device.node for budget in budgets):
         return _node_lines(budgets, brain)
@@ -96,7 +96,9 @@ def _device_lines(
 
 
 def _node_lines(budgets: Sequence[DeviceBudget], brain: Brain) -> list[str]:
-    """Return a line for each node; for many nodes return one line for all, and one for those that are away."""
+    """Return a line for each node; if there are many nodes, return one line for all of them, and one for nodes that
+    cannot be reached.
+    """
     nodes: dict[str, list[DeviceBudget]] = {}
     for budget in budgets:
         nodes.setdefault(budget.device.node, []).append(budget)
@@ -113,7 +115,7 @@ def _first(names: Sequence[str]) -> str:
 
 
 def _node(budgets: Sequence[DeviceBudget], brain: Brain) -> str:
-    """Return what one node has, and the unmanaged memory on it."""
+    """Return the devices of one node in words, and the unmanaged memory on it."""
     gpus = [budget for budget in budgets if budget.device.is_gpu]
     if budgets[0].away:
         return f"{_had(budgets, _numbers(gpus))}; nothing starts there: {budgets[0].away}"
@@ -122,7 +124,7 @@ def _node(budgets: Sequence[DeviceBudget], brain: Brain) -> str:
 
 
 def _had(budgets: Sequence[DeviceBudget], numbers: str) -> str:
-    """Return GPUs, RAM and cores of some devices in words; `numbers` are those of the GPUs."""
+    """Return the GPUs, RAM and cores of some devices in words; `numbers` are the numbers of the GPUs."""
     gpus = [budget for budget in budgets if budget.device.is_gpu]
     hosts = [budget for budget in budgets if budget.device.is_host]
     which = f"GPUs {numbers}" if numbers else count(len(gpus), "GPU")
@@ -135,13 +137,13 @@ def _had(budgets: Sequence[DeviceBudget], numbers: str) -> str:
 
 
 def _numbers(gpus: Sequence[DeviceBudget]) -> str:
-    """Write the numbers of GPUs as ranges, and those of MIG instances: `0-1, 2.0, 2.1`."""
+    """Return the numbers of GPUs as ranges, and the numbers of MIG instances: `0-1, 2.0, 2.1`."""
     whole = number_ranges(budget.device.index for budget in gpus if not budget.device.is_instance)
     return ", ".join([*([whole] if whole else []), *(b.device.number for b in gpus if b.device.is_instance)])
 
 
 def _slot_line(budgets: Sequence[DeviceBudget], gpus: Sequence[DeviceBudget]) -> str:
-    """Return the line for slots that the user named, with the GPUs of these names."""
+    """Return the line for the slots that the user named, with the GPUs that these names mean."""
     names = " ".join(b.device.label.removeprefix("slot ") or "''" for b in budgets if b.device.is_slot)
     numbers = _numbers(gpus)
     where = f"on GPU {numbers} ({_sizes(gpus)})" if gpus else "no GPU has these names: only host RAM is measured"
@@ -149,7 +151,9 @@ def _slot_line(budgets: Sequence[DeviceBudget], gpus: Sequence[DeviceBudget]) ->
 
 
 def _mps_lines(brain: Brain) -> list[str]:
-    """Return the line that says that tasks share a GPU under MPS, or that their memory is limited without it."""
+    """Return a line that says that tasks share GPUs under MPS, or that their memory is limited without MPS; no line if
+    neither is true.
+    """
     if brain.rules.fenced_by:
         by = {"torch": "PyTorch", "dmem": "the kernel"}[brain.rules.fenced_by]
         return [f"fence   a task cannot use more GPU memory than was reserved for it at its start (limited by {by})"]
@@ -171,7 +175,7 @@ def _host_line(budget: DeviceBudget, limits: Mapping[str, str], settings: Settin
 
 
 def _sizes(gpus: Sequence[DeviceBudget]) -> str:
-    """Return the number of GPUs of each size: `4 x 24.0GiB`."""
+    """Return the number of GPUs for each size of memory: `4 x 24.0GiB`."""
     sizes = Counter((budget.device.total, budget.cap) for budget in gpus)
     words = []
     for (total, cap), number in sizes.items():
@@ -181,7 +185,7 @@ def _sizes(gpus: Sequence[DeviceBudget]) -> str:
 
 
 def _unmanaged(budget: DeviceBudget, brain: Brain) -> str:
-    """Return the unmanaged memory on a GPU, and what is kept free for its growth."""
+    """Return the unmanaged memory on a GPU, and the memory that is kept free in case it grows."""
     label = budget.device.label
     if budget.closed:
         return f"{label}: {budget.closed}"
@@ -195,7 +199,7 @@ def _unmanaged(budget: DeviceBudget, brain: Brain) -> str:
 
 
 def priority_hints(brain: Brain) -> list[str]:
-    """Return a hint if tasks with a better priority wait because tasks are ordered by batches."""
+    """Return a hint if tasks with a better priority wait because tasks are ranked by batch first."""
     found = out_of_turn(brain.task_table, brain.terms) if brain.rules.order is RankOrder.BATCH else {}
     if not found:
         return []
@@ -207,7 +211,9 @@ def priority_hints(brain: Brain) -> list[str]:
 
 
 def _memory(brain: Brain, budgets: Sequence[DeviceBudget]) -> str:
-    """Return for how many tasks the memory is known, by source; for a long list, count only the rows that were read."""
+    """Return the number of tasks whose memory is known, by source; for a long list, only rows that were read so far are
+    counted.
+    """
     if any(budget.device.is_slot for budget in budgets):
         return "measured while tasks run; it keeps no slot empty"
     words: Counter[str] = Counter()
@@ -219,7 +225,7 @@ def _memory(brain: Brain, budgets: Sequence[DeviceBudget]) -> str:
 
 
 def _memory_source(brain: Brain, task: int, gpus: int) -> str:
-    """Return how the memory of a task is known, or will become known."""
+    """Return from which source the memory of a task is known, or how it will be measured."""
     terms, kind = brain.terms_of(task), brain.kind_of(task)
     if declared(terms, gpus) is not None:
         return "declared"
@@ -236,7 +242,7 @@ def _memory_source(brain: Brain, task: int, gpus: int) -> str:
 
 
 def _unknown(brain: Brain, task: int, gpus: int) -> str:
-    """Return how the memory of a task will be measured if it is unknown."""
+    """Return how the unknown memory of a task will be measured."""
     terms, kind = brain.terms_of(task), brain.kind_of(task)
     if should_probe(terms, brain.rules, brain.profiles.kind(kind)):
         return f"unknown: measured first, once per task class ({count(brain.rules.profile_epochs, 'epoch')})"
@@ -246,7 +252,7 @@ def _unknown(brain: Brain, task: int, gpus: int) -> str:
 
 
 def _measured_as_they_start(brain: Brain, task: int, gpus: int) -> str:
-    """Return how tasks of unknown memory share devices until they have shown their need."""
+    """Return how tasks of unknown memory share devices until their need has been measured."""
     rules = brain.rules
     if not gpus or rules.expect_from is None:
         return f"unknown: measured while they run (each reserves {_reserved(gpus)} until its use settles)"
@@ -260,7 +266,7 @@ def _measured_as_they_start(brain: Brain, task: int, gpus: int) -> str:
 
 
 def _at_a_time(brain: Brain, ask: MemoryRequest) -> str:
-    """Return how many tasks with this request start side by side on the largest GPU."""
+    """Return how many tasks with this request can run side by side on the largest GPU."""
     rooms = (brain.capacity.rooms[key] for key in brain.capacity.gpus)
     most = max((room.most for room in rooms), default=0) - brain.rules.buffer
     least, many = (max(1, most // bytes_) for bytes_ in (ask.bytes or 1, ask.starts_with or 1))
@@ -269,12 +275,12 @@ def _at_a_time(brain: Brain, ask: MemoryRequest) -> str:
 
 
 def _reserved(gpus: int) -> str:
-    """Return what a task of unknown size reserves."""
+    """Return the reservation of a task of unknown size, in words."""
     return "all free memory of a GPU" if gpus else "half of the free RAM"
 
 
 def resuming_lines(run: Mapping[str, str], brain: Brain, *, asked: bool) -> list[str]:
-    """Return the first lines after a resume; `asked` is true if recorded requests are about to be applied."""
+    """Return the opening lines of a resumed run; `asked` is true if recorded requests will be applied next."""
     living = len(brain.living())
     waiting = brain.waiting + brain.blocked
     ended = len(brain.task_table) - waiting - living - brain.held
@@ -295,7 +301,7 @@ def resuming_lines(run: Mapping[str, str], brain: Brain, *, asked: bool) -> list
 def plan_lines(
     what: str, brain: Brain, decision: Decision, jobs: Mapping[int, Job], budgets: Sequence[DeviceBudget]
 ) -> list[str]:
-    """Return the lines of a dry run: how memory is known, which tasks would start now, and why the next ones would
+    """Return the lines of a dry run: how the memory is known, which tasks would start now, and why the next tasks would
     wait.
     """
     table = brain.task_table
@@ -312,13 +318,15 @@ def plan_lines(
 
 
 def _source(placement: Placement) -> str:
-    """Return the source of a reservation; an expectation says so."""
+    """Return the source of a reservation in words; a reservation that is only expected is marked as such."""
     unknown = placement.source is EstimateSource.MEASURED
     return "unknown, until its use has settled" if unknown else placement.source
 
 
 def waits_by_row(refusals: Iterable[Refusal], jobs: Mapping[int, Job]) -> list[tuple[Job, str]]:
-    """Return each refused task of a plan with the reason; ids that the plan made up are replaced by rows."""
+    """Return each refused task of a plan with the reason; ids that exist only in the plan are replaced by row
+    numbers.
+    """
 
     def row(found: re.Match[str]) -> str:
         return f"row {jobs[int(found[1])].spec.row}" if int(found[1]) in jobs else "a later row"

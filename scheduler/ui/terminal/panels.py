@@ -1,4 +1,4 @@
-"""The status of a run or a machine as styled lines of a given width and height, independent of any terminal."""
+"""The status of a run or a machine as styled lines of a given width and height, for any terminal."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from scheduler.ui.verbs import eta
 from scheduler.units import GIB, count, duration
 
 Piece = tuple[str, str]
-"""A text and its style; colours have names, so that they are readable on any background."""
+"""A text and its style; colours are given by name, so that they are readable on any background."""
 Line = tuple[Piece, ...]
 
 WIDE = 100
 _BLOCKS = "▁▂▃▄▅▆▇█"
 LEAST_PARTS = 3
-"""The number of first parts of a log line (event, task, name) that are cut where they do not fit; later parts are left
-out instead."""
+"""The number of parts at the beginning of a log line (event, task, name) that are truncated if they do not fit; later
+parts are left out instead.
+"""
 RECENT = 5
-"""The number of last lines that are shown if there is room."""
+"""The number of the run's last log lines that are shown if there is room."""
 _PARTS = (("ours", "█", "green"), ("reserved", "▒", "cyan"), ("others", "▓", "magenta"), ("buffer", "░", "dim"))
 LEGEND = {
     "ours": "used by this run", "reserved": "reserved, not used yet", "others": "other use", "buffer": "buffer",
 }  # fmt: skip
-"""The parts of a device's memory, as a run sees them. Other use is that of other runs, of unmanaged processes and of
-the driver itself."""
+"""The parts of a device's memory, as a run sees them. `others` is the use of other runs, of unmanaged processes and of
+the driver itself.
+"""
 MACHINE_LEGEND = {"ours": "used by tasks", "reserved": "reserved, not used yet", "others": "unmanaged"}
 _ASCII = {
     "█": "#",
@@ -68,7 +70,7 @@ _COUNTED = (
 
 
 def clipped(line: Line, width: int) -> Line:
-    """Cut a line that was made for a wider terminal."""
+    """Return a line, which may have been made for a wider terminal, cut to a width."""
     kept: list[Piece] = []
     for text, style in line:
         kept.append((fit(text, width) if columns(text) > width else text, style))
@@ -100,7 +102,7 @@ def _host_bar(facts: Mapping[str, Any]) -> MemoryBar:
 
 
 def ascii_only(line: Line) -> Line:
-    """Replace all characters of a line that are not ASCII."""
+    """Return a line in which all non-ASCII characters are replaced."""
     return tuple(
         (
             "".join(_ASCII.get(c, "*" if "\u2800" <= c <= "\u28ff" else c) for c in text)
@@ -116,19 +118,21 @@ def ascii_only(line: Line) -> Line:
 
 
 def title(status: LiveStatus, width: int) -> list[Line]:
-    """Return the line with the name of the run and its time."""
+    """Return the line with the name of the run and the time that it has taken."""
     end = f"{duration(status.seconds)} since its start"
     words = fit(f"run {status.run}  {status.what}", width - len(end) - 2, pad=True)
     return [((words, "bold"), (f"  {end}", ""))]
 
 
 def head(status: LiveStatus, width: int) -> list[Line]:
-    """Return the name of the run, its states, and its progress."""
+    """Return the lines with the name of the run, its states, and its progress."""
     return [*title(status, width), counts(status, width), progress(status, width)]
 
 
 def counts(status: LiveStatus, width: int, *, bad_first: bool = False) -> Line:
-    """Return the number of tasks in each state, as many as fit; with `bad_first` failures come before waiting tasks."""
+    """Return the number of tasks in each state, for as many states as fit; with `bad_first`, failures come before
+    waiting tasks.
+    """
     result: list[Piece] = []
     if status.draining:
         result.append(("starts nothing new", "bold"))
@@ -146,7 +150,7 @@ def counts(status: LiveStatus, width: int, *, bad_first: bool = False) -> Line:
 
 
 def _joined(pieces: Sequence[Piece], width: int) -> Line:
-    """Join as many pieces as fit, separated by blanks."""
+    """Return as many of the pieces as fit in one line, separated by blanks."""
     line: list[Piece] = []
     used = 0
     for text, style in pieces:
@@ -159,7 +163,9 @@ def _joined(pieces: Sequence[Piece], width: int) -> Line:
 
 
 def progress(status: LiveStatus, width: int) -> Line:
-    """Return the share of tasks that have ended as a bar, and when the run is expected to end."""
+    """Return a line with a bar for the share of tasks that have ended, and the time at which the run is expected to
+    end.
+    """
     share = status.over / status.tasks if status.tasks else 0.0
     result = f"  {status.over:,}/{status.tasks:,}  {int(share * 100)}%{_left(status, width)}"
     room = max(0, width - len(result))
@@ -170,7 +176,7 @@ def progress(status: LiveStatus, width: int) -> Line:
 
 
 def _left(status: LiveStatus, width: int) -> str:
-    """Return when the run is expected to end, or why that is unknown."""
+    """Return in words when the run is expected to end, or why that is unknown."""
     if status.end is None:
         text = f"time left {status.unknown}" if width >= WIDE else "time left: unknown yet"
         return f"  {text}" if status.unknown else ""
@@ -181,7 +187,7 @@ def _left(status: LiveStatus, width: int) -> str:
 
 
 def bar_pieces(bar: MemoryBar, wide: int) -> list[Piece]:
-    """Return the memory of a device as a bar of this width."""
+    """Return the memory of a device as a bar that is `wide` characters wide."""
     result: list[Piece] = []
     at, before = 0, 0
     for part, letter, style in _PARTS:
@@ -193,7 +199,7 @@ def bar_pieces(bar: MemoryBar, wide: int) -> list[Piece]:
 
 
 def legend_line(width: int, legend: Mapping[str, str]) -> Line:
-    """Return the meaning of the parts of a bar."""
+    """Return a line that explains the parts of a bar."""
     pieces = [(f"{letter} {legend[part]}", style) for part, letter, style in _PARTS if part in legend]
     return _joined([*pieces, ("· free", "dim")], width)
 
@@ -202,7 +208,7 @@ def legend_line(width: int, legend: Mapping[str, str]) -> Line:
 
 
 def sparkline(values: Sequence[float | None], most: int) -> str:
-    """Return the last values as a line of blocks; a value that is no number is a cross."""
+    """Return the last values as a line of blocks; a value that is not a number is shown as a cross."""
     last = values[-most:]
     known = [value for value in last if value is not None]
     low, span = min(known, default=0.0), max(known, default=0.0) - min(known, default=0.0)
@@ -211,14 +217,14 @@ def sparkline(values: Sequence[float | None], most: int) -> str:
 
 
 def epochs_of(one: LiveTask) -> str:
-    """Write the completed and the total number of epochs of a task; empty if they are unknown."""
+    """Return the completed and the total number of epochs of a task in words; empty if they are unknown."""
     if one.epochs is None:
         return f"-/{one.of_epochs}" if one.of_epochs else ""
     return f"{one.epochs:.0f}/{one.of_epochs}" if one.of_epochs else f"{one.epochs:.0f}"
 
 
 def short_size(bytes_: int) -> str:
-    """Write a size in a few characters."""
+    """Return a size in as few characters as possible."""
     return f"{bytes_ / GIB:.1f}G" if bytes_ >= GIB else f"{bytes_ >> 20}M"
 
 
@@ -226,7 +232,9 @@ def short_size(bytes_: int) -> str:
 
 
 def queue_lines(queue: QueueSummary, width: int, waits: str = "") -> list[Line]:
-    """Return the waiting tasks by batch after a blank line, if their priorities differ, and why the next one waits."""
+    """Return, after a blank line, the waiting tasks by batch if any of them has a priority other than 0, and why the
+    next task waits.
+    """
     why: list[Line] = [((fit(f"next    {waits}", width), ""),)] if waits and queue.tasks else []
     if not any(priority for batch in queue.first for priority in batch.priorities):
         return [(), *why] if why else []  # all wait in the order of the list
@@ -242,13 +250,13 @@ def queue_lines(queue: QueueSummary, width: int, waits: str = "") -> list[Line]:
 
 
 def recent_lines(recent: Sequence[str], width: int, most: int) -> list[Line]:
-    """Return the last lines of the run's log after a blank line."""
+    """Return, after a blank line, the last lines of the run's log."""
     last = [line for line in recent if line.strip()][-most:] if most > 0 else []
     return [(), *(((_whole_parts(line, width), _style(line)),) for line in last)] if last else []
 
 
 def _whole_parts(line: str, width: int) -> str:
-    """Return as many parts of a log line as fit, without the priority that all tasks have by default."""
+    """Return as many parts of a log line as fit; the default priority is left out."""
     parts = [part for part in _BLANKS.sub("  ", line).split("  ") if part != "prio 0"]
     if len(parts) < LEAST_PARTS or not parts[1].isdigit():  # it is not about a task
         return fit("  ".join(parts), width)

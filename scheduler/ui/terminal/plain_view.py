@@ -34,7 +34,7 @@ from scheduler.units import count, duration, size
 
 NAME = 34
 MOST_ERROR = 120
-"""The largest number of characters of an error in a line."""
+"""The most characters of an error that are shown in a line."""
 _WORDS = {
     Outcome.SUCCEEDED: "done",
     Outcome.FAILED: "FAILED",
@@ -50,7 +50,7 @@ _SOURCES = {EstimateSource.MEASURED: "unknown, measured while it runs"}
 
 
 class PlainView(View):
-    """A view that prints one line for each event, and keeps the history for the last lines."""
+    """A view that prints one line for each event, and keeps facts about the events for the closing summary."""
 
     def __init__(
         self,
@@ -68,13 +68,13 @@ class PlainView(View):
         self._counts = counts
         self._labels = labels
         self._names: dict[int, tuple[Job, str]] = {}
-        """The living tasks, each with its job and its shortened name."""
+        """The living tasks by id, each with its job and its truncated name."""
         self._on_host: set[int] = set()
-        """The living tasks that count as tasks of the host."""
+        """The ids of living tasks that count as tasks of the host."""
         self._waited = ""
 
     def show(self, event: Event, at: float) -> None:
-        """Print a line for an event if it is of interest."""
+        """Print a line for an event that users want to see."""
         self.history.take(event, at)
         if isinstance(event, Started):
             return
@@ -87,7 +87,7 @@ class PlainView(View):
         self._sink.line(sentence, at=time.time())
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
-        """Print why nothing starts, once for each reason, and only while nothing runs."""
+        """Print why no task starts, once for each reason, and only while no task runs."""
         self._sink.catch_up()
         running = self._counts().get(State.RUNNING, 0)
         if running or not refusals:
@@ -103,7 +103,7 @@ class PlainView(View):
             self.say(sentence)
 
     def hang_up(self) -> None:
-        """Note that the terminal is closed; continue the log."""
+        """Note that the terminal was closed; continue to write the log."""
         self._sink.hang_up()
 
     def _line(self, event: Event) -> str:
@@ -129,7 +129,9 @@ class PlainView(View):
         return self._of_the_run(event)
 
     def _moved(self, event: Resized) -> str:
-        """Return the line for an attempt that has used no GPU (once), or that uses its GPU after all."""
+        """Return the line for an attempt that has used no GPU so far, or that now uses its GPU after all. The first of
+        the two is reported only once for a task; then the line is empty.
+        """
         gpus = ", ".join(self._labels.get(key, key) for key in gpus_in(event.reservation))
         if event.cause is ResizeCause.TOUCHED:
             self._on_host.discard(event.task)
@@ -142,7 +144,7 @@ class PlainView(View):
         return self._words("no GPU", event.task, f"has used no GPU so far, and counts as a task of the host{kept}")
 
     def _of_the_run(self, event: Event) -> str:
-        """Return the line for an event that is not about a single task."""
+        """Return the line for an event that concerns the whole run."""
         if isinstance(event, Learned):
             what = "does not change the memory" if event.neutral else "changes the memory"
             name = f"argument {event.argument}" if event.argument.isdecimal() else event.argument
@@ -219,6 +221,6 @@ def ending(event: Exited) -> str:
 
 
 def _changes(job: Job, event: Placement) -> str:
-    """Return what the attempt's launcher gets in addition to its command."""
+    """Return, in words, the arguments that the attempt's launcher gets in addition to its command."""
     changes = calls_of(job).changes(str(event.port), len(event.sees)) if event.port else ""
     return f"  launcher gets {changes}" if changes else ""

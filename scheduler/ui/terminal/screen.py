@@ -1,4 +1,4 @@
-"""A terminal for drawing, on its alternate screen, which is never scrolled; writing to it never blocks."""
+"""A terminal for drawing, on its alternate screen, which is never scrolled; no write to it blocks."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from rich.segment import Segment
 from scheduler.ui.terminal.panels import Line, ascii_only
 
 PATIENCE = 1.0
-"""Seconds within which a blocked terminal must take the last bytes, which restore it."""
+"""Seconds within which a blocked terminal must accept the last bytes, which restore it."""
 CANCEL = "\x18"
-"""The byte that ends an escape sequence which was cut short."""
+"""The byte that cancels an escape sequence of which only a part was written."""
 MOUSE_ON, MOUSE_OFF = "\x1b[?1000h\x1b[?1006h", "\x1b[?1006l\x1b[?1000l"
-"""The sequences that make the terminal report clicks and the wheel, or stop that. A terminal without a mouse ignores
-both."""
+"""The sequences that make the terminal start or stop reporting clicks and the wheel. A terminal without a mouse ignores
+both.
+"""
 GIVE_BACK = f"\x1b[0m{MOUSE_OFF}\x1b[?25h\x1b[?1049l"
 
 
 class TerminalGone(Exception):
-    """A terminal that does not exist any more."""
+    """The error that a terminal no longer exists."""
 
 
 class Screen:
-    r"""The alternate screen of a terminal, and its keys one by one; Ctrl-C and Ctrl-\ stay signals."""
+    r"""The alternate screen of a terminal, and its keys one by one; Ctrl-C and Ctrl-\ still send signals."""
 
     def __init__(self, path: str, encoding: str = "utf-8") -> None:
         # A separate open file description: the shell's own stays blocking whatever happens here.
@@ -53,12 +54,12 @@ class Screen:
     # ---- what rich writes to ----
 
     def write(self, text: str) -> int:
-        """Keep a text until the terminal takes it."""
+        """Keep a text until the terminal accepts it."""
         self._out += text.encode("ascii" if self._ascii else "utf-8", "replace")
         return len(text)
 
     def flush(self) -> None:
-        """Write as much as the terminal takes now; raise TerminalGone."""
+        """Write as much as the terminal accepts now; raise TerminalGone if it was closed."""
         try:
             while self._out:
                 del self._out[: os.write(self._fd, self._out)]
@@ -70,7 +71,9 @@ class Screen:
     # ---- in and out ----
 
     def enter(self) -> None:
-        """Switch to the alternate screen; the old content returns when it is left. Raise TerminalGone."""
+        """Switch to the alternate screen; the earlier content returns when this screen is left. Raise TerminalGone if
+        the terminal was closed.
+        """
         attributes = termios.tcgetattr(self._fd)
         attributes[3] &= ~(termios.ICANON | termios.ECHO)
         termios.tcsetattr(self._fd, termios.TCSANOW, attributes)
@@ -105,11 +108,11 @@ class Screen:
 
     @property
     def in_front(self) -> bool:
-        """True while this process is in the terminal's foreground."""
+        """True while this process is in the foreground of the terminal."""
         return in_front(self._fd)
 
     def _pause(self, *_: object) -> None:
-        """Handle Ctrl-Z: restore the terminal, stop, and take it over again in the foreground."""
+        """Handle Ctrl-Z: restore the terminal and stop the process; once it continues in the foreground, draw again."""
         self._give_back()
         os.kill(os.getpid(), signal.SIGSTOP)
         if not self.left and self.in_front:
@@ -119,14 +122,14 @@ class Screen:
     # ---- drawing and keys ----
 
     def report_mouse(self, on: bool) -> None:
-        """Have the terminal report clicks and the wheel, or let it use the mouse itself."""
+        """Make the terminal report clicks and the wheel to this process, or use the mouse itself."""
         if self.entered and on != self._mouse:
             self._mouse = on
             self.write(MOUSE_ON if on else MOUSE_OFF)
 
     @property
     def size(self) -> tuple[int, int]:
-        """Return the present number of columns and rows; raise TerminalGone."""
+        """Return the present number of columns and rows; raise TerminalGone if the terminal was closed."""
         try:
             width, height = os.get_terminal_size(self._fd)
             return width or 80, height or 24
@@ -134,7 +137,9 @@ class Screen:
             raise TerminalGone from exc
 
     def draw(self, make: Callable[[int, int], Sequence[Line]]) -> None:
-        """Draw the changed lines, made for the present size; draw nothing while earlier output is pending."""
+        """Draw the lines that have changed; `make` makes them for the present size. Draw nothing while earlier output
+        is pending.
+        """
         self.flush()
         if self._out or not self.entered:
             return
@@ -157,15 +162,15 @@ class Screen:
 
     @property
     def pending(self) -> bool:
-        """True while the terminal has not taken everything."""
+        """True while the terminal has not accepted all output."""
         return bool(self._out)
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable after a key press; -1 while it must not be read."""
+        """Return a descriptor that is readable after a key press; -1 while this process must not read the terminal."""
         return self._fd if self.entered and not self.left else -1
 
     def keys(self) -> bytes:
-        """Return what was typed since the last call; raise TerminalGone."""
+        """Return the bytes that were typed since the last call; raise TerminalGone if the terminal was closed."""
         if not self.entered or not self.in_front:
             return b""
         try:
@@ -180,7 +185,7 @@ class Screen:
 
 
 def in_front(fd: int) -> bool:
-    """Tell whether this process is in a terminal's foreground, so that Ctrl-C reaches it."""
+    """Tell whether this process is in the foreground of a terminal, so that Ctrl-C reaches it."""
     try:
         return os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:
@@ -188,7 +193,9 @@ def in_front(fd: int) -> bool:
 
 
 def path_of(stream: TextIO) -> str:
-    """Return the path of the terminal behind a stream if a view can be drawn on it; otherwise an empty string."""
+    """Return the path of the terminal to which a stream writes, if a view can be drawn there; otherwise an empty
+    string.
+    """
     if os.environ.get("TERM", "dumb") in ("dumb", "unknown", ""):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""The destination of lines: the terminal while there is one, and always the run's log."""
+"""The destination of lines: the terminal as long as there is one, and always the run's log."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ from scheduler.runtime.threads import BoundedCalls
 from scheduler.ui.text import clean, clock, moment
 
 PAUSE = 0.05
-"""Seconds between checks whether a file that did not answer can be written again."""
+"""Seconds between two checks of whether a file that did not respond accepts data again."""
 MOST_PENDING = 10_000
-"""The number of lines kept for a terminal that takes none (Ctrl-S); the oldest are dropped first, the log has all of
-them."""
+"""The most lines that are kept for a terminal that accepts none (Ctrl-S); the oldest lines are dropped first, but the
+log has all of them.
+"""
 
 
 class LineSink:
-    """The writer of lines to terminal and log; a terminal that is gone or blocked, or a full disk, never ends the
-    run.
+    """The writer of lines to the terminal and the log; a terminal that was closed or is blocked, or a full disk, never
+    ends the run.
     """
 
     def __init__(self, log: Path | None, stream: TextIO | None) -> None:
         self._stream = stream
         self._pending: deque[str] = deque(maxlen=MOST_PENDING)
         self._rest = b""
-        """The rest of a line of which the terminal has taken a part."""
+        """The rest of a line of which the terminal has accepted only a part."""
         self._log = _open_log(log) if log is not None else None
         self._own = _description_of(stream)
-        """A descriptor that is written without blocking; -1: lines go through the stream itself."""
+        """A descriptor to which lines are written without blocking; -1: lines are written to the stream itself."""
         self._calls = BoundedCalls()
-        """The runner of writes to a regular file, which may be on a dead network mount."""
+        """The runner of writes to a regular file, which may be on a network mount that does not respond."""
         self._is_file = _is_file(stream)
         self._ready = _readiness(stream)
 
@@ -50,31 +51,35 @@ class LineSink:
             return None
 
     def line(self, text: str = "", *, at: float, timed: bool = False) -> None:
-        """Write a line to terminal and log; the log gets its date and time, the terminal its time if `timed`."""
+        """Write a line to the terminal and the log. In the log, the line has its date and time; on the terminal, it has
+        its time if `timed`.
+        """
         self.show(text, at=at if timed else None)
         self.log(text, at=at)
 
     def show(self, text: str, *, at: float | None = None) -> None:
-        """Write a line to the terminal alone, with a time of day if `at` is given."""
+        """Write a line to the terminal only; with `at`, put the time of day before it."""
         if self._stream is not None:
             shown = clean(text, keep_bytes=self._stream.errors == "surrogateescape")
             self._pending.append(f"{clock(at)}  {shown}\n" if at is not None else f"{shown}\n")
             self.catch_up()
 
     def log(self, text: str, *, at: float) -> None:
-        """Write a line to the log alone."""
+        """Write a line to the log only."""
         if self._log is not None:
             with contextlib.suppress(OSError):
                 os.write(self._log, f"{moment(at)} {clean(text)}\n".encode("utf-8", "replace"))
 
     def turn_to(self, stream: TextIO | None) -> None:
-        """Write lines to another stream from now on, including those that are still pending."""
+        """Write all further lines, and the lines that are still pending, to another stream."""
         self._let_go_of_own()
         self._stream, self._own, self._ready = stream, _description_of(stream), _readiness(stream)
         self._is_file = _is_file(stream)
 
     def catch_up(self, *, to_the_end: bool = False) -> None:
-        """Write what the terminal takes now (Ctrl-S and pagers block it), or everything, however long that takes."""
+        """Write as many pending lines as the terminal accepts now (Ctrl-S and pagers block it); with `to_the_end`,
+        write all of them, however long that takes.
+        """
         try:
             while self._stream is not None and (self._pending or self._rest):
                 shown = self._write_without_waiting() if self._own >= 0 else self._write_line(wait=to_the_end)
@@ -88,7 +93,7 @@ class LineSink:
             self.hang_up()
 
     def _write_without_waiting(self) -> bool:
-        """Write as much of the next line as the terminal takes now; return False if it takes nothing."""
+        """Write as much of the next line as the terminal accepts now; return False if it accepts nothing."""
         assert self._stream is not None
         if self._calls.is_late(self._own):
             return False
@@ -109,7 +114,9 @@ class LineSink:
         return self._calls.call(self._own, write) if self._is_file else write()
 
     def _write_line(self, *, wait: bool) -> bool:
-        """Write the next line through the stream itself, if that takes one now or `wait` is true."""
+        """Write the next line to the stream itself, if the stream can accept one now or if `wait` is true; return
+        whether the line was written.
+        """
         assert self._stream is not None
         if not wait and self._ready is not None and not self._ready.poll(0):
             return False
@@ -125,14 +132,14 @@ class LineSink:
             os.close(own)
 
     def hang_up(self) -> None:
-        """Stop writing to the closed terminal, without an error message at exit."""
+        """Stop writing to a terminal that was closed, without an error message at exit."""
         self._let_go_of_own()
         stream, self._stream = self._stream, None
         if stream is not None:
             let_go(stream)
 
     def close(self) -> None:
-        """Write the rest, and close the log."""
+        """Write the pending lines, and close the log."""
         self.catch_up(to_the_end=True)
         self._let_go_of_own()
         if self._log is not None:
@@ -141,7 +148,7 @@ class LineSink:
 
 
 def hint(text: str) -> None:
-    """Print a hint on standard error; an error there never ends a run that was accepted."""
+    """Print a hint on standard error; an error while it is printed never ends an accepted run."""
     try:
         print(f"hint:   {clean(text)}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
@@ -149,7 +156,7 @@ def hint(text: str) -> None:
 
 
 def let_go(stream: TextIO) -> None:
-    """Discard what is written to a standard stream from now on, without an error message at exit."""
+    """Discard all further output to a standard stream, without an error message at exit."""
     for number, standard in ((1, sys.stdout), (2, sys.stderr)):
         if stream is standard:
             null = os.open(os.devnull, os.O_WRONLY)
@@ -158,11 +165,12 @@ def let_go(stream: TextIO) -> None:
 
 
 def _description_of(stream: TextIO | None) -> int:
-    """Open the terminal or pipe of a stream a second time, for writing without blocking, and return the descriptor.
-    For a regular file return a copy of its descriptor, for any other stream -1.
+    """Open the terminal or pipe of a stream a second time, for writing without blocking, and return the descriptor. For
+    a regular file, return a copy of its descriptor; for any other stream, return -1.
 
-    A terminal that takes something now may not take a whole line: if its other end is blocked, it takes the beginning
-    and blocks the writer for ever. The stream's own description stays blocking, because the shell shares it.
+    A terminal that can accept data now may not accept a whole line: if its other end is blocked, it accepts the
+    beginning and then blocks the writer for ever. The stream's own file description stays blocking, because the shell
+    shares it.
     """
     try:
         fd = -1 if stream is None else stream.fileno()
@@ -179,7 +187,9 @@ def _description_of(stream: TextIO | None) -> int:
 
 
 def _is_file(stream: TextIO | None) -> bool:
-    """Tell whether a stream goes into a regular file. Call this only once: on a dead network mount it would block."""
+    """Tell whether a stream writes to a regular file. Call this only once: on a network mount that does not respond, a
+    later call would block.
+    """
     try:
         return stream is not None and stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError):
@@ -187,7 +197,9 @@ def _is_file(stream: TextIO | None) -> bool:
 
 
 def _readiness(stream: TextIO | None) -> select.poll | None:
-    """Return a poll object that tells whether a stream takes a line; None if it has no descriptor, as in a notebook."""
+    """Return a poll object that tells whether a stream can accept a line; None if the stream has no descriptor, as in a
+    notebook.
+    """
     try:
         poll = select.poll()
         poll.register(-1 if stream is None else stream.fileno(), select.POLLOUT)

@@ -1,4 +1,4 @@
-"""The view of a run on named slots: a line for each command that starts, and at the end what failed."""
+"""The view of a run on named slots: a line for each command that starts, and at the end a line for each failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ MOST_FAILURES = 20
 
 
 class SlotView(View):
-    """A view that leaves the terminal to the tasks, except for a line when each starts; all lines go to the log."""
+    """A view that leaves the terminal to the output of the tasks, except for a line at the start of each task; all
+    lines are written to the log.
+    """
 
     def __init__(self, log: PlainView, out: LineSink, command: Callable[[int], str]) -> None:
         super().__init__(log)
@@ -27,7 +29,7 @@ class SlotView(View):
         self._command = command
 
     def show(self, event: Event, at: float) -> None:
-        """Print the line of a start, before the command itself prints anything."""
+        """Print the line about a start, before the command itself prints anything."""
         super().show(event, at)
         if isinstance(event, Placement):
             slot = next(key for key in event.reservation if key.startswith(NAMED))
@@ -35,7 +37,7 @@ class SlotView(View):
             self._out.line(f"Processing command `{self._command(event.task)}` on gpu {name}", at=at)
 
     def say(self, sentence: str) -> None:
-        """Print a sentence among the output of the tasks."""
+        """Print a sentence between lines of the tasks' output."""
         super().say(sentence)
         hint(sentence)
 
@@ -44,12 +46,12 @@ class SlotView(View):
         self._out.catch_up()
 
     def hang_up(self) -> None:
-        """Note that the terminal is closed; continue the log."""
+        """Note that the terminal was closed; continue to write the log."""
         self._out.hang_up()
 
 
 def last_words(rows: Iterable[dict[str, Any]], states: Mapping[State, int], run: int) -> list[str]:
-    """Return what failed and what waits; empty if all succeeded."""
+    """Return lines about the tasks that failed and that still wait; empty if all tasks succeeded."""
     total, result = sum(states.values()), list[str]()
     waiting = states.get(State.WAITING, 0) + states.get(State.INTERRUPTED, 0)
     failed = total - states.get(State.SUCCEEDED, 0) - waiting

@@ -10,13 +10,13 @@ from scheduler.ui.terminal.panels import Line
 from scheduler.ui.terminal.screen import Screen, TerminalGone
 
 PERIOD = 0.5
-"""Seconds between two redraws."""
+"""Seconds between two redraws if no key is pressed."""
 KEY_PERIOD = 0.06
-"""Seconds after which an escape character that was typed is taken for the key Esc."""
+"""Seconds between two checks while a typed escape character may still be the key Esc or the beginning of a sequence."""
 
 
 class Frame(Protocol):
-    """The screen that is drawn, which also handles the keys."""
+    """The content of the screen, which also handles the keys."""
 
     @property
     def leaves(self) -> bool:
@@ -24,18 +24,20 @@ class Frame(Protocol):
 
     @property
     def waits(self) -> bool:
-        """True while only a part of a typed key may have been read."""
+        """True while the bytes typed so far may be only a part of a key."""
 
     @property
     def mouse(self) -> bool:
-        """True while clicks are to be reported."""
+        """True while the terminal should report clicks to this frame."""
 
     def type(self, data: bytes) -> bool:
         """Handle typed bytes; return whether they change the screen."""
 
 
 def show(screen: Screen, frame: Frame, make: Callable[[int, int], Sequence[Line]], over: Callable[[], bool]) -> None:
-    """Draw until `over` returns true, the terminal is closed, or the user leaves."""
+    """Draw the lines that `make` returns until `over` returns true, the terminal is closed, or the user leaves the
+    view.
+    """
     try:
         screen.enter()
         while not over():
@@ -50,7 +52,7 @@ def show(screen: Screen, frame: Frame, make: Callable[[int, int], Sequence[Line]
 
 
 def _leaves(screen: Screen, frame: Frame) -> bool:
-    """Wait until the next redraw is due, or a key is pressed; return whether the view ends."""
+    """Wait until the next redraw is due or a key is pressed; return whether the user leaves the view."""
     fd = screen.fileno()
     select.select([fd] if fd >= 0 else [], [], [], KEY_PERIOD if frame.waits else PERIOD)
     frame.type(screen.keys())

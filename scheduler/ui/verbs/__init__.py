@@ -1,4 +1,5 @@
 """The output of single verbs, as text for people and as data for programs.
 
-A module is named like its verb; `eta` and `answers` serve several. Nothing here reads a file. Start at `status`.
+A module has the name of its verb; `eta` and `answers` serve several verbs. No module of this package reads a file.
+Start at `status`.
 """

@@ -17,14 +17,14 @@ class RequestResult:
 
     run: int
     what: str
-    """The name of the run's list."""
+    """The name of the list of the run."""
     answers: Sequence[Answer] = ()
     recorded: bool = False
-    """True if the run has no scheduler, so that the request is carried out when the run is resumed."""
+    """True if the run has no scheduler now, so that the request is carried out when the run is resumed."""
 
     @property
     def done(self) -> bool:
-        """True if all of the request was or will be carried out."""
+        """True if all parts of the request were carried out, or will be."""
         return bool(self.answers) and all(answer.done for answer in self.answers)
 
     def lines(self) -> list[str]:

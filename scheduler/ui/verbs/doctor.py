@@ -15,7 +15,7 @@ _INDENT = 2 + 2 + 2 + _WHAT + 1
 
 
 class Mark(StrEnum):
-    """The mark before a line."""
+    """The mark at the beginning of a line."""
 
     OK = "ok"
     WRONG = "!!"
@@ -24,16 +24,16 @@ class Mark(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the page; a problem always has a cure."""
+    """One line of the page; if it reports a problem, it has a cure."""
 
     mark: Mark
     what: str
     says: str
     cure: str = ""
     note: str = ""
-    """An addition, on a line of its own if it does not fit on the line of the text."""
+    """An additional remark, on a line of its own if it does not fit on the line of the text."""
     broken: bool = False
-    """True if something must be repaired, False if it only needs attention."""
+    """True if the finding needs a repair, False if it only needs attention."""
     stops: bool = False
     """True if no run can start because of this finding."""
 
@@ -56,31 +56,31 @@ def ok(what: str, says: str, note: str = "") -> Finding:
 
 
 def absent(what: str, says: str, cure: str = "", note: str = "") -> Finding:
-    """Return a finding that something optional is absent; `cure` says how to get it."""
+    """Return a finding that says that something optional is absent; `cure` says how to get it."""
     return Finding(Mark.ABSENT, what, says, cure, note)
 
 
 def wrong(what: str, says: str, cure: str, note: str = "") -> Finding:
-    """Return a finding that needs attention, though runs can start."""
+    """Return a finding that needs attention although runs can start."""
     return Finding(Mark.WRONG, what, says, cure, note)
 
 
 def broken(what: str, says: str, cure: str, note: str = "", *, stops: bool = True) -> Finding:
-    """Return a finding that must be repaired."""
+    """Return a finding that needs a repair; `stops` is true if no run can start because of it."""
     return Finding(Mark.WRONG, what, says, cure, note, broken=True, stops=stops)
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorPage:
-    """The whole page."""
+    """The whole page of `doctor`."""
 
     hostname: str
     groups: Mapping[str, Sequence[Finding]]
-    """The findings by their heading."""
+    """The findings of each group, by its heading."""
     uses: str
     """The devices that a run would use if it started now."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Further data for programs: GPUs, settings, the tracebacks of checks that failed."""
+    """Further data for programs: GPUs, settings, and the tracebacks of failed checks."""
 
     @property
     def findings(self) -> list[Finding]:
@@ -89,12 +89,12 @@ class DoctorPage:
 
     @property
     def exit_code(self) -> int:
-        """1 if something must be repaired, otherwise 0."""
+        """The exit code: 1 if a finding needs a repair, otherwise 0."""
         return int(any(finding.broken for finding in self.findings))
 
     @property
     def summary(self) -> str:
-        """The problems by name, and what a run would use."""
+        """The names of the problems, and the devices that a run would use."""
         found = [finding for finding in self.findings if finding.mark is Mark.WRONG]
         named = {
             "to repair": dict.fromkeys(finding.what for finding in found if finding.broken),

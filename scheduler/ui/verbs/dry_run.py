@@ -1,4 +1,4 @@
-"""The planned timeline of a list that is not started (`--dry-run`): bars for each device, and a table of tasks."""
+"""The planned timeline of a list that is not started (`--dry-run`): a bar for each task on a device, and a table."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from scheduler.units import count
 from scheduler.values import dataclass
 
 MOST_LANES, MOST_DEVICES, MOST_ROWS = 6, 8, 12
-"""The limits on how much is shown; the rest is counted."""
+"""The most lanes of a device, the most devices, and the most rows of the table that are shown; the rest is only
+counted.
+"""
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedBar:
-    """One planned task: its device, start and end, in seconds from now."""
+    """One planned task: its device, its start and its end, in seconds from now."""
 
     row: int
     name: str
@@ -42,7 +44,7 @@ def bars(forecast: Forecast, rows: Mapping[int, tuple[int, str]], labels: Mappin
 
 
 def lines(forecast: Forecast, planned: Sequence[PlannedBar], number: int, guessed: int, width: int) -> list[str]:
-    """Return the plan as text: its end, the chart, the first starts and ends."""
+    """Return the plan as text: its end, the chart, and the table of the first starts and ends."""
     if forecast.end is None or not planned:
         why = forecast.why or "nothing would start"
         return [f"timeline         {why}; scheduler simulate FILE --assume 10min,4GiB shows one for assumed durations"]
@@ -54,7 +56,7 @@ def lines(forecast: Forecast, planned: Sequence[PlannedBar], number: int, guesse
 
 
 def _estimated(guessed: int, number: int) -> str:
-    """Return for how many tasks the duration is estimated from other tasks."""
+    """Return the number of tasks whose duration is estimated from other tasks, in words."""
     if not guessed:
         return ""
     which = "all tasks" if guessed == number else f"{guessed:,} of {count(number, 'task')}"
@@ -92,7 +94,7 @@ def _axis(longest: float, wide: int) -> str:
 
 
 def _mark(seconds: int) -> str:
-    """Write an exact time as briefly as possible: `now`, `90s`, `20m`, `1h30m`, `2d`."""
+    """Return an exact time as briefly as possible: `now`, `90s`, `20m`, `1h30m`, `2d`."""
     if seconds == 0:
         return "now"
     for unit, name in ((86400, "d"), (3600, "h"), (60, "m")):
@@ -103,13 +105,13 @@ def _mark(seconds: int) -> str:
 
 
 def _lanes(here: Sequence[PlannedBar]) -> list[list[PlannedBar]]:
-    """Put each bar of a device into the first lane that is free at its start."""
+    """Return the lanes of a device: each bar is put into the first lane that is free at the bar's start."""
     places = lanes((bar.start + 1e-6, bar.end) for bar in here)
     return [[bar for bar, place in zip(here, places, strict=True) if place == lane] for lane in sorted({*places})]
 
 
 def _drawn(lane: Sequence[PlannedBar], longest: float, wide: int) -> str:
-    """Draw the bars of a lane with their row numbers, one blank between them."""
+    """Return a lane as text: its bars with their row numbers, with one blank between two bars."""
     line = [" "] * wide
     for bar in lane:
         first = min(wide - 1, int(bar.start / longest * wide))

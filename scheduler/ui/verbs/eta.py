@@ -1,4 +1,4 @@
-"""Forecasts in words, rounded to their precision."""
+"""Forecasts in words; times are rounded to the precision with which they are known."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from scheduler.core.reporting.forecast import ExpectedTask, Forecast, TimeSpan
 
 _STEPS = ((60.0, 5), (600.0, 30), (3600.0, 60), (6 * 3600.0, 300), (86400.0, 1800))
-"""The limits below which times are rounded, each with its step, in seconds."""
+"""The times in seconds below which a time is rounded, each with the rounding step in seconds."""
 
 
 def roughly(seconds: float) -> str:
-    """Round a time that is not known to the second: `25s`, `12m`, `3h20m`, `2d06h`."""
+    """Return a time that is not known to the second, rounded: `25s`, `12m`, `3h20m`, `2d06h`."""
     step = next((step for below, step in _STEPS if seconds < below), 3600)
     whole = max(step, round(seconds / step) * step)
     if whole < 60:
@@ -32,14 +32,14 @@ def roughly(seconds: float) -> str:
 
 
 def about(span: TimeSpan, now: float) -> str:
-    """Return the time until a moment, with its bounds: `about 12m (10m to 15m)`."""
+    """Return the time from now to an uncertain moment, with its bounds: `about 12m (10m to 15m)`."""
     likely, early, late = (roughly(max(0.0, at - now)) for at in (span.likely, span.early, span.late))
     return f"about {likely}" if early == late == likely else f"about {likely} ({early} to {late})"
 
 
 def left(end: TimeSpan, now: float, held: int = 0, too_long: int = 0) -> str:
-    """Return the remaining time, with its bounds: `about 12m left (10m to 15m)`, and the numbers of held tasks and of
-    those that wait for a longer Slurm allocation.
+    """Return the remaining time with its bounds: `about 12m left (10m to 15m)`. Say that it does not include the held
+    tasks, and the tasks that wait for a longer Slurm allocation; `held` and `too_long` are their numbers.
     """
     likely, _, bounds = about(end, now).partition(" (")
     without = [count(held, "held task")] if held else []
@@ -49,7 +49,7 @@ def left(end: TimeSpan, now: float, held: int = 0, too_long: int = 0) -> str:
 
 
 def of_run(forecast: Forecast | None, now: float) -> str:
-    """Return when a run is expected to end; empty without a forecast."""
+    """Return in words when a run is expected to end; empty without a forecast."""
     if forecast is None:
         return ""
     if forecast.is_idle:
@@ -60,7 +60,7 @@ def of_run(forecast: Forecast | None, now: float) -> str:
 
 
 def of_pause(facts: Mapping[str, Any], now: float) -> str:
-    """Return that a run is paused, and until when; empty if it is not."""
+    """Return a phrase that says that a run is paused, and until when; empty if it is not paused."""
     if not facts.get("paused"):
         return ""
     until = facts.get("paused_until")
@@ -68,7 +68,7 @@ def of_pause(facts: Mapping[str, Any], now: float) -> str:
 
 
 def of_task(one: ExpectedTask | None, now: float) -> str:
-    """Return when a task is expected to start or to end, short enough for a column."""
+    """Return when a task is expected to start or to end, in few enough words for a column."""
     if one is None:
         return ""
     if one.start is not None:
@@ -78,7 +78,7 @@ def of_task(one: ExpectedTask | None, now: float) -> str:
 
 
 def of_task_at_length(one: ExpectedTask | None, now: float) -> str:
-    """Return when a task is expected to start and to end, with bounds."""
+    """Return when a task is expected to start and to end, with the bounds of both times."""
     if one is None:
         return ""
     if one.start is None:

@@ -1,4 +1,4 @@
-"""The holders of what a task waits for, in a few words (`exec`)."""
+"""The holders of the resources that a task waits for, in a few words (`exec`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST = 3
 
 
 def waiting_words(device: str, leases: Sequence[Lease], before: int) -> str:
-    """Return who holds leases on a device, for about how long, and how many tasks wait before this one."""
+    """Return who holds leases on a device and for about how long, and the number of tasks that wait before this one."""
     names = [_name(lease) for lease in sorted(leases, key=lambda lease: lease.since)[:MOST]]
     if len(leases) > MOST:
         names.append(f"{len(leases) - MOST} more")

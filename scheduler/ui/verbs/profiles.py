@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def superseded(profiles: Iterable[StoredProfile]) -> frozenset[str]:
-    """Return the keys of profiles of earlier versions: a later version of their script ran on the same device."""
+    """Return the keys of outdated profiles: a later version of their script has run on their device."""
     newest: dict[tuple[str, str], StoredProfile] = {}
     everything = [one for one in profiles if one.profile.relations]
     for one in everything:
@@ -30,7 +30,7 @@ def superseded(profiles: Iterable[StoredProfile]) -> frozenset[str]:
 
 
 def facts(row: StoredProfile, old: Collection[str] = ()) -> dict[str, Any]:
-    """Return a profile as data for JSON; `old`: the keys of profiles of earlier versions."""
+    """Return a profile as data for JSON; `old` has the keys of outdated profiles."""
     profile = row.profile
     return {
         "key": row.key,
@@ -52,7 +52,7 @@ def facts(row: StoredProfile, old: Collection[str] = ()) -> dict[str, Any]:
 
 
 def family_lines(profiles: Sequence[StoredProfile]) -> list[str]:
-    """Return which arguments change the memory, for each script with several profiles."""
+    """Return lines that say which arguments change the memory, for each script with several profiles."""
     result: list[str] = []
     for members in _families(profiles):
         family = family_of(one.profile for one in members)
@@ -65,7 +65,7 @@ def family_lines(profiles: Sequence[StoredProfile]) -> list[str]:
 
 
 def family_facts(profiles: Sequence[StoredProfile]) -> list[dict[str, Any]]:
-    """Return the families as data for JSON."""
+    """Return the families of profiles as data for JSON."""
     return [
         {
             "script": members[0].what.split(" ", 1)[0],
@@ -138,7 +138,7 @@ def table_lines(profiles: Sequence[StoredProfile], old: Collection[str] = ()) ->
 
 
 def full_lines(row: StoredProfile, old: Collection[str] = ()) -> list[str]:
-    """Return lines with everything that a profile contains."""
+    """Return lines with all values of a profile."""
     profile = row.profile
     result = [f"{row.key}  {short(without_secrets(row.what), 100)}", f"  device   {row.device}"]
     for name, part in sorted(profile.parts.items()):

@@ -18,7 +18,7 @@ _WORDS = {Goal.MIN: "lowest", Goal.MAX: "highest"}
 
 
 def lines(ranking: Ranking, varies: Sequence[str], run: int, most: int) -> list[str]:
-    """Return a table of the best tasks and the answer: the best one with its parameters."""
+    """Return a table of the best tasks, followed by a sentence about the best one with its parameters."""
     shown = tuple(varies[:MOST_PARAMETERS])
     header = ["id", *(("name",) if not shown else ()), *shown, f"best {ranking.metric}", "step", "last", "state", "ran"]
     cells = [_cells(row, ranking.metric, shown) for row in ranking.rows[:most]]
@@ -46,7 +46,7 @@ def _cells(row: Mapping[str, Any], metric: str, shown: Sequence[str]) -> list[st
 
 
 def answer(ranking: Ranking, shown: Sequence[str]) -> str:
-    """Return the best task in one sentence."""
+    """Return a sentence about the best task."""
     best = ranking.best
     if best is None:
         return f"no task has a value of {ranking.metric} yet"

@@ -14,7 +14,7 @@ from scheduler.units import count, duration
 
 
 def facts(one: RunMetrics) -> dict[str, Any]:
-    """Return one policy's results as data for JSON; times are in seconds."""
+    """Return the results of one policy as data for JSON; times are in seconds."""
     bound = one.bound
     return {
         "policy": one.policy,
@@ -45,20 +45,24 @@ def facts(one: RunMetrics) -> dict[str, Any]:
 
 
 def _alone(one: RunMetrics) -> dict[str, Any]:
-    """Return the waiting time of the best priority alone on the machine, if `--alone` asked for it."""
+    """Return the waiting time that the best priority has when it is alone on the machine; empty unless `--alone`
+    requested it.
+    """
     if one.alone is None:
         return {}
     return {"waits_alone": {str(min(one.waits)): {"mean": round(one.alone.mean, 3), "max": round(one.alone.most, 3)}}}
 
 
 def write_json(policies: Sequence[RunMetrics], out: TextIO, *, several: bool) -> None:
-    """Write one object, or a list of them for several policies."""
+    """Write one object; with `several`, write a list with an object for each policy."""
     result = [facts(one) for one in policies]
     print(json.dumps(result if several else result[0], indent=1), file=out)
 
 
 def lines(policies: Sequence[RunMetrics]) -> list[str]:
-    """Return a table of all policies, the waiting times, the lower bound with its reasons, and what did not succeed."""
+    """Return a table of all policies, the waiting times, the lower bound with its reasons, and the tasks that did not
+    succeed.
+    """
     header = [
         "policy", "makespan", "/bound", "mean end", "/bound", "p95 end", "/bound", "OOMs", "bypassed", "stretched",
         "memory", "load", "energy",
@@ -70,7 +74,7 @@ def lines(policies: Sequence[RunMetrics]) -> list[str]:
 
 
 def _learning(policies: Sequence[RunMetrics]) -> list[str]:
-    """Return the cost of unknown peaks, if `--learning` asked for it."""
+    """Return lines about the cost of unknown peaks; empty unless `--learning` requested them."""
     result = []
     for one in policies:
         if one.known:
@@ -106,7 +110,7 @@ def _ratio(value: float, bound: float) -> str:
 
 
 def _waits(policies: Sequence[RunMetrics]) -> list[str]:
-    """Return how long the tasks of each priority waited for their starts."""
+    """Return lines about how long the tasks of each priority waited for their starts."""
     priorities = sorted({priority for one in policies for priority in one.waits})
     rows = [[one.policy, *(_wait(one, priority) for priority in priorities)] for one in policies]
     header = ["wait (mean, max)", *(f"priority {priority}" for priority in priorities)]
@@ -118,7 +122,9 @@ def _waits(policies: Sequence[RunMetrics]) -> list[str]:
 
 
 def _beside_alone(one: RunMetrics) -> str:
-    """Return the wait of the best priority alone, and how many times longer it is here."""
+    """Return the waiting time of the best priority alone on the machine, and how many times longer it waits in this
+    simulation.
+    """
     if one.alone is None:
         return ""
     here, alone = one.waits[min(one.waits)].mean, one.alone.mean

@@ -23,7 +23,9 @@ def lines(facts: Mapping[str, Any]) -> list[str]:
 
 
 def others_lines(facts: Mapping[str, Any]) -> list[str]:
-    """Return lines about the reservations and waiting tasks in `facts`, unmanaged memory, and closed devices."""
+    """Return lines about the reservations and waiting tasks in `facts`, about unmanaged memory, and about drained
+    devices.
+    """
     unmanaged = [_gpu(gpu) for gpu in facts["gpus"] if gpu["unmanaged"] or gpu["drained"]]
     trouble = [f"GPUs: {facts['gpus_trouble']}"] if facts["gpus_trouble"] else []
     leases = _leases(facts["leases"]) if facts["leases"] else []
@@ -31,7 +33,7 @@ def others_lines(facts: Mapping[str, Any]) -> list[str]:
 
 
 def closed_lines(facts: Mapping[str, Any]) -> list[str]:
-    """Return the drained devices and the device reservations."""
+    """Return lines about drained devices and device reservations."""
     disabled = [
         f"{device} is disabled for all users: {clean(why)}; root enables it (scheduler devices enable --all-users)"
         for device, why in facts["disabled"].items()
@@ -100,7 +102,9 @@ def _waiting(waiting: list[dict[str, Any]]) -> list[str]:
 
 
 def node_lines(nodes: list[dict[str, Any]]) -> list[str]:
-    """Return the nodes of runs on several machines, and what these runs reserve there."""
+    """Return lines about the nodes of runs on several machines, and about the memory that these runs reserve on each
+    node.
+    """
     if not nodes:
         return ["none of your living runs is on several machines (run --on)"]
     rows = [
@@ -131,7 +135,7 @@ def _runs(runs: list[dict[str, Any]]) -> list[str]:
 
 
 def run_lines(runs: list[dict[str, Any]]) -> list[str]:
-    """Return the lines of `runs`: as in `status`, with the machine and name of each run."""
+    """Return the lines of `runs`: the lines of `status` with the machine and the name of each run added."""
     if not runs:
         return ["no runs yet: scheduler run FILE starts one"]
     rows = [_row(run) for run in runs if "trouble" not in run]
@@ -144,7 +148,7 @@ def _row(run: Mapping[str, Any]) -> list[str]:
 
 
 def _status(run: Mapping[str, Any]) -> str:
-    """Return whether a run goes on, has ended or can be resumed, and on which machine."""
+    """Return in words whether a run continues, has ended or can be resumed, and on which machine."""
     if run["over"]:
         return (of_pause(run, time.time()) or "running") if run["alive"] else "ended"
     if run["elsewhere"]:
@@ -180,14 +184,14 @@ def device_lines(devices: list[dict[str, Any]]) -> list[str]:
 
 
 def _unmanaged(device: Mapping[str, Any]) -> str:
-    """Return the memory of unmanaged processes on a device, and their users; empty if there are none."""
+    """Return the unmanaged memory on a device and the users of its processes, in words; empty if there is none."""
     found = device["unmanaged"]
     users = ", ".join(sorted({clean(one["user"]) or "an unknown user" for one in found}))
     return f"{size(sum(one['bytes'] for one in found))} ({users})" if found else ""
 
 
 def _availability(device: Mapping[str, Any]) -> str:
-    """Return whether the user's runs may start tasks on a device."""
+    """Return in words whether the user's runs may start tasks on a device."""
     if device["drained"]:
         return f"drained: {device['drained']}"
     runs = ", ".join(str(number) for number in device["disabled_for"])
@@ -195,7 +199,7 @@ def _availability(device: Mapping[str, Any]) -> str:
 
 
 def removed_lines(removed: list[dict[str, Any]]) -> list[str]:
-    """Return what `runs rm` removed."""
+    """Return lines about the runs that `runs rm` removed."""
     result = [
         f"run {run['number']}  {clean(run['file']) or '(unreadable)'}: removed, {size(run['freed_bytes'])} freed"
         for run in removed

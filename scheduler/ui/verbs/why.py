@@ -18,12 +18,12 @@ from scheduler.values import dataclass
 
 LONGEST = 200
 MOST_PARENTS = 8
-"""The largest number of parents that are named; the others are counted."""
+"""The most parents that are named; further ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """One task with everything that its paragraph needs, from the journal of its run."""
+    """One task with all facts that its paragraph needs, from the journal of its run."""
 
     task: int
     state: State
@@ -35,23 +35,23 @@ class TaskReport:
     """True while the run has a scheduler."""
     log: str = ""
     last: str = ""
-    """The last line of the task's log."""
+    """The last line of the task's log; empty if there is none."""
     done_by: int | None = None
     waits: str = ""
-    """The reason that a living scheduler gives for a waiting task."""
+    """The reason that a running scheduler gives for a waiting task."""
     now: float = 0.0
     expected: ExpectedTask | None = None
-    """The forecast of a living scheduler for a waiting or running task."""
+    """The forecast that a running scheduler makes for a waiting or running task."""
     unfinished: Sequence[tuple[int, State]] = ()
-    """The tasks for whose end the task waits, with their states."""
+    """The parents that have not ended yet, for which the task waits, with their states."""
     spoiler: tuple[int, State] | None = None
-    """The parent that did not succeed, so that the task was skipped, with the state of that parent."""
+    """The parent whose failure made the scheduler skip the task, with the state of this parent."""
     spoiler_is_outside: bool = False
-    """True if that parent belongs to another run."""
+    """True if the parent in `spoiler` belongs to another run."""
 
     @property
     def attempt(self) -> AttemptHistory | None:
-        """The last attempt; None before the first."""
+        """The last attempt; None before the first one."""
         return self.task_history.attempts[-1] if self.task_history.attempts else None
 
 
@@ -67,7 +67,7 @@ def _where(one: TaskReport, attempt: AttemptHistory) -> str:
 
 
 def _without_gpu(one: TaskReport, attempt: AttemptHistory) -> str:
-    """Return why a living attempt that sees GPUs counts as a task of the host."""
+    """Return why a living attempt that could use GPUs counts as a task of the host."""
     if not attempt.sees or attempt.devices != (HOST,):
         return ""
     seen = ", ".join(one.labels.get(key, key) for key in attempt.sees)
@@ -75,7 +75,7 @@ def _without_gpu(one: TaskReport, attempt: AttemptHistory) -> str:
 
 
 def _memory(attempt: AttemptHistory) -> str:
-    """Return the peak and the reservation of an attempt on its main devices."""
+    """Return in words the peak and the reservation of an attempt on its main devices."""
     peak = max((attempt.peak.get(key, 0) for key in attempt.devices), default=0)
     reserved = max((attempt.reserved.get(key, 0) for key in attempt.devices), default=0)
     return f"peak {size(peak)}, reserved {size(reserved)} (source: {attempt.source})"
@@ -103,7 +103,7 @@ def _log(one: TaskReport) -> str:
 
 
 def _earlier_attempts(one: TaskReport) -> str:
-    """Return how the attempts before the last one ended."""
+    """Return in words how the attempts before the last one ended."""
     earlier = [a for a in one.task_history.attempts[:-1] if a.outcome not in (None, Outcome.UNSTARTED)]
     unstarted = _unstarted(one.task_history.attempts[:-1])
     if not earlier:
@@ -113,7 +113,9 @@ def _earlier_attempts(one: TaskReport) -> str:
 
 
 def _unstarted(attempts: Sequence[AttemptHistory]) -> str:
-    """Return the number of attempts that never started their program; there may be too many to list them."""
+    """Return in words the number of attempts that never started their program; they are counted because there may be
+    too many to list.
+    """
     number = sum(attempt.outcome is Outcome.UNSTARTED for attempt in attempts)
     return f"; {count(number, 'attempt')} never started (not counted as a failure)" if number else ""
 
@@ -291,7 +293,7 @@ _PARAGRAPHS: dict[State, Callable[[TaskReport], str]] = {
 
 
 def blocked_tasks(number: int, begins: Sequence[float], now: float) -> str:
-    """Return how many blocked tasks wait for other tasks, and how many for the times `begins`."""
+    """Return in words how many blocked tasks wait for other tasks, and how many for the times in `begins`."""
     others = number - len(begins)
     parts = [f"{others:,} for the end of other tasks (After)"] if others else []
     if begins:
@@ -310,7 +312,7 @@ def summary(
     forecast: Forecast | None = None,
     now: float = 0.0,
 ) -> list[str]:
-    """Return a run as a whole: its states, what the waiting tasks wait for, its expected end."""
+    """Return lines about a run as a whole: its states, the reasons why tasks wait, and its expected end."""
     lines = [f"run {run}  {clean(what)}: " + (", ".join(f"{n:,} {s}" for s, n in states.items()) or "no tasks")]
     if not alive and any(states.get(state) for state in UNFINISHED):
         lines.append(scheduler_ended(run))

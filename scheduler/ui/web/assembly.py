@@ -13,7 +13,9 @@ from typing import Any
 from scheduler.values import dataclass
 
 FRAME, LICENSE = "frame.html", "uPlot.LICENSE"
-"""The head and the end that all pages share, and the terms of the library that they contain."""
+"""The file with the beginning and the end that all pages share, and the file with the licence of the library in
+them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class PageParts:
     styles: Sequence[str]
     scripts: Sequence[str]
     inserted: Mapping[str, str]
-    """Files by the place in the body at which they are inserted."""
+    """The files that are inserted into the body, by the place of their insertion."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -33,7 +35,9 @@ class PageParts:
 
 
 def assemble(parts: PageParts, texts: Mapping[str, str], title: str, data: Mapping[str, Any]) -> str:
-    """Return the page, with data that are escaped so that they cannot end their element; `texts` are parts by name."""
+    """Return the page. Its data are escaped so that they cannot end the element that contains them; `texts` has the
+    content of each part by its file name.
+    """
     said = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for sign in "<>&\u2028\u2029":
         said = said.replace(sign, f"\\u{ord(sign):04x}")
@@ -52,5 +56,5 @@ def _filled(template: str, put: Mapping[str, str]) -> str:
 
 
 def _hash(text: str) -> str:
-    """Return the hash of a script or style for the page's policy: a browser runs nothing else."""
+    """Return the hash of a script or style for the page's security policy: a browser executes no others."""
     return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

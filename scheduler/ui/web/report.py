@@ -31,7 +31,7 @@ PARTS = PageParts(
     {"metrics": "metrics.html"},
 )  # fmt: skip
 LONGEST = 300
-"""The largest number of characters of a command that are shown."""
+"""The most characters of a command that are shown."""
 TASK_COLUMNS = (
     "id", "name", "state", "priority", "batch", "device", "attempts", "ooms", "waited_s", "ran_s", "peak_bytes",
     "reserved_bytes", "started", "ended", "epochs", "of_epochs", "exit_code", "reason", "command",
@@ -39,10 +39,11 @@ TASK_COLUMNS = (
 CURVE_COLUMNS = ("task", "last", "lowest", "lowest_step", "highest", "highest_step", "steps", "values", "nan_from")
 MOST_METRICS = 6
 LEAST_POINTS, MOST_POINTS, ALL_POINTS = 8, 200, 160_000
-"""The least and the largest number of points of a curve, and the number of points of all curves above which each curve
-has fewer."""
+"""The least and the most points of a curve, and the number of points of all curves above which each curve gets
+fewer.
+"""
 MOST_CURVES = 20_000
-"""The number of curves above which the least important metrics have only values, and no points."""
+"""The number of curves above which the least important metrics have only their values and no curves."""
 LOAD_COLUMNS = ("at", "busy", "used_bytes", "celsius")
 BAR_COLUMNS = (
     "task", "attempt", "lane", "begin", "end", "outcome", "purpose", "reserved_bytes", "peak_bytes", "source",
@@ -51,34 +52,34 @@ BAR_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class ReportedRun:
-    """One run with everything that a report needs."""
+    """One run with all data that a report needs."""
 
     facts: Mapping[str, Any]
     totals: RunTotals
     rows: Sequence[Mapping[str, Any]]
     tracks: Sequence[AttemptTrack]
     capacities: Mapping[str, int]
-    """Bytes of each device, by device id, if the run recorded them."""
+    """The bytes of each device's memory, by device id, as far as the run recorded them."""
     now: float
     varies: Sequence[str] = ()
     """The columns of the parameters that vary in the run's list."""
     metrics: Mapping[int, MetricRecord] = field(default_factory=dict)
     """The metrics of the run's tasks."""
     arrows: Sequence[tuple[int, int]] = ()
-    """Pairs of a task and a task that depends on it."""
+    """Pairs of task ids: a task, and a task that depends on it."""
     first: Sequence[str] = ()
-    """The metrics that the run's user has named."""
+    """The metrics that the user named for the run."""
     log_ends: Callable[[], Mapping[int, str]] = dict
-    """A function that reads the end of each task's newest log; only an HTML report shows log ends."""
+    """A function that reads the end of each task's newest log; only an HTML report shows these."""
     load: DeviceHistory = field(default_factory=DeviceHistory)
-    """The load of the run's GPUs over time, if it was recorded."""
+    """The load of the run's GPUs over time, as far as it was recorded."""
     links: Callable[[], Mapping[int, Sequence[str]]] = dict
     """A function that reads the addresses of the run's tasks at Weights & Biases and MLflow; only an HTML report shows
     them."""
 
 
 def data(runs: Sequence[ReportedRun]) -> dict[str, Any]:
-    """Return the report as data for JSON; times are in seconds since each run's first placement."""
+    """Return the report as data for JSON; times are in seconds since the first placement of each run."""
     return {"format": FORMAT, "runs": [_run(one) for one in runs]}
 
 
@@ -130,7 +131,7 @@ def _summary(reported: ReportedRun) -> dict[str, Any]:
 
 
 def _metrics(reported: ReportedRun) -> list[dict[str, Any]]:
-    """Return the most important metrics, each with its curves; with many tasks each curve has fewer points."""
+    """Return the most important metrics, each with its curves; if there are many tasks, each curve has fewer points."""
     tasks: Counter[str] = Counter(name for record in reported.metrics.values() for name in record.curves)
     names = ranked(tasks, reported.first)[:MOST_METRICS]
     drawn = {
@@ -155,7 +156,7 @@ def _metrics(reported: ReportedRun) -> list[dict[str, Any]]:
 
 
 def _curve(task: int, curve: Curve, most: int) -> list[Any]:
-    """Return the curve of a task: its last value, its extremes with their steps, and points."""
+    """Return the curve of a task: its last value, its extremes with their steps, and about `most` points or fewer."""
     low, high = curve.lowest or (None, None), curve.highest or (None, None)
     points = curve.few_steps(most) if most else []
     extremes = [number(low[0]), low[1], number(high[0]), high[1]]
@@ -164,7 +165,7 @@ def _curve(task: int, curve: Curve, most: int) -> list[Any]:
 
 
 def _waits(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return how long tasks waited for their last start, by priority."""
+    """Return for how long tasks waited for their last start, by priority."""
     by_priority: dict[int, list[float]] = {}
     for row in rows:
         if row.get("waited_s") is not None:
@@ -251,7 +252,7 @@ def _task(row: Mapping[str, Any], record: MetricRecord | None, begin: float) -> 
 
 
 def page(runs: Sequence[ReportedRun], texts: Mapping[str, str]) -> str:
-    """Return the page with styles, scripts and data in it, from the texts of its parts."""
+    """Return the page, with styles, scripts and data included; `texts` has the content of its parts."""
     found = data(runs)
     for run, reported in zip(found["runs"], runs, strict=True):
         run["logs"] = {**reported.log_ends()}  # the page shows them as a terminal would

@@ -1,4 +1,4 @@
-"""The server of the page in the browser, on loopback: access checks and answers. Its data come from a feed."""
+"""The server of the page in the browser, on loopback: it checks access and answers requests with data from a feed."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from scheduler.values import dataclass
 
 LOOPBACK = "127.0.0.1"
 NAMES = frozenset({LOOPBACK, "localhost", "[::1]"})
-"""Host names that a browser may use; through a tunnel the port differs, but not the name."""
+"""The host names by which a browser may address the server; through a tunnel, the port changes, but not the name."""
 LARGEST = 1 << 16
-"""The largest number of bytes in a request's body."""
+"""The most bytes in the body of a request."""
 MOST = 32
-"""The largest number of open connections, so that clients without the token cost little."""
+"""The most open connections; the limit makes clients without the token cheap."""
 PATIENCE = 20.0
-"""Seconds for which a connection may be silent between two requests, or not read its answer."""
+"""Seconds for which a connection may be silent between two requests, or may leave its answer unread."""
 REQUEST = 5.0
-"""Seconds for a whole request, from the start of the connection or from its first byte."""
+"""Seconds for a complete request, from the start of the connection or from the first byte of a later request."""
 ASKED = ("cancel", "retry", "why")
 KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css", "LICENSE": "text/plain"}
 HEADERS = {
@@ -47,7 +47,7 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class TaskQuery:
-    """A query for tasks of a run: group of states, text, order and page."""
+    """A query for tasks of a run: group of states, search text, order and page."""
 
     group: str = "all"
     find: str = ""
@@ -57,10 +57,12 @@ class TaskQuery:
 
 
 class PageFeed(Protocol):
-    """The source of the page's data. Several threads call it at once; every method raises SchedulerError."""
+    """The source of the page's data. Several threads may call it at once; every method may raise SchedulerError."""
 
     def live(self, run: str, seen: str) -> Mapping[str, Any]:
-        """Return the status of a run or the machine (`all`) when it differs from `seen`, or after a short wait."""
+        """Return the status of a run, or of the machine (`all`), as soon as it differs from `seen`, or unchanged after
+        a short wait.
+        """
 
     def tasks(self, run: str, wanted: TaskQuery) -> Mapping[str, Any]:
         """Return one page of a run's tasks."""
@@ -69,17 +71,17 @@ class PageFeed(Protocol):
         """Return the attempts, the memory and the curves of a task."""
 
     def log(self, run: str, task: int | None, attempt: int, at: int) -> Mapping[str, Any]:
-        """Return the log of a task, or of the run, from an offset; -1 for its last lines."""
+        """Return the log of a task, or of the run, from the offset `at`; -1 stands for its last lines."""
 
     def report(self, run: str) -> Mapping[str, Any]:
         """Return the report data of a run."""
 
     def ask(self, run: str, what: str, tasks: tuple[int, ...]) -> Mapping[str, Any]:
-        """Cancel or retry tasks, durably on return; or explain them (`why`), which changes nothing."""
+        """Cancel or retry tasks, durably when this returns; or explain their states (`why`), which changes nothing."""
 
 
 class WebError(Exception):
-    """A request that is refused, with the reason."""
+    """The error that a request is refused, with the reason."""
 
     def __init__(self, status: HTTPStatus, says: str) -> None:
         super().__init__(says)
@@ -87,7 +89,7 @@ class WebError(Exception):
 
 
 class RequestStream(io.RawIOBase):
-    """The bytes of a connection; each request must arrive within its time."""
+    """The stream of bytes of a connection; each request must arrive within its time limit."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -98,7 +100,7 @@ class RequestStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Wait for more bytes; raise TimeoutError when the time for the request is over."""
+        """Wait for more bytes; raise TimeoutError when the time limit of the request has passed."""
         left = (self._until - time.monotonic()) if self._until else PATIENCE
         if left <= 0:
             raise TimeoutError
@@ -111,7 +113,7 @@ class RequestStream(io.RawIOBase):
         return read
 
     def next(self) -> None:
-        """Expect another request, whose time begins with its first byte."""
+        """Expect another request, whose time limit begins with its first byte."""
         self._until = 0.0
 
 
@@ -123,8 +125,8 @@ class Connections:
         self._lock = threading.Lock()
 
     def add(self, connection: socket.socket) -> bool:
-        """Add a connection; if MOST are open, replace the oldest one without the token. Return False if all have shown
-        the token.
+        """Add a connection; if MOST connections are open, it replaces the oldest one that has not shown the token.
+        Return False if all have shown it.
         """
         with self._lock:
             if len(self._known) >= MOST:
@@ -138,13 +140,13 @@ class Connections:
         return True
 
     def trust(self, connection: socket.socket) -> None:
-        """Note that a connection has shown the token, so that it keeps its place."""
+        """Note that a connection has shown the token, so that no other connection replaces it."""
         with self._lock:
             if connection in self._known:
                 self._known[connection] = True
 
     def remove(self, connection: socket.socket) -> None:
-        """Free the place of a connection; no other thread shuts it down afterwards."""
+        """Remove a connection from the list; afterwards, no other thread shuts it down."""
         with self._lock:
             self._known.pop(connection, None)
 
@@ -168,38 +170,38 @@ class PageServer(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     def server_bind(self) -> None:
-        """Bind without the DNS lookup of the host name that http.server does."""
+        """Bind to the address without the DNS lookup of the host name that http.server makes."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = LOOPBACK, self.port
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Handle a connection in a thread, or close it if there are too many."""
+        """Handle a connection in a thread of its own, or close it if there are too many."""
         if self.connections.add(request):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection and free its place."""
+        """Close a connection, and remove it from the list of open ones."""
         self.connections.remove(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore errors of a browser that has closed the connection."""
+        """Ignore an error that occurs because the browser has closed the connection."""
         exc = sys.exception()
         if not isinstance(exc, ConnectionError | TimeoutError):
             print(f"hint:   the page lost a connection: {exc!r}", file=sys.stderr)
 
 
 class PageHandler(BaseHTTPRequestHandler):
-    """One connection; every request is checked before anything is done for it."""
+    """One connection; every request is checked before it is carried out."""
 
     server: PageServer
     protocol_version = "HTTP/1.1"
     timeout = PATIENCE
 
     def setup(self) -> None:
-        """Limit the time that a request may take."""
+        """Set up the connection, with the limit on the time that a request may take."""
         super().setup()
         self._request = RequestStream(self.connection)
         self.rfile = io.BufferedReader(self._request)
@@ -237,7 +239,7 @@ class PageHandler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error of the page")
 
     def _judge(self) -> None:
-        """Refuse requests with another host name (DNS rebinding) or from another page."""
+        """Refuse requests that name another host (DNS rebinding) or come from another page."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or _name(hosts[0]) not in NAMES or not self.path.startswith("/"):
             raise WebError(
@@ -251,7 +253,7 @@ class PageHandler(BaseHTTPRequestHandler):
             raise WebError(HTTPStatus.FORBIDDEN, "requests from other pages are refused")
 
     def _is_a_visit(self) -> bool:
-        """Tell whether the request follows a link to the empty page, which contains no data."""
+        """Tell whether the request only opens the empty page by a link; this page contains no data."""
         return self.command == "GET" and self.path == "/" and self.headers.get("Sec-Fetch-Dest") == "document"
 
     def _authorize(self) -> None:
@@ -336,7 +338,7 @@ class PageHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Send one sentence as JSON and close the connection, since the rest of a refused request may follow."""
+        """Send one sentence as JSON and close the connection, because unread parts of a refused request may follow."""
         self.close_connection = True
         try:
             status = HTTPStatus(code)
@@ -349,7 +351,7 @@ class PageHandler(BaseHTTPRequestHandler):
         return "scheduler"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Print nothing for a request."""
+        """Print nothing about a request."""
 
 
 def _name(host: str) -> str:
@@ -359,7 +361,7 @@ def _name(host: str) -> str:
 
 
 def _number(said: Mapping[str, str], name: str, default: int) -> int:
-    """Return a whole number from a query."""
+    """Return a whole number from the fields of a query, or `default` if it is missing."""
     text = said.get(name, "")
     digits = text.removeprefix("-")
     if not text:
@@ -376,7 +378,9 @@ def _status(exc: SchedulerError) -> HTTPStatus:
 
 
 def listen(port: int | None, feed: PageFeed, token: str, files: Mapping[str, bytes], usual: int) -> PageServer:
-    """Listen on the given port, else on the usual one, else on a free one; raise UsageError."""
+    """Listen on the given port; without one, on the usual port, or on a free port if the usual one is taken. Raise
+    UsageError if that fails.
+    """
     try:
         return PageServer(usual if port is None else port, feed, token, files)
     except OSError as exc:
@@ -387,7 +391,9 @@ def listen(port: int | None, feed: PageFeed, token: str, files: Mapping[str, byt
 
 
 def lines(port: int, token: str, what: str, host: str) -> list[str]:
-    """Return the lines to print: how to reach the page from another machine, its address, how to end it."""
+    """Return the lines to print: the address of the page, how to reach it from another machine, and how to end the
+    server.
+    """
     return [
         f"remote  on your own machine first: ssh -L {port}:{LOOPBACK}:{port} {host}",
         f"open    http://{LOOPBACK}:{port}/#token={token}",

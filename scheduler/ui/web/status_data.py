@@ -1,4 +1,4 @@
-"""The data of the page in the browser: a run, its tasks, the machine. Texts contain no secrets."""
+"""The data of the page in the browser: of a run, of its tasks, of the machine; texts contain no secrets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scheduler.ui.web.server import TaskQuery
 ROWS = 50
 """The number of tasks on one page of the table."""
 LONGEST = 400
-"""The largest number of characters of a command that are shown."""
+"""The most characters of a command that are shown."""
 GROUPS: Mapping[str, frozenset[State]] = {
     "all": frozenset(State),
     "running": LIVING,
@@ -33,16 +33,16 @@ _COLUMNS = (
     "source", "started", "ended", "waited_s", "ran_s",
 )  # fmt: skip
 TICKING = frozenset({"now", "seconds", "left"})
-"""Values that change with the clock alone; the browser counts them itself."""
+"""The names of values that change only with the clock; the browser updates them itself."""
 
 
 def shown(text: Any) -> str:
-    """Return a text of the user without secrets and control characters."""
+    """Return a user's text without secrets and control characters."""
     return clean(without_secrets(str(text or "")))[:LONGEST]
 
 
 def run(status: LiveStatus, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the present status of a run, with the additional facts `more`."""
+    """Return the present status of a run; `more` has additional facts."""
     facts = status.to_dict()
     for one in facts["living"]:
         one["name"] = shown(one["name"])
@@ -50,27 +50,29 @@ def run(status: LiveStatus, more: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _left(status: LiveStatus) -> dict[str, float | None]:
-    """Return the seconds until the expected end, and their uncertainty."""
+    """Return the seconds until the expected end, and half the width of the range in which the end is expected."""
     if status.end is None:
         return {"left": None, "unsure": None}
     return {"left": status.end.likely - status.now, "unsure": round((status.end.late - status.end.early) / 2)}
 
 
 def machine(facts: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the present status of the machine: devices, leases, waiting tasks; never commands of other users."""
+    """Return the present status of the machine: devices, leases and waiting tasks; it never contains commands of other
+    users.
+    """
     bars = [bar.to_dict() for bar in panels.bars_of(facts)]
     kept = {name: facts[name] for name in ("hostname", "leases", "waiting", "disabled", "gpus_trouble")}
     return {"kind": "machine", "bars": bars, "legend": panels.MACHINE_LEGEND, **kept, **more}
 
 
 def brief(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one of the user's runs for the list of runs."""
+    """Return the facts about one of the user's runs for the list of runs."""
     kept = {name: facts.get(name) for name in ("number", "alive", "over", "states", "accepted", "ended", "trouble")}
     return {**kept, "name": shown(facts.get("name")), "file": shown(facts.get("file"))}
 
 
 def tasks(rows: Iterable[dict[str, Any]], forecast: Forecast | None, now: float) -> Iterator[dict[str, Any]]:
-    """Yield rows of tasks, with the forecast of those that have not ended; The values in `more` of each row are added
+    """Yield rows of tasks; a task that has not ended gets its forecast. The values in `more` of each row are added
     unchanged.
     """
     for row in eta.with_expected(rows, forecast):
@@ -80,7 +82,7 @@ def tasks(rows: Iterable[dict[str, Any]], forecast: Forecast | None, now: float)
 
 
 def without_ticks(facts: Any) -> Any:
-    """Return facts without the values in TICKING, so that two states can be compared."""
+    """Return facts without the values in TICKING, so that two states can be compared regardless of the clock."""
     if isinstance(facts, Mapping):
         return {name: without_ticks(value) for name, value in facts.items() if name not in TICKING}
     if isinstance(facts, list):
@@ -91,7 +93,9 @@ def without_ticks(facts: Any) -> Any:
 def chosen(
     brain: Brain, history: RunHistory, wanted: TaskQuery, texts: Mapping[int, str], value: Callable[[int], Any] | None
 ) -> list[int]:
-    """Return all tasks of a query, on all pages, in its order; `value` returns a task's value in the sorted column."""
+    """Return all tasks that match a query, on all pages, in the order of the query; `value` returns a task's value in
+    the column by which they are sorted.
+    """
     found = list(brain.task_table.in_state(*GROUPS.get(wanted.group, GROUPS["all"])))
     if wanted.find:
         words = wanted.find.lower().split()
@@ -107,18 +111,20 @@ def chosen(
 
 
 def _has(words: Sequence[str], number: int, text: str) -> bool:
-    """Tell whether a task has all words; `#12` is the task with that number."""
+    """Tell whether the text of a task contains all words; a word such as `#12` means the task with that number."""
     return all(word == f"#{number}" if word[0] == "#" and word[1:].isdecimal() else word in text for word in words)
 
 
 def _by_value(found: Sequence[int], value: Callable[[int], Any], *, down: bool) -> list[int]:
-    """Sort by a value, numbers before strings; tasks without one are last in both directions."""
+    """Return the tasks sorted by a value, numbers before strings; tasks without a value come last in both
+    directions.
+    """
     keys = {task: key for task in found if (key := sort_key(value(task))) is not None}
     return sorted(keys, key=keys.__getitem__, reverse=down) + [task for task in found if task not in keys]
 
 
 def _keys(brain: Brain, history: RunHistory, texts: Mapping[int, str]) -> Mapping[str, Callable[[int], Any]]:
-    """Return the sort keys of the columns; each ends with the id."""
+    """Return the function for the sort key of each column; each key ends with the task's id."""
     return {
         "id": lambda number: number,
         "name": lambda number: (texts.get(number, ""), number),
@@ -132,7 +138,7 @@ def _keys(brain: Brain, history: RunHistory, texts: Mapping[int, str]) -> Mappin
 
 
 def _by_rank(brain: Brain, found: Sequence[int]) -> list[int]:
-    """Sort waiting tasks by batch and priority, the order in which they will start."""
+    """Return waiting tasks sorted by batch and priority, the order in which they will start."""
     roll, priorities = brain.task_table, [terms.priority for terms in brain.terms]
     if brain.rules.order is RankOrder.GLOBAL:
         return sorted(found, key=lambda number: (priorities[roll.terms(number)], roll.batch(number), number))

@@ -1,4 +1,4 @@
-"""The data of one task for the page and the report: its cells in the table, and what is shown when it opens."""
+"""The data of one task for the page and the report: its cells in the table, and its details when the user opens it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from scheduler.core.reporting.memory_timeline import AttemptTrack
 from scheduler.ui.text import clean
 
 MOST_CELLS = 6
-"""The largest number of metrics that have columns in a table."""
+"""The most metrics that have columns in a table."""
 MOST_CURVES = 12
-"""The largest number of metrics whose curves an open task shows."""
+"""The most metrics whose curves an open task shows."""
 
 
 def number(value: float | None) -> float | None:
-    """Return a finite value with five digits; None for all others."""
+    """Return a finite value rounded to five significant digits; None for any other value."""
     return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
 
 
 def cells(record: MetricRecord | None, first: Sequence[str]) -> dict[str, Any]:
-    """Return the most important metrics of a task by name: the last and the best value, and the shape of the curve."""
+    """Return the most important metrics of a task by name: the last and the best value of each, and the shape of its
+    curve.
+    """
     if record is None:
         return {}
     return {clean(name): _cell(name, record.curves[name]) for name in ranked(record.curves, first)[:MOST_CELLS]}
@@ -39,12 +41,12 @@ def _cell(name: str, curve: Curve) -> dict[str, Any]:
 
 
 def best_of(curve: Curve, goal: Goal) -> tuple[float, float] | None:
-    """Return the best finite value of a curve with its step; None if there was none."""
+    """Return the best finite value of a curve with its step; None if it has no finite value."""
     return curve.lowest if goal is Goal.MIN else curve.highest
 
 
 def sort_value(record: MetricRecord | None, kind: str, name: str) -> float:
-    """Return the last (`result`) or the best value of a metric for sorting; NaN if there is none."""
+    """Return the last value (`result`) or the best value of a metric, for sorting; NaN if there is none."""
     found = next((one for one in record.curves if clean(one) == name), None) if record is not None else None
     if record is None or found is None:
         return math.nan
@@ -54,7 +56,7 @@ def sort_value(record: MetricRecord | None, kind: str, name: str) -> float:
 
 
 def curves(record: MetricRecord | None, first: Sequence[str], most: int) -> list[dict[str, Any]]:
-    """Return the curves of a task whose page is open, each with at most about `most` points."""
+    """Return the curves of a task whose details are open, each with about `most` points or fewer."""
     if record is None:
         return []
     return [_curve(name, record.curves[name], most) for name in ranked(record.curves, first)[:MOST_CURVES]]
@@ -75,7 +77,7 @@ def _curve(name: str, curve: Curve, most: int) -> dict[str, Any]:
 
 
 def attempts(tracks: Iterable[AttemptTrack], labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the attempts of a task, oldest first; times are seconds since 1970."""
+    """Return the attempts of a task, oldest first; times are in seconds since 1970."""
     return [_attempt(track, labels) for track in tracks]
 
 
@@ -98,7 +100,7 @@ def _attempt(track: AttemptTrack, labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 def memory(track: AttemptTrack | None, labels: Mapping[str, str], now: float) -> list[dict[str, Any]]:
-    """Return reserved and used memory of an attempt over its time, device by device."""
+    """Return the reserved and the used memory of an attempt over time, for each device."""
     if track is None:
         return []
     begin, end = track.attempt.placed, now if track.attempt.ended is None else track.attempt.ended

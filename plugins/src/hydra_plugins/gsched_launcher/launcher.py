@@ -38,11 +38,11 @@ class GschedLauncher(Launcher):
         self._context: Any = None
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
-        """Note the configuration of the sweep."""
+        """Note the configuration of the sweep for `launch`."""
         self._config, self._context = config, hydra_context
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run the jobs of a batch and return the return value of each. Ctrl-C cancels them."""
+        """Run the jobs of a batch, and return the results of the jobs. Ctrl-C cancels the jobs."""
         from gpu_batch_scheduler_plugins._core import submit
 
         assert self._config is not None
@@ -66,7 +66,9 @@ class GschedLauncher(Launcher):
         ]
 
     def _task(self, overrides: list[str], number: int) -> Any:
-        """Return the task of a job: the user's command line with the job's overrides, and one word for the callback."""
+        """Return the task of a job: the user's command line with the job's overrides, and one additional word for the
+        callback.
+        """
         from gpu_batch_scheduler_plugins._core import Task
         from gpu_batch_scheduler_plugins.hydra_job import command_of_job, command_of_program
 
