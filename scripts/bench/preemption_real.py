@@ -24,27 +24,10 @@ from measuring import ROOT
 sys.path.insert(0, str(ROOT))
 
 from tests.support.gpu_home import GpuHome  # found through the line above
-from tests.support.standin.box import TRAIN
+from tests.support.standin.box import SAVES, TRAIN
 
 STEP, URGENT = 0.5, 5.0
-TRAINING = f"""
-import os, signal, sys, time
-sys.path.insert(0, {str(TRAIN.parent)!r})
-import client
-saved = f"saved-{{os.environ['SCHEDULER_TASK_ID']}}"
-step = int(open(saved).read()) if os.path.exists(saved) else 0
-def save(number, frame):
-    with open(saved, "w") as file:
-        file.write(str(step))
-    sys.exit(75)
-signal.signal(signal.SIGTERM, save)
-client.Cuda().allocate(0, 20 << 30)
-while step < int(sys.argv[1]):
-    with open("steps", "a") as file:
-        file.write(f"{{os.environ['SCHEDULER_TASK_ID']}} {{step}}\\n")
-    time.sleep({STEP})
-    step += 1
-"""
+"""Seconds of a step of saves.py, and of an urgent task."""
 URGENTLY = f"""
 import sys, time
 sys.path.insert(0, {str(TRAIN.parent)!r})
@@ -82,10 +65,9 @@ def play(folder: Path, args: argparse.Namespace, *, preempt: bool) -> str:
     home = GpuHome(folder, gpus=args.gpus)
     home.env |= {"SCHEDULER_PREEMPT_AFTER": f"{args.after}s", "SCHEDULER_QUEUE_IDLE": "10s"}
     try:
-        (home.root / "train.py").write_text(TRAINING)
         (home.root / "urgent.py").write_text(URGENTLY)
         steps = int(args.seconds / STEP)
-        row = [f"python -S -E train.py {steps}", "21GiB", "yes", 5]
+        row = [f"python -S -E {SAVES} {steps}", "21GiB", "yes", 5]
         home.write("jobs.csv", "Command,Memory,Resumable,Priority", *[row] * args.tasks)
         home.call("submit", "jobs.csv", code=0)
         began, submitted = time.time(), list[float]()

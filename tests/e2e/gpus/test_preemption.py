@@ -11,31 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.gpu_home import GpuHome
-from tests.support.standin.box import NO_COMPILER, TRAIN
+from tests.support.standin.box import NO_COMPILER, SAVES, TRAIN
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not shutil.which("cc"), reason=NO_COMPILER)]
 
 STEPS = 12
-CHECKPOINTED = f"""
-import os, signal, sys, time
-sys.path.insert(0, {str(TRAIN.parent)!r})
-import client
-saved = f"saved-{{os.environ['SCHEDULER_TASK_ID']}}"
-step = int(open(saved).read()) if os.path.exists(saved) else 0
-def save(number, frame):
-    with open(saved, "w") as file:
-        file.write(str(step))
-    sys.exit(75)
-signal.signal(signal.SIGTERM, save)
-client.Cuda().allocate(0, 20 << 30)
-while step < {STEPS}:
-    with open("steps", "a") as file:
-        file.write(f"{{os.environ['SCHEDULER_TASK_ID']}} {{step}}\\n")
-    time.sleep(0.5)
-    step += 1
-"""
-"""A training that saves its step when it is asked to end, and begins at the saved one."""
 URGENT = f"""
 import sys
 sys.path.insert(0, {str(TRAIN.parent)!r})
@@ -49,11 +30,16 @@ print("urgent")
 def home(tmp_path: Path) -> Iterator[GpuHome]:
     made = GpuHome(tmp_path, gpus=2)
     made.env |= {"SCHEDULER_PREEMPT_AFTER": "1s", "SCHEDULER_QUEUE_IDLE": "3s"}
-    (made.root / "train.py").write_text(CHECKPOINTED)
     (made.root / "urgent.py").write_text(URGENT)
-    made.write("jobs.csv", "Command,Memory,Resumable,Priority", *[["python -S -E train.py", "21GiB", "yes", 5]] * 2)
+    trainings(made, STEPS)
     yield made
     made.end()
+
+
+def trainings(home: GpuHome, steps: int) -> None:
+    """Write a list of two trainings of some steps."""
+    row = [f"python -S -E {SAVES} {steps}", "21GiB", "yes", 5]
+    home.write("jobs.csv", "Command,Memory,Resumable,Priority", row, row)
 
 
 def steps(home: GpuHome) -> list[str]:
@@ -101,7 +87,7 @@ def test_a_scheduler_that_is_killed_after_it_asked_is_followed_by_one_that_knows
 
 def test_a_training_of_another_run_saves_and_goes_on_where_it_was(home: GpuHome) -> None:
     long = 4 * STEPS
-    (home.root / "train.py").write_text(CHECKPOINTED.replace(f"step < {STEPS}", f"step < {long}"))
+    trainings(home, long)
     home.call("run", "jobs.csv", "-d", code=0)
     wait_until(lambda: len({line.split()[0] for line in steps(home)}) == 2 and len(steps(home)) > 4, 60)
     submit_urgent(home)

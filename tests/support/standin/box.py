@@ -19,6 +19,7 @@ from tests.support.standin.client import COMPUTE, HOLDERS, Gpus, library
 
 HERE = Path(__file__).resolve().parent
 TRAIN = HERE / "train.py"
+SAVES = HERE / "saves.py"
 SOURCES = ("gpus.h", "gpus.c", "nvml.c", "cuda.c")
 DRIVERS = ("615", "470", "450")
 """Versions: 470 lacks the third process list and later memory calls; 450 lacks the second list too."""
