@@ -360,8 +360,8 @@ class Loop:
         self._clock.say(due)
 
     def _write_down(self, events: Sequence[Event], now: float, *, later: bool = False) -> None:
-        """Return when the events are durable, however long the disk stays full; running tasks continue under their
-        shims.
+        """Write the events, and return when they are durable, however long the disk stays full; running tasks continue
+        under their shims.
 
         Raise StateError as soon as this scheduler is asked to end: the next scheduler finds all that happened in the
         exit records.
@@ -475,7 +475,7 @@ class Loop:
         used_by = self.ports.watcher.used_by
         leases = [replace(lease, used=used_by(lease.shim, lease.name)) for lease in others]
         now, turns, policy = self.ports.world.now(), self._turns, transaction.house()
-        budgets = self._budgets(policy.closed)  # the use of leases must not be measured after what is free
+        budgets = self._budgets(policy.closed)  # the use of leases must not be measured later than the free memory
         return Machine(
             now,
             budgets,

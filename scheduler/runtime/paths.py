@@ -128,7 +128,7 @@ class ExperimentPaths:
 
     @property
     def copies(self) -> Path:
-        """The list of an experiment with a single command."""
+        """The task list of an experiment with a single command."""
         return self.root / "copies.csv"
 
 
@@ -142,7 +142,7 @@ class RunPaths:
     _tasks: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tasks", self.root / "tasks")  # made once: they are asked for at every start
+        object.__setattr__(self, "tasks", self.root / "tasks")  # built once, because every start of a task needs it
         object.__setattr__(self, "_tasks", str(self.tasks))
 
     @property

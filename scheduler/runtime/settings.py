@@ -225,7 +225,7 @@ def _keep_best(text: str) -> str:
 
 
 def _notify(text: str) -> str:
-    """Return a command as the words that the shell reads, or an address."""
+    """Return a command that can be split into words, or a web address; raise ValueError for any other text."""
     import shlex
 
     if "://" in text.split(" ", 1)[0] and not text.startswith(("http://", "https://")):

@@ -355,13 +355,13 @@ def _read_block(path: str, offset: int, fields: tuple[str, ...]) -> dict[str, An
 # The control group of an attempt
 #
 # A process that is forked into a group cannot leave it without privileges: not by a session, a double fork, a cleared
-# environment or another user. So one write kills all of them, forks that are under way included, also when the shim is
-# dead. The group is a plain one below the scheduler's own group: it has no controllers, no process is moved and no
-# limit changes. A shim uses one group for all its attempts, since the group is empty when an attempt is over. To fork
-# into a group costs next to nothing; to make one costs 0.05 to 0.1 ms of processor time. To move processes when needed
-# would cost 0.5 ms for each (5 at worst), and race with forks; it could not find processes that have left the tree of a
-# killed shim. Where groups cannot be made (no cgroup v2, not delegated to this user, a kernel before 5.14), there are
-# none.
+# environment or another user. So one write kills all processes of the group, including forks that are under way, and
+# also when the shim is dead. The group is a plain one below the scheduler's own group: it has no controllers, no
+# process is moved and no limit changes. A shim uses one group for all its attempts, since the group is empty when an
+# attempt is over. Forking into a group costs next to nothing; creating a group costs 0.05 to 0.1 ms of processor time.
+# Moving processes only when it is needed would cost 0.5 ms for each process (5 ms at worst) and would race with forks,
+# and processes that have left the tree of a killed shim could not be found. No groups are used where they cannot be
+# created: without cgroup v2, where it is not delegated to this user, or on a kernel before 5.14.
 
 
 def group_name(cookie: str) -> str:
@@ -765,7 +765,7 @@ class LogKeeper:
                 if lost:
                     note = self._note(lost)
                     os.pwrite(fd, note, end - len(note))
-                self._missing += max(0, os.fstat(fd).st_size - end - length)  # with what came since the last look
+                self._missing += max(0, os.fstat(fd).st_size - end - length)  # with what came since the last check
                 os.ftruncate(fd, end)
             self._missing += length
             os.pwrite(fd, self._note(self._missing), head)
@@ -832,8 +832,8 @@ class WarmProgram(NamedTuple):
     module: Any
 
     def runs(self, home: ServerContext, order: AttemptOrder) -> bool:
-        """Tell whether a fork of the server can run this task. It cannot if the task changes a variable that is only
-        read when a process starts.
+        """Tell whether a fork of the server can run this task: its command begins with the loaded program, and it
+        changes no variable that is only read when a process starts.
         """
         changed = (name for name, value in order.env.items() if home.env.get(name) != value and name != _AT_ONCE)
         return order.argv[:2] == [self.python, self.path] and not any(name.startswith(_AT_START) for name in changed)
@@ -1003,9 +1003,9 @@ def _open_log(home: ServerContext, order: AttemptOrder) -> LogKeeper:
 
 
 def finish(order: AttemptOrder, begun: StartedAttempt) -> tuple[Record, Watch]:
-    """Supervise the attempt to its end and write the record; the watch shows whether processes live on.
+    """Supervise the attempt to its end and write the record; the watch shows whether processes of the task live on.
 
-    These processes hold the lease's descriptor, so the lease ends with the last of them.
+    Processes that live on hold the lease's descriptor, so the lease ends with the last of them.
     """
     watch = Watch(begun.main, order, begun.log, begun.claim.group, begun.next_signal)
     watch.run()
@@ -1027,7 +1027,9 @@ def _claim_of(home: ServerContext, order: AttemptOrder, main: int, group: str) -
 
 
 def _ended(begun: StartedAttempt, watch: Watch, failure: bytes) -> Record:
-    """Return the record of an attempt whose tree is empty; `failure` is why the child did not execute the command."""
+    """Return the record of an ended attempt; `failure` says why the child did not execute the command, and is empty if
+    it did.
+    """
     exit_code = os.waitstatus_to_exitcode(watch.status or 0)
     code, number = (exit_code, None) if exit_code >= 0 else (None, -exit_code)
     outcome, error, hindrance = watch.why or ("exited" if number is None else "signalled"), "", ""
@@ -1307,7 +1309,7 @@ def _prepare() -> ServerContext:
     gc.disable()
     gc.freeze()
     if hasattr(libc, "malloc_trim"):
-        libc.malloc_trim(0)  # each fork copies the entries of all pages, also of free ones
+        libc.malloc_trim(0)  # each fork copies the page table entries of all pages, including free ones
     return home
 
 
@@ -1344,8 +1346,8 @@ def _where_groups_can_be(home: ServerContext) -> str:
 
 
 def _waiter(ctypes: Any) -> Callable[[float], int]:
-    """Return a function that calls the system's sigtimedwait: Python's reports a signal that did not come if the
-    process was frozen past the end of the wait.
+    """Return a function that calls the system's sigtimedwait. Python's own function would report a signal that did not
+    come if the process was frozen past the end of the wait.
     """
     libc = ctypes.CDLL(None)
     waited = ctypes.create_string_buffer(128)

@@ -13,15 +13,15 @@ from scheduler.values import dataclass, field
 
 PLACE = "/etc/gpu-batch-scheduler/machine.toml"
 ELSEWHERE = "SCHEDULER_MACHINE_FILE"
-"""A variable that names another file, for trials; it is only read if the usual file does not exist, so that it
-cannot bypass the machine's own rules."""
+"""The environment variable that names another file, for trials. The variable is only read if the usual file does not
+exist, so that it cannot bypass the machine's own rules."""
 ROOT = 0
 _MOST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class SiteFile:
-    """The contents of the file; empty if the file is ignored."""
+    """The contents of the site file; empty if the file is ignored."""
 
     path: str
     said: Mapping[str, Any] = field(default_factory=dict)

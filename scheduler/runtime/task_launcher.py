@@ -345,7 +345,7 @@ def run_task(call: Call) -> int:
 
 
 def _work(call: Call, folder: ResultFolder, log: int, *, again: bool) -> str:
-    """Run the class's `main` and note its progress; return the exit code."""
+    """Run the class's `main`; return the state of the work, finished or failed."""
     said = call.said
     try:
         module = load(said)

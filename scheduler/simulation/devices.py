@@ -117,7 +117,9 @@ class SimulatedWatcher:
         return []
 
     def collect(self) -> list[Sample]:
-        """Return samples of the attempts whose memory has changed, and of all of them now and then."""
+        """Return samples of the attempts whose memory has changed; now and then, also of the attempts that `_changing`
+        returns.
+        """
         changed = sorted(key for key in self._stirred if key in self._attempts)
         for key in changed:
             del self._stirred[key]

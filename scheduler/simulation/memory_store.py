@@ -253,7 +253,7 @@ class MemoryRunStore:
                 self._changed[task] = self.terms[event.terms]
 
     def job(self, task: int) -> Job:
-        """Return the text of a task."""
+        """Return the row of a task, with the terms that were changed later."""
         if task not in self._jobs:
             raise StateError(f"there is no task {task} in this simulated run")
         job = self._jobs[task]

@@ -12,9 +12,9 @@ from scheduler.simulation.workload import GivenTask
 from scheduler.values import dataclass
 
 IDLE_WATTS, CONTEXT_WATTS, FULL_WATTS = 50.0, 40.0, 300.0
-"""The power of a simulated GPU without tasks, the power that a CUDA context on it adds (26 to 66 W were published for
-A100, H100 and L40S), and its power when it is busy all the time. The power grows with the share of time for which the
-GPU is busy."""
+"""The power of a simulated GPU without tasks, the power that a CUDA context on it adds, and its power when it is busy
+all the time, in watts. For the context, 26 to 66 W were published for A100, H100 and L40S. The power grows with the
+share of time for which the GPU is busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class RunMetrics:
     bypassed: int
     """The largest number of times that a task was bypassed."""
     stretched: int
-    """The number of tasks whose epochs took at least 1.5 times as long on a shared device as alone."""
+    """The number of tasks whose epochs took more than 1.5 times as long on a shared device as alone."""
     energy: float
     """The energy of all GPUs until the last end, in watt hours, by a linear model of their power; 0 without GPUs."""
     bound: LowerBound

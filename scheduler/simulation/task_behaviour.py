@@ -18,7 +18,7 @@ RISE = 45.0
 RISE_SHARE = 0.1
 """A peak is reached after 45 s or this share of the run, whichever comes first."""
 LATE = 0.05
-"""The share of tasks that reach their peak only in the last epoch: a validation, a longer batch."""
+"""The share of tasks that reach their peak only in the last epoch, for example in a validation or a longer batch."""
 DIFFERS = 0.5
 FACTORS = ((0.05, 0.85), (0.10, 0.99), (0.25, 1.0), (0.50, 1.0), (0.75, 1.01), (0.90, 1.08), (0.95, 1.17), (0.99, 1.28))
 """The measured quantiles of the factor by which half of the tasks differ from the usual peak of their class."""

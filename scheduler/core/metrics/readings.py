@@ -157,5 +157,5 @@ def _flat(data: Mapping[str, object]) -> list[Reading]:
 
 
 def clean_name(name: str) -> str:
-    """Return a reported name as one line of printable characters."""
+    """Return a reported name as one line of printable characters, at most LONGEST_NAME."""
     return "".join(letter if letter.isprintable() else "?" for letter in name).strip()[:LONGEST_NAME]

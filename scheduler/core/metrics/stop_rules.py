@@ -65,7 +65,9 @@ class KeepBest:
 
 
 def stop_rules(text: str) -> tuple[StopRule, ...]:
-    """Return the rules in a text, separated by commas; raise ValueError with the place for one that cannot be read."""
+    """Return the rules in a text, separated by commas; raise ValueError with the position of a rule that cannot be
+    read.
+    """
     rules, at = [], 0
     for part in text.split(","):
         if part.strip():

@@ -335,7 +335,9 @@ class CapacityView:
         return self
 
     def _differing(self, budgets: Sequence[DeviceBudget]) -> set[str] | None:
-        """Return the devices whose measurements have changed; None if devices were added or removed."""
+        """Return the devices whose measurements have changed; None if a device was added, removed or replaced, or has
+        another budget.
+        """
         if budgets is self._budgets:
             return set()
         if len(budgets) != len(self._budgets):

@@ -274,7 +274,10 @@ def kept_for_unmanaged(budget: DeviceBudget, rules: SchedulingConfig) -> int:
 
 
 def _shut(budget: DeviceBudget, rules: SchedulingConfig) -> Refusal | None:
-    """Return the refusal of a device that does not answer, or on which an unmanaged process is new or still grows."""
+    """Return the refusal of every task on a device that is closed, does not answer, or has unmanaged processes with
+    which no task may share it: any (by the run's policy), or processes that are new or still grow. None: tasks may
+    start.
+    """
     label = budget.device.label
     if budget.device.key in rules.closed:
         return Refusal(0, Reason.DISABLED, label)

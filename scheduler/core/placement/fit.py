@@ -341,8 +341,9 @@ def _fit_odd_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: S
 def _fit_unknown(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> int | Refusal:
     """Return the bytes to reserve for an unknown need, or a refusal.
 
-    On a GPU reserve all free memory, if it is at least half of the GPU, so that no other task starts there. On the host
-    reserve half of the free memory.
+    On a GPU reserve all free memory, so that no other task starts there, if it is at least the share
+    `unknown_gpu_least` of the GPU. On the host reserve the share `unknown_share` of the free memory. In both cases
+    reserve no less than the task is expected to need.
     """
     label, most = room.device.label, room.most - rules.buffer
     if room.device.is_gpu:

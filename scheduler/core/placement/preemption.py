@@ -143,7 +143,7 @@ class Preemption:
 
     def _is_known(self, lease: Lease) -> bool:
         """Tell whether a call may name the attempt of a lease: no task of this run has the number of the lease's task,
-        and the lease's run answers calls.
+        and the attempt has left no call unanswered.
         """
         return lease.task not in self._brain.task_table and _key(lease) not in self._deaf
 

@@ -77,7 +77,9 @@ class QueuePass(ABC):
     # ---- the pass ----
 
     def decide(self) -> Decision:
-        """Go through the queue by rank until the queue ends or the machine is full."""
+        """Go through the queue by rank until the queue ends, the machine is full, or no more tasks of the run may
+        start.
+        """
         while (number := self._front()) is not None:
             rank, (terms, kind, _) = self.walk.first
             task = self._look_up(number, rank, terms, kind)

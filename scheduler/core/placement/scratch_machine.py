@@ -135,7 +135,8 @@ class ScratchMachine:
 
     def most_bytes(self, lightest: float, *, known: bool = False) -> float:
         """Return the largest memory request that could still fit on a GPU with running tasks. Every task requests at
-        least the load `lightest`. With `known`, only requests for known memory count.
+        least the load `lightest`; return -1 if no GPU has that load left, and inf if a request of any size may fit.
+        With `known`, only requests for known memory count.
         """
         if not self.gpus:
             return inf
@@ -184,7 +185,8 @@ class ScratchMachine:
         return self.sorted_for(terms, self._usable(terms, [self.rooms.now(key) for key in keys]))
 
     def best(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
-        """Return the best-ranked GPUs on which a task may fit, at most `FIRST`; none if there are few GPUs.
+        """Return the best-ranked GPUs on which a task may fit, at most `FIRST`. Return an empty list if few GPUs come
+        into question, or if the run has slots or the row of the task names or prefers devices.
 
         If the task fits on some of them, a search among all GPUs would choose these as well. Sorting all GPUs for each
         task would take longer the more there are.
@@ -213,8 +215,9 @@ class ScratchMachine:
         return least, fit.load_asked(need.busy, self._rules)
 
     def hopeful(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
-        """Return the GPUs on which a task may fit; GPUs that certainly lack bytes or load are left out. Return no GPUs
-        if each of several hosts certainly lacks RAM for the task.
+        """Return the GPUs on which a task may fit. Leave out the GPUs that certainly lack bytes or the GPUs that
+        certainly lack load, whichever are more. Return no GPUs if each of several hosts certainly lacks RAM for the
+        task.
         """
         if self._are_several and not self._capacity.hosts.some_may_have(self._least_ram(need)):
             return []

@@ -20,7 +20,8 @@ MOST_VERSIONS = 5
 EQUAL_SHARE, EQUAL_BYTES = 0.05, 64 * MIB
 """Peaks of two versions count as equal if they differ by at most this share, or at most this number of bytes."""
 LOWER_FROM = 2
-"""The number of classes that must need less than in the earlier version before the others are expected to need less."""
+"""Once the peaks of this many classes are known in the new version, and all of them are lower than in the earlier one,
+the other classes are expected to need less as well."""
 GROWN = 1.3
 """A version's function from arguments to peaks is refitted when the number of known classes of the version has grown by
 this factor."""

@@ -177,7 +177,7 @@ def retried(asked: ResourceRequest, task: TaskState, rules: SchedulingConfig) ->
 
 def should_probe(terms: Terms, rules: SchedulingConfig, kind: TaskClass | None) -> bool:
     """Tell whether a task is probed before its first real attempt. The profiling mode decides: always, never, or if the
-    probe costs little.
+    probe costs little. A task whose number of epochs is unknown is never probed.
     """
     if kind is None or not kind.probes or terms.epochs is None:
         return False
@@ -319,8 +319,8 @@ def is_at_its_beginning(task: TaskState, rules: SchedulingConfig) -> bool:
 
 
 def youth(task: TaskState, rules: SchedulingConfig) -> bool | None:
-    """Return True for an attempt of unknown memory at its beginning, False for one of known memory that has used no
-    more than a context on its GPUs, and None for any other attempt.
+    """Return True for an attempt of unknown memory at its beginning. Return False for an attempt of known memory that
+    has used no more than a CUDA context on its GPUs, and None for any other attempt.
     """
     placement = task.placement
     if placement is None or not placement.gpus:

@@ -206,7 +206,9 @@ def _settled(
 
 
 def _may_settle(run: SampledRun, living: TaskState, placement: Placement, now: float, idle: bool) -> bool:
-    """Tell whether an attempt has settled: its need was unknown, and its peak has not grown for the settle time."""
+    """Tell whether an attempt settles now: its need was unknown or not confirmed, its peak has not grown for the settle
+    time, and it does not use far less than every known class.
+    """
     rules = run.rules
     if living.settled or living.last_peak_at == 0.0:
         return False
@@ -247,8 +249,8 @@ def _settle_time(living: TaskState, placement: Placement, rules: SchedulingConfi
     """Return the seconds for which the memory of an attempt must be flat before it has settled, if its GPU is not
     overloaded.
 
-    On GPUs this is a share of the time that the attempt took to reach its peak. A fixed time counts instead if the user
-    set one, and while the attempt uses only a CUDA context.
+    On GPUs this is a share of the time that the attempt took to reach its peak, with a lower and an upper limit. A
+    fixed time counts instead if the user set one, and while the attempt uses only a CUDA context.
     """
     if not placement.gpus:
         return rules.settle

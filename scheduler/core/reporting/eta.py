@@ -177,8 +177,8 @@ class EtaEstimate:
         return replace(need, host=_at_least(need.host, beside), gpus=gpus)
 
     def _typical_bytes(self, part: str) -> int:
-        """Return the mean reservation for the classes of this run whose peak is known; without such classes, half of a
-        device.
+        """Return the reservation for the mean of the known peaks of this run's classes. If none is known, return the
+        share `unknown_gpu_least` of the smallest GPU, or `unknown_beside` on the host.
         """
         if part not in self._typical:
             profiles = (profile for _, profile, ours in self._brain.profiles.learned() if ours)
@@ -190,8 +190,8 @@ class EtaEstimate:
         return self._typical[part]
 
     def _remaining(self, task: TaskState, terms: Terms) -> tuple[float, float]:
-        """Return the seconds until a living attempt ends, and their standard deviation. Both follow from the attempt's
-        own progress if it is known, else from the class of its task.
+        """Return the seconds until a living attempt ends, and their standard deviation. The seconds follow from the
+        attempt's own progress if it is known, else from the class of its task. The deviation follows from the class.
         """
         elapsed = max(0.0, self._now - (task.started_at or self._now))
         done, pace = self._snapshot.progress.get((task.id, task.attempts), (0.0, 0.0))
@@ -537,8 +537,8 @@ def forecast(
 def forecasts(
     brain: Brain, snapshot: MachineSnapshot, now: float, most_tasks: int = MOST_TASKS, most_tries: int = MOST_TRIES
 ) -> tuple[Forecast, PublishedForecast | None]:
-    """Return the forecast of a run, and the part of it that is published for other schedulers; None if the run has
-    nothing to do.
+    """Return the forecast of a run, and the part of it that is published for other schedulers. This part is None if the
+    run has nothing to do.
     """
     held = brain.task_table.counts[State.HELD]
     if not any(brain.task_table.counts[state] for state in (*LIVING, State.WAITING, State.BLOCKED)):

@@ -19,7 +19,7 @@ from scheduler.values import dataclass, field
 MOST_BATCHES = 3
 """The number of waiting batches that a view lists one by one."""
 MOST_EPOCHS = 1e9
-"""A reported number of epochs that is not below this is ignored as an error of the task's output."""
+"""A task that reports this many epochs or more must be wrong, so the number is ignored."""
 LONG_BATCH = 10_000
 """The size of a batch above which its tasks are not counted by priority, because that would slow down each refresh."""
 

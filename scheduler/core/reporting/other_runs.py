@@ -106,8 +106,8 @@ class FairTurns:
 def waits_since(brain: Brain, history: RunSummary, began: float) -> float:
     """Return the time at which a run began to wait for its turn.
 
-    This is the time at which the run last started a task, or the time since which its first task has waited, whichever
-    is later. `began` is the time at which the run's scheduler began.
+    This is the latest of three times: when the run last started a task, when its first task began to wait, and when its
+    scheduler began (`began`).
     """
     first = brain.wait_queue.walk().front()
     placed = (attempt.placed for attempt in (*history.living.values(), *history.recent.values()))

@@ -17,7 +17,9 @@ from scheduler.core.run_state import RunState
 
 
 def decide(brain: RunState, machine: Machine) -> Decision:
-    """Decide with a barrier between batches; every task is profiled separately, and nothing is learned from others."""
+    """Decide with a barrier between batches; every task is profiled separately, and nothing is learned from other
+    tasks.
+    """
     return BatchPass(brain, machine).decide()
 
 

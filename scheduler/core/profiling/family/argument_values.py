@@ -71,8 +71,8 @@ class SeenValues:
 class UsualPeaks:
     """The mean peak of each value, for the arguments whose values repeat. These means are further columns of a row.
 
-    The classes with a value are divided into two halves, and each class takes the mean of the half without it. From the
-    mean of all other classes a function could compute the peak of the class itself.
+    The classes with a value are divided into two halves, and each class takes the mean of the half without it. The mean
+    of all other classes would not do: from it a function could compute the peak of the class itself.
     """
 
     def __init__(self, rows: Sequence[Row], peaks: Sequence[int]) -> None:

@@ -48,7 +48,7 @@ class Cell:
 
     @property
     def agrees(self) -> bool:
-        """False if the classes are few and differ too much, so that something unknown must matter."""
+        """False if the classes are few and their peaks differ too much, so that something unknown must matter."""
         near = all(high <= APART * self.lowest[part] + SLACK for part, high in self.highest.items())
         return near or len(self.kinds) >= MANY
 
@@ -66,7 +66,7 @@ class Cell:
             self.note(peaks)
 
     def note(self, peaks: Mapping[str, int]) -> None:
-        """Note the peaks of one of the classes."""
+        """Update the highest and the lowest peaks by the peaks of one of the classes."""
         for part, peak in peaks.items():
             self.highest[part] = max(self.highest.get(part, 0), peak)
             self.lowest[part] = min(self.lowest.get(part, peak), peak)

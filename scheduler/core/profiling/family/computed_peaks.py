@@ -55,7 +55,8 @@ class Functions:
         )
 
     def predict(self, row: Row, needed: Sequence[int] = ()) -> dict[str, int] | None:
-        """Return the peaks of a class with these argument values; None if it differs too much from the known classes.
+        """Return the peaks of a class with these argument values; None if the class differs too much from the known
+        ones.
 
         `needed` are arguments that count although the peaks do not show that they matter.
         """

@@ -296,8 +296,8 @@ class _Directions:
 
 
 def fit(rows: Sequence[Row], peaks: Sequence[int]) -> PeakFunction | None:
-    """Return the function that explains these peaks; None if there are too few rows, or if no function explains
-    them.
+    """Return the function that explains these peaks; None if there are too few rows, if only some of the peaks are 0,
+    or if no function explains the peaks.
     """
     if len(rows) < FIT_FROM or min(peaks) <= 0 < max(peaks):
         return None
