@@ -144,7 +144,7 @@ class Agent:
         self._changes = forms.ReportChanges()
         self._missing: frozenset[Key] = frozenset()
         self._too_large: set[int] = set()
-        """Tasks that exceed a quota of this machine by themselves."""
+        """Tasks that by themselves exceed a quota of this machine."""
         self._finished = False
         self._orders: Mapping[str, Callable[[Any], None]] = {
             "take": self._take, "launch": self._launch, "stop": self._stop, "adopt": self._adopt,
@@ -160,7 +160,7 @@ class Agent:
             while not self._channel.ended and not self._finished:
                 self.serve()
         except BadFrame:
-            pass  # it is no head of ours: let go
+            pass  # the other end is not a head of this version: let go
         self._let_go()
         if self._finished:
             self._guest.remove()
@@ -169,7 +169,7 @@ class Agent:
         return self._finished
 
     def serve(self) -> None:
-        """Wait for at most LOOK seconds; then obey the orders that have arrived, and report what is new."""
+        """Wait for at most LOOK seconds; then carry out the orders that have arrived, and report changes."""
         news = self._world.wait(LOOK)
         orders, self._inbox.orders = self._inbox.orders, []
         for order in orders:
@@ -276,8 +276,8 @@ class Agent:
     # ---- reservations ----
 
     def _take(self, said: Mapping[str, Any]) -> None:
-        """Take reservations; take none if another reservation was made on this node since the head's view, and none
-        above a quota.
+        """Take reservations; take none if another reservation was made on this node since the report that the head
+        used, and none above a quota.
         """
         taken: list[list[Any]] = []
         try:
@@ -377,7 +377,7 @@ class Agent:
             self._restore()
 
     def _restore(self) -> None:
-        """Create lost leases of living attempts again; a lease is lost if two checks in a row do not find it."""
+        """Create lost leases of living attempts again; a lease counts as lost if two checks in a row do not find it."""
         missing = frozenset(self._guest.leases.missing())
         lost = missing if self._guest.leases.has_moved else missing & self._missing
         self._missing = missing

@@ -113,7 +113,7 @@ def _aged(budget: DeviceBudget, since: float, away: str) -> DeviceBudget:
 
 
 class ClusterWatcher:
-    """The samplers of all nodes as one."""
+    """The samplers of all nodes, combined into one watcher."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes

@@ -26,7 +26,7 @@ AGAIN = 1.0
 
 
 class ClusterEngine:
-    """The engine of a run on several nodes; the events of the nodes come from `Nodes`, not from here."""
+    """The engine of a run on several nodes; `Nodes` returns the events of the nodes, not this engine."""
 
     def __init__(self, nodes: Nodes, placement_of: PlacementOf, root: str) -> None:
         """Prepare the engine of the run in the directory `root`."""
@@ -46,7 +46,7 @@ class ClusterEngine:
             node.stop((task, attempt), kill=kill)
 
     def adopt(self, task: int, attempt: int) -> None:
-        """Make the node of an attempt that an earlier scheduler placed take the attempt over."""
+        """Order a node to take over an attempt that an earlier scheduler placed there."""
         placement = self._placement_of(task)
         assert placement is not None
         self._nodes.adopt(placement)
@@ -105,7 +105,7 @@ class ClusterLeases:
         raise LeaseError(f"{placement.node} does not take task {placement.task} now")
 
     def take_all(self, wanted: Sequence[tuple[Placement, str]]) -> Iterator[tuple[Placement, HeldLease]]:
-        """Take reservations, with one message to each node; leave out those that their node refuses now."""
+        """Take reservations, with one message to each node; leave out reservations that their node refuses now."""
         return self._nodes.take([placement for placement, _ in wanted])
 
     def waiters(self) -> list[Waiter]:

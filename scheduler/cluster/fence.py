@@ -1,8 +1,8 @@
 """The fence of a node: it ends the attempts of a run there when the run's head has been silent for some time.
 
-The agent writes the time until which they may live to a file, and their shims read it. So the fence also works while
-the agent is dead, and on a machine that was frozen. The time counts from the last value of the node's own clock that
-the head has sent back, so a message that was delayed in a buffer does not extend it.
+The agent writes the time until which they may live to a file, and their shims read it. So the fence works even if the
+agent has died, or the machine was suspended. The time counts from the last value of the node's own clock that the head
+has sent back, so a message that was delayed in a buffer does not extend it.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class ReportChanges:
         self._told = -1e9
 
     def of(self, now: float, budgets: Sequence[DeviceBudget], **others: Any) -> dict[str, Any]:
-        """Return what to report now; each of `others` is reported as a whole if it has changed."""
+        """Return what to report now; each value in `others` is reported as a whole if it has changed."""
         said = {name: value for name, value in others.items() if value != self._others.get(name)}
         self._others = others
         found = {budget.device.key: budget for budget in budgets}

@@ -1,4 +1,4 @@
-"""The nodes of a run at its head: their links, what they reported last, and what was ordered there."""
+"""The nodes of a run at its head: their links, their last reports, and the orders that they were given."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SILENCE = 3.0
 COMPARE = 5.0
 """Seconds within which a node that serves a run must say which things it lacks for new tasks."""
 ANSWER = 2.0
-"""Seconds within which a node must answer whether it took reservations."""
+"""Seconds within which a node must say whether it took reservations."""
 AGAIN = 1.0
 """Seconds between two attempts to reach a node."""
 ECHO = 1.0
@@ -55,13 +55,13 @@ class Nodes:
         self.nodes: dict[str, Node] = {}
         self.environments: dict[Key, tuple[Mapping[str, str | None], Mapping[str, str | None], Sequence[int]]] = {}
         """The variables that the nodes gave to each attempt with its reservation: for most programs, and for programs
-        that read device numbers. The third value has the numbers of the GPUs inside the task."""
+        that read device numbers. The third value contains the numbers of the GPUs inside the task."""
         self._where: dict[Key, Node] = {}
         self.needs: Callable[[], Mapping[str, Any]] | None = None
         """A function that returns what tasks need on a node that first answers during the run; None: nothing is
         compared."""
         self._compared: set[str] = set()
-        """The nodes that have compared what the tasks need with what they have."""
+        """The nodes that have checked whether they have what the tasks need."""
         self._places: TaskPaths | None = None
         self._epoll = select.epoll()
         self._by_fd: dict[int, Node] = {}
@@ -131,7 +131,7 @@ class Nodes:
         return [f"{node.name} is away: {node.why_away}" for node in self.nodes.values() if node.facts is None]
 
     def compare(self, said: Mapping[str, Any]) -> dict[str, list[str]]:
-        """Ask the nodes which of the things that a list needs they lack; a node that does not answer counts as away."""
+        """Ask each node which of the things that a list needs it lacks; a node that does not answer counts as away."""
         before = self._join is None
         asked = [node for node in self.nodes.values() if (node.is_there if before else node.joined)]
         for node in asked:
@@ -144,13 +144,13 @@ class Nodes:
         return answered
 
     def join(self, places: TaskPaths, said: Mapping[str, Any]) -> None:
-        """Make the agents serve a run from now on; `said` has the facts that they need for that."""
+        """Make the agents serve a run from now on; `said` contains the facts that the agents need for this."""
         self._places, self._join = places, dict(said)
         for node in self.present():
             if node.link is None:
                 continue
             if self._compared and node.name not in self._compared and self.needs is not None:
-                node.link.send({"compare": dict(self.needs())})  # it answered after the others
+                node.link.send({"compare": dict(self.needs())})  # the node answered after the others
             else:
                 self._enter(node)
 
@@ -300,8 +300,8 @@ class Nodes:
         self._welcome(node)
 
     def _hear_lacks(self, node: Node, lacks: list[str]) -> None:
-        """Handle a node's answer about the things that it lacks, which was requested before tasks were accepted, or
-        when the node joined a run.
+        """Handle a node's answer about the things that it lacks. The answer was requested before tasks were accepted,
+        or when the node joined a run.
         """
         if self._join is None or node.joined:
             node.took = {"lacks": lacks}
@@ -344,7 +344,7 @@ class Nodes:
     # ---- orders ----
 
     def node_of(self, key: Key) -> Node | None:
-        """Return the node on which an attempt lives, or has lived until it is forgotten."""
+        """Return the node of an attempt, which is known until the attempt is forgotten."""
         return self._where.get(key)
 
     def _expect(self, node: Node, placement: Placement) -> None:
@@ -399,7 +399,7 @@ class Nodes:
         return taken
 
     def adopt(self, placement: Placement) -> None:
-        """Make the node of an attempt that an earlier scheduler placed take the attempt over."""
+        """Order a node to take over an attempt that an earlier scheduler placed there."""
         assert self._places is not None
         key = (placement.task, placement.attempt)
         node = self.nodes[placement.node]

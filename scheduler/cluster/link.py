@@ -30,7 +30,7 @@ _REMOTE = (
 """The command that starts the agent with the head's interpreter, or with that of the `scheduler` on the node's PATH."""
 _LONGEST_WORDS = 4096
 _IN_MESSAGES = tuple(PACKAGE / "core" / name for name in ("events.py", "leases.py", "model.py", "ports.py"))
-"""Modules whose values are sent in messages."""
+"""Modules that define values which are sent in messages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""The files that travel between head and node: what an attempt leaves, and the arguments of Python calls.
+"""The files that travel between head and node: the output and results of attempts, and the arguments of Python calls.
 
 Logs, results, metrics and the values that functions return are copied to the run's directory at the head. So every view
-there reads them in the same place as those of a task on its own machine.
+at the head finds them in the same place as the files of a task on its own machine.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class FileSender:
         followed = self._followed.get(key)
         if followed is None:
             return
-        if followed.has_live_result:  # the file may have been replaced since
+        if followed.has_live_result:  # the result file may have been replaced since
             followed.read[RESULT], followed.has_live_result = 0, False
         for name in followed.files:
             if name in (*GROWING, VALUE) or _size(followed.files[name]) <= LONGEST_WHOLE:
@@ -160,7 +160,7 @@ class CallSender:
     def __init__(self) -> None:
         self._waiting: deque[tuple[Key, Iterator[Message]]] = deque()
         self._has: set[str] = set()
-        """The files for several calls that were sent over the present link."""
+        """The files shared by several calls that were sent over the present link."""
 
     def add(self, key: Key, names: Sequence[str], root: str, launch: Message) -> None:
         """Send files of the run in `root`, and then a launch."""
@@ -237,8 +237,8 @@ class GivenFiles:
         return f"{self._folder}/{os.path.basename(name)}"
 
     def missing(self, key: Key, argv: Sequence[str], root: str) -> str:
-        """Return the name of a file that a command needs and that this node lacks, or an empty string; note the others
-        as files of the attempt.
+        """Return the name of a file that a command needs and that this node lacks, or an empty string. Note the files
+        that only this attempt needs.
         """
         names = given_to(argv, root)
         self._of[key] = [name for name in names if _is_of_one_call(name)]

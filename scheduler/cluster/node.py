@@ -1,4 +1,4 @@
-"""One node of a run, as its head knows it: the facts of its machine, its last report, and what was ordered there."""
+"""One node of a run, as its head knows it: the facts of its machine, its last report, and the orders for it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Node:
     leases: tuple[Lease, ...] = ()
     waiters: tuple[Waiter, ...] = ()
     closed: Mapping[str, str] = field(default_factory=dict)
-    """Devices that are kept for other users there, each with the reason."""
+    """Devices of the node that are kept for other users, each with the reason."""
     took: Message | None = None
     """The node's answer to the last request for reservations."""
     clock: float = 0.0

@@ -36,7 +36,7 @@ PATIENCE = 15.0
 LOOK = 2.0
 """The seconds between two checks of the nodes of the cluster."""
 MOST_WORDS = 2000
-"""The number of last bytes of an agent's standard error that are sent after the agent's end."""
+"""The number of bytes from the end of an agent's standard error that are sent after the agent's end."""
 PACKET = 1 << 16
 UNAUTHORISED = b"InvalidAuthToken"
 """A word in Ray's log when the cluster refuses the token; Ray itself tries again until its own time limit."""
@@ -60,7 +60,8 @@ class Carrier:
     """The actor on a node. It starts one agent at a time there and carries its input and output.
 
     Ray sends this class to the node as it is, so it may use only the standard library. The agent has the environment
-    that Ray was started with there, without what Ray sets for its workers (OMP_NUM_THREADS, CUDA_VISIBLE_DEVICES).
+    that Ray was started with there, without the variables that Ray sets for its workers (OMP_NUM_THREADS,
+    CUDA_VISIBLE_DEVICES).
     """
 
     def __init__(self, patience: float) -> None:
@@ -79,7 +80,7 @@ class Carrier:
         threading.Thread(target=self._leave_when_forgotten, args=(patience,), daemon=True).start()
 
     def open(self, words: list[str]) -> int:
-        """Start an agent, end the input of the one before it, and return the number of the new link."""
+        """Start an agent, end the input of the previous agent, and return the number of the new link."""
         import subprocess
 
         with self._lock:
@@ -237,7 +238,7 @@ class Bridge:
             except self._ray.exceptions.RayActorError:
                 if not left:
                     raise
-                await asyncio.sleep(0.3)  # the one of this name was about to end
+                await asyncio.sleep(0.3)  # the earlier actor of this name was about to end
         raise AssertionError
 
     async def _to_agent(self, mine: socket.socket, actor: Any, link: int) -> None:
@@ -253,10 +254,10 @@ class Bridge:
 
 
 def _needs_token() -> bool:
-    """Tell whether Ray proves its identity with a token here."""
+    """Tell whether Ray uses a token for authentication in this environment."""
     try:
         from ray._private.authentication.authentication_utils import is_token_auth_enabled
-    except ImportError:  # a release of Ray with another name for it
+    except ImportError:  # another release of Ray has another name for it
         return os.environ.get("RAY_AUTH_MODE") == "token"
     return bool(is_token_auth_enabled())
 
@@ -295,7 +296,7 @@ def main() -> None:
     head = socket.socket(fileno=os.dup(0))
     log = os.memfd_create("log")
     os.dup2(log, 1)
-    os.dup2(log, 2)  # Ray prints on both
+    os.dup2(log, 2)  # Ray prints to both streams
     connected = threading.Event()
     threading.Thread(target=_give_up_when_refused, args=(log, head, connected), daemon=True).start()
     try:

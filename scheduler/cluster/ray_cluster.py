@@ -62,7 +62,7 @@ class RayCluster:
         """Note the address of the cluster: `H:P`, or `auto` for the cluster of this machine."""
         self._address, self._insecure = address, insecure
         self._token = os.urandom(8).hex()
-        """A random word that distinguishes the actors of this head from those of other heads."""
+        """A random string that distinguishes the actors of this head from those of other heads."""
         self._errors = -1
         self._bridge: Child | None = None
         self._packets: socket.socket | None = None

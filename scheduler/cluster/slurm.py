@@ -22,7 +22,7 @@ OPTIONS = ("--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--quiet", "--inpu
 
 
 def allocated_nodes(environ: Mapping[str, str]) -> list[str]:
-    """Return the nodes of the allocation that this process runs in. Raise UsageError outside of one."""
+    """Return the nodes of the allocation that this process runs in. Raise UsageError outside of an allocation."""
     job, nodes = environ.get(JOB, ""), environ.get(NODES, "")
     if not job or not nodes:
         raise UsageError("--on slurm: this is no Slurm allocation: start it with salloc or in a batch script of sbatch")

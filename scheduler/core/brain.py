@@ -140,7 +140,7 @@ class Brain(RunState):
                 self.capacity.follow(self.rules)
 
     def _preempted(self, event: Preempted) -> None:
-        for number in [task for task in event.tasks if task in self.task_table]:  # other runs ask the others
+        for number in [task for task in event.tasks if task in self.task_table]:  # other runs ask their own tasks
             task = self._living(number, self._touch(number).attempts, f"preempted by {event.by}")
             task.asked, task.making_way_for = Action.SAVE, event.by
         if event.by in self.task_table and self.task_table.state(event.by) is State.WAITING:
@@ -166,7 +166,7 @@ class Brain(RunState):
         return task or TaskState(number, self.task_table.terms(number), self.task_table.state(number), tries)
 
     def _move(self, task: TaskState, to: State, why: str) -> None:
-        """Change the state of a task here, in the task table and in the wait queue."""
+        """Change the state of a task in its details, in the task table and in the wait queue."""
         before = task.state
         task.move(to, why)
         self.tasks[task.id] = task
@@ -176,7 +176,7 @@ class Brain(RunState):
             self.wait_queue.remove(task.id, started=to in LIVING)
         elif to is State.WAITING:
             if self.profiles.kind(self.task_table.kind(task.id)) is None:
-                self.task_table.assign(task.id, 0)  # its class was forgotten meanwhile: it is determined again
+                self.task_table.assign(task.id, 0)  # the class was forgotten meanwhile, and is determined again
             self.wait_queue.put_back(task.id, apart=bool(task.floors))
             self.note_waiting(task.id, self._at)
 
@@ -382,8 +382,8 @@ class Brain(RunState):
     # ---- task classes ----
 
     def unlooked(self, most: int) -> list[int]:
-        """Return tasks whose class is not determined yet: the living ones, then at most `most` waiting ones,
-        best-ranked first.
+        """Return tasks whose class is not determined yet: the ones with living attempts, then at most `most` waiting
+        ones, best-ranked first.
         """
         living = [task for task in self._unknown if task in self._alive]
         self._unknown.clear()
@@ -437,9 +437,9 @@ class Brain(RunState):
     ) -> list[Event]:
         """Return the events for a sample of a living attempt: a new peak, a larger or a smaller reservation.
 
-        `busy` is the share of time for which the attempt has kept its GPUs busy so far; None if that cannot be
-        measured. `evidence` is what shows that it computes without its GPUs (`without_gpu.Signs.evidence`).
-        `is_flat` is True if the attempt uses as much as at its last sample.
+        `busy` is the share of time for which the attempt has kept its GPUs busy so far; None if this share cannot be
+        measured. `evidence` is the evidence that the attempt computes without its GPUs (see
+        `without_gpu.Signs.evidence`). `is_flat` is True if the attempt uses as much as at its last sample.
         """
         living = self.tasks.get(task)
         if living is None or living.placement is None or living.attempts != attempt:
@@ -461,7 +461,8 @@ class Brain(RunState):
     def decide(self, machine: Machine) -> Decision:
         """Decide which tasks start now, which wait and why, and which can never start. Change only caches.
 
-        With equal capacity and equal tasks the result stays equal; time alone changes it only through trial starts.
+        As long as capacity and tasks are unchanged, the decision is unchanged too, except that trial starts become due
+        with time.
         """
         if self.draining or self.waiting == 0:
             return Decision()

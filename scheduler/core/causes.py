@@ -21,9 +21,9 @@ class ResizeCause(StrEnum):
     OVERDUE = "overdue"
     """Other tasks no longer wait for the attempt to settle, because it has used little for very long."""
     LOAD = "load"
-    """The load of the attempt was measured, and differs from the expected one."""
+    """The load of the attempt was measured, and differs from the expected load."""
     RAM_SEEN = "ram_seen"
-    """The expected RAM of the attempt was corrected by what it uses so far."""
+    """The expected RAM of the attempt was corrected to match what the attempt has used so far."""
     RAM_SETTLED = "ram_settled"
     """The RAM that the attempt needs is now known."""
     RESTING = "resting"
@@ -58,9 +58,9 @@ class HaltCause(StrEnum):
     """The reason why no more tasks are started."""
 
     FIRST_ROWS = "first rows"
-    """All tasks that have ended so far failed, and failed alike."""
+    """All tasks that have ended so far have failed, with equal errors."""
     ALIKE = "alike"
-    """All of the latest tasks failed alike."""
+    """All of the latest tasks failed with equal errors."""
     FAILURES = "failures"
     """As many tasks have failed as `--max-failures` allows."""
 

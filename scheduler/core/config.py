@@ -25,7 +25,7 @@ class SchedulingConfig:
     order: RankOrder = RankOrder.BATCH
     """The first key of the rank of tasks: their batch, or their priority."""
     buffer: int = 512 * MIB
-    """Bytes kept free on every device for late growth of its tasks and of unmanaged processes."""
+    """Bytes kept free on every device for late growth of the tasks and of unmanaged processes there."""
     max_load: float = 1.0
     """The share of the host's cores that may be reserved."""
     max_gpu_load: float = 2.0
@@ -37,9 +37,9 @@ class SchedulingConfig:
     to the maximum as whole tasks allow. No model predicts less throughput from a higher sum; with 1.0, synthetic
     workloads took 1-4 % longer."""
     busy: float = 0.5
-    """The share of time for which a task is expected to keep a GPU busy until that share has been measured."""
+    """The assumed share of time for which a task keeps a GPU busy; used until the share has been measured."""
     load_step: float = 0.05
-    """A measured load on a GPU replaces the expected one if it differs from it by more than this."""
+    """A measured load on a GPU replaces the expected load if the two differ by more than this."""
     jobs: int | None = None
     """Maximum number of attempts of this run at once (`-j`); 0: nothing starts."""
     paused: bool = False
@@ -96,16 +96,16 @@ class SchedulingConfig:
     settle: float = 5.0
     """Seconds without a new peak after which a task of unknown need has settled."""
     gpu_settle: float = 60.0
-    """The settle time of tasks on GPUs, in seconds. It is longer because they read their data first, and because an
-    estimate that comes too early takes memory from their neighbours."""
+    """The settle time of tasks on GPUs, in seconds. This time is longer, because such tasks read their data first, and
+    because an estimate that comes too early takes memory from their neighbours."""
     by_evidence: bool = True
     """True if the settle time of a task on GPUs follows from its measured growth; False if the user has set
     `gpu_settle` as a fixed time."""
     context: int = 640 * MIB
-    """Bytes on a GPU up to which a task is taken to have loaded only a CUDA context. Its growth may still be to come,
+    """Bytes on a GPU up to which a task is assumed to have loaded only a CUDA context. Its growth may still be to come,
     however long its memory has been flat."""
     flat_share: float = 0.5
-    """A share of the time that a task took to reach its peak. The task has settled when its memory has been flat for
+    """A share of the time that a task took to reach its peak: the task has settled when its memory has been flat for
     this share of that time, but for no less than `settle`: later parts of a training loop come sooner than the first
     one."""
     unlike: float = 0.5
@@ -116,21 +116,21 @@ class SchedulingConfig:
     come."""
     sure_after: int = 2
     """The number of living attempts that must have shown a need on GPUs before more than one task at a time relies on
-    it; a single ended attempt suffices too. One attempt in twenty reaches its peak in its last epoch, and all tasks of
-    its class would then have too little memory."""
+    it; a single ended attempt suffices too. One attempt in twenty reaches its peak only in its last epoch, and all
+    tasks of its class would then have too little memory."""
     idle_patience: float = 3.0
     """The factor by which the settle time grows for a task that has not used its GPU yet, because such a task probably
     still loads its data."""
     without_seconds: float = 5.0
-    """Seconds of life and of processor time after which a task that has used nothing on its GPU is taken to compute
-    without its GPU: most libraries load in less time."""
+    """Seconds of life and of processor time after which a task that has used nothing on its GPU is assumed to compute
+    without its GPU, because most tasks have loaded their libraries by then."""
     rest: float = 0.3
-    """Seconds for which no process of a task has run, after which the task is taken not to need its GPU at present. It
-    may need the GPU later, so only one more task of its class starts without a GPU until one of them has ended."""
+    """Seconds for which no process of a task has run, after which the task is assumed not to need its GPU at present.
+    It may need the GPU later, so only one more task of its class starts without a GPU until one of them has ended."""
     late_share: float = 0.25
     """The share of a GPU that is kept together for all tasks that compute without it, because they may yet begin to use
-    it. It is kept for the settle time of GPU memory, because most of these tasks begin soon, and few need more at
-    first."""
+    it. This share is kept for the settle time of GPU memory, because most of these tasks begin soon, and few need more
+    at first."""
     learn_only: bool = False
     """True if unknown classes are only probed, and no task runs for real (`profiles learn`)."""
     unknown_share: float = 0.5
@@ -150,18 +150,18 @@ class SchedulingConfig:
     has been flat for a moment. The task may still read data, so the rest stays reserved until its RAM has been flat for
     longer."""
     unknown_gpu_least: float = 0.5
-    """The share of a GPU that must be free for a task of unknown memory to start; it reserves all that is free. In
-    replays, when it reserved only half of the free memory, ten times as many tasks ran out of memory."""
+    """The share of a GPU that must be free for a task of unknown memory to start; such a task reserves all that is
+    free. In replays, when it reserved only half of the free memory, ten times as many tasks ran out of memory."""
     usual_share: float = 0.75
     """The share of the known task classes that must have enough memory on a GPU before a task of unknown memory starts
     there."""
     usual_kinds: int = 5
     """The number of known task classes from which `usual_share` applies. Half of a GPU is too little if most tasks need
-    nearly all of one."""
+    nearly a whole GPU."""
     expect_from: int | None = 1
     """The number of classes of known need from which a task of unknown memory on GPUs reserves only an expected need,
-    so that others may start beside it; None: such a task always reserves all that is free. A class counts once it has
-    settled or uses more than a context."""
+    so that other tasks may start beside it; None: such a task always reserves all that is free. A class counts once it
+    has settled or uses more than a context."""
     expect_share: float = 0.85
     """The share of the known classes whose needs the expected need of a task of unknown memory must cover. While few
     classes are known, the expected need is the highest known peak, raised by a fraction."""
@@ -174,9 +174,9 @@ class SchedulingConfig:
     memory, the work on all of its GPUs is lost."""
     manners: UnmanagedPolicy = UnmanagedPolicy.HEADROOM
     unmanaged_share: float = 0.25
-    """The memory kept free on a GPU for the growth of unmanaged processes, as a share of what they use."""
+    """The memory kept free on a GPU for the growth of unmanaged processes, as a share of the memory that they use."""
     unmanaged_room: int = 2 * GIB
-    """The least number of bytes that is kept free on a GPU for the growth of unmanaged processes."""
+    """The fewest bytes that are kept free on a GPU for the growth of unmanaged processes."""
     unmanaged_calm: float = 120.0
     """Seconds for which nothing starts on a GPU after an unmanaged process has started there or has grown."""
     unmanaged_least: int = 256 * MIB
@@ -188,7 +188,8 @@ class SchedulingConfig:
     """The number of consecutive attempts, lost through no fault of the task, after which the task fails, so that it is
     not restarted for ever."""
     start_pause: float = 0.5
-    """Seconds from a failed start, whose program never started, to the next start; doubled with each failed round."""
+    """Seconds from a failed start, whose program never started, to the next start; the time doubles with each failed
+    round."""
     start_pause_most: float = 30.0
     """The longest pause after failed starts, in seconds: the end of a shortage is noticed within half a minute, while
     trial starts during a lasting shortage cost almost nothing."""
@@ -222,7 +223,8 @@ class SchedulingConfig:
     """Seconds for which a task waits for a directory that cannot be entered, before it fails; 0: it waits without
     limit."""
     preempt: bool = False
-    """True if every task may ask less urgent resumable ones to make room; False if only tasks whose rows say so may."""
+    """True if every task may ask less urgent resumable tasks to make room; False if only tasks whose rows say so may
+    ask."""
     preempt_after: float = 300.0
     """Seconds that a task waits before it asks others to make room: most waits are shorter, and each request costs a
     restart."""
@@ -243,7 +245,7 @@ class SchedulingConfig:
     mps_alone: bool = False
     """True if the GPUs accept MPS clients only, so that a task outside of MPS gets no GPU."""
     max_clients: int = 48
-    """Maximum number of tasks on one GPU under MPS; CUDA before 13.1 accepts no more."""
+    """Maximum number of tasks on one GPU under MPS; CUDA before 13.1 accepts no more clients."""
     peak_step: float = 0.02
     """A new peak must exceed the last one by more than this share to count."""
     peak_step_bytes: int = 64 * MIB

@@ -22,7 +22,8 @@ class Submitted:
     first: int
     terms: Sequence[int]
     dependencies: Sequence[Depended | Observed] = ()
-    """The dependencies of the whole list, if this is its last batch. In the journal they are events of their own."""
+    """The dependencies of the whole list, if this is its last batch. In the journal, dependencies are separate
+    events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,8 @@ class Exited:
     result: Mapping[str, Any] = field(default_factory=dict)
     """The flat JSON object that the attempt wrote to the file SCHEDULER_RESULT."""
     last: str = ""
-    """The last error in the output of a failed attempt; without one, the last line that it printed."""
+    """The last error in the output of a failed attempt; if there was no error, the last line that the attempt
+    printed."""
     gist: str = ""
     """The last error without numbers and without words of the row, for comparison with other rows; empty if there is
     none."""
@@ -243,7 +245,7 @@ class Reached:
     rung: float
     """The step, in epochs or as the metric counts it."""
     value: float | None
-    """The best value of the metric up to this step; None: it had no number."""
+    """The best value of the metric up to this step; None: the task had no numeric value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class Lease:
     """The owner's name if this user or this version cannot read the file, else empty. An unreadable lease counts with
     the reservation that is known; if none is known, it counts on every device."""
     alone: bool = False
-    """True if nothing may start beside its attempt on the devices of the lease."""
+    """True if nothing may start beside the lease's attempt on its devices."""
     since: float = 0.0
     """The time at which the lease was taken, in seconds since the epoch."""
     expected: float = 0.0
@@ -63,7 +63,7 @@ class Lease:
     """The mark that distinguishes the shim from other processes with its pid: a later one, or one in another pid
     namespace. Empty: no mark was given."""
     port: int = 0
-    """The network port that is kept for the attempt; 0: none."""
+    """The network port that is kept for the attempt; 0: no port."""
     offer: RoomOffer = NO_OFFER
     guest: int = 0
     """The pid of a process for which the lease holds devices, with its descendants, although the shim did not start it;
@@ -72,7 +72,7 @@ class Lease:
     """The node to which the devices belong; the lease names devices as that node does. Empty: this machine."""
     used: Mapping[str, int] = field(default_factory=dict)
     """Bytes that the attempt's process tree uses now, which the file does not contain. If the use cannot be measured it
-    counts as none: that wastes memory, but never overcommits it."""
+    counts as 0: this wastes memory, but never overcommits it."""
 
     @property
     def number(self) -> str:

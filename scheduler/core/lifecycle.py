@@ -49,7 +49,7 @@ class TaskState:
     edges: int = 0
     """The number of times that the task ran out of memory with nearly all of a device reserved."""
     at_end_of_memory: bool = False
-    """True if the last attempt ran out of memory, and another attempt would get no more."""
+    """True if the last attempt ran out of memory, and another attempt would get no more memory."""
     faults: int = 0
     """The number of consecutive attempts that were lost for reasons other than the task."""
     short_turns: int = 0

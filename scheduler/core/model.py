@@ -152,7 +152,7 @@ class EstimateSource(StrEnum):
 
     @property
     def is_watched(self) -> bool:
-        """True if an attempt is watched until its memory has settled, because it may need another amount than
+        """True if an attempt is watched until its memory has settled, because it may need a different amount than
         estimated.
         """
         return self is EstimateSource.MEASURED or self is EstimateSource.EARLIER
@@ -204,7 +204,7 @@ class Terms:
     timeout: float | None = None
     grace: float = 30.0
     stop_signal: int | Warn = 15
-    """The signal that asks the task to end. A Warn is a warning before the time limit; TERM follows at the limit."""
+    """The signal that asks the task to end. A Warn is a warning before the time limit; SIGTERM follows at the limit."""
     device: str = ""
     node: str = ""
     """The nodes on which the task may run, separated by commas; empty: all."""
@@ -319,7 +319,7 @@ class Device:
     have a node, or no device has one. The key of a node's host is `host_of(node)`; a GPU's UUID is its key on every
     node. Labels are unique in a run, and begin with the node: `n1 GPU 0`, `n1 host`."""
     features: tuple[str, ...] = ()
-    """The features of the device's node, which rows may ask for."""
+    """The features of the device's node, which rows may request."""
     node_ends: float = 0.0
     """The time at which the device's node ends, such as the end of a Slurm allocation, in seconds since the epoch; 0:
     unknown."""
@@ -373,7 +373,7 @@ class UnmanagedUse:
 
 @dataclass(frozen=True, slots=True)
 class DeviceBudget:
-    """The state of one device at this moment, as it is measured: it does not say what is reserved."""
+    """The measured state of one device at this moment; it does not include what is reserved."""
 
     device: Device
     free: int
@@ -397,10 +397,11 @@ class DeviceBudget:
     watts: float | None = None
     """The power that the device draws, in watts, if known."""
     strayed: tuple[tuple[int, int], ...] = ()
-    """Tasks of this run that use this GPU although they were not given it, each with the bytes that it uses there."""
+    """Tasks of this run that use this GPU although they were not given it, each with the bytes that the task uses
+    there."""
     away: str = ""
-    """Why nothing starts on the device for now: its node is silent. Attempts there may continue. So, unlike `closed`,
-    this is never the reason for the end of an attempt."""
+    """The reason why nothing starts on the device at present, such as the silence of its node. Attempts on the device
+    may continue. So, unlike `closed`, this is never the reason for the end of an attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,12 +430,12 @@ class WaitTicket:
     """True if less urgent tasks of its user make room for the task, so that it precedes all other tasks of that
     user."""
     call: RoomCall | None = None
-    """The request that asks other runs of the user to make room; None: there is none."""
+    """The request that asks other runs of the user to make room; None: no such request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """Another scheduler that waits for capacity."""
+    """A scheduler other than this run's that waits for capacity."""
 
     name: str
     uid: int
@@ -465,7 +466,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The state of the world at one moment: the only input of a decision besides the Brain."""
+    """The state of the machine and of its schedulers at one moment: the only input of a decision besides the Brain."""
 
     now: float
     budgets: tuple[DeviceBudget, ...]

@@ -40,7 +40,7 @@ class Launch:
     grace: float = 30.0
     stop_signal: int = 15
     lease: str = ""
-    """Path of the lease file; the shim unlinks it when the tree is empty."""
+    """Path of the lease file; the shim removes the file when the attempt's process tree is empty."""
     lease_fd: int = -1
     """The locked descriptor of the lease file, which the shim inherits. The engine closes its own copy."""
     warn: Warn | None = None
@@ -55,12 +55,12 @@ class Launch:
     """A locked descriptor that stays open while the attempt lives. The engine passes on a copy; the descriptor itself
     belongs to the caller."""
     bounds: Mapping[str, Any] | None = None
-    """The umask and limits of the shell in which the task was submitted; None: those of the run."""
+    """The umask and limits of the shell in which the task was submitted; None: the umask and limits of the run."""
     once: bool = False
     """True if the shim of this attempt must not run another attempt, because the GPU sampler identifies processes by
     their shim."""
     node: str = ""
-    """The node on which the attempt starts; empty: this machine. Paths, lease and environment are completed there."""
+    """The node on which the attempt starts; empty: this machine. The node completes paths, lease and environment."""
     limits: tuple[str, ...] = ()
     """Lines for the file `dmem.max` of the attempt's control group: limits on GPU memory that the kernel enforces."""
     until: str = ""
@@ -117,7 +117,7 @@ class Watched:
     reservation: Mapping[str, int] = field(default_factory=dict)
     """The bytes reserved on the attempt's GPUs, in the order in which it sees them, and on the host."""
     settled: bool = True
-    """True if the attempt's need is known; other attempts are sampled more often."""
+    """True if the attempt's need is known; attempts of unknown need are sampled more often."""
     mps: bool = False
     """True if the attempt was launched under MPS."""
     ram_expected: bool = False
@@ -146,13 +146,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a request: the tasks (none: the run), whether the request was carried out, and a sentence."""
+    """The answer to a request: the tasks that it concerns (empty: the run), whether the request was carried out, and a
+    sentence.
+    """
 
     tasks: tuple[int, ...]
     done: bool
     says: str
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """The answer as data for programs, if that was requested."""
+    """The answer as data for programs, if data were requested."""
 
 
 Happening = Started | Exited | Observed | Sample | Request
@@ -165,7 +167,7 @@ class Arrivals:
     batches: Sequence[Submitted] = ()
     sentence: str = ""
     more: bool = False
-    """True if the run's source may still add rows: then the run goes on even if no task is left."""
+    """True if the run's source may still add rows, so that the run goes on even if no task is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,7 @@ class Engine(Protocol):
 
     def stop(self, task: int, attempt: int, *, kill: bool = False) -> None:
         """Ask a living attempt to end: send the stop signal, wait for the grace period, then kill the process tree.
-        With `kill`, do not wait.
+        With `kill`, kill it at once.
         """
 
     def adopt(self, task: int, attempt: int) -> None:
@@ -358,7 +360,9 @@ class LeaseRegistry(Protocol):
         """Return the requests of this user's other runs to make room, without taking the mutex."""
 
     def rewrite(self, placement: Placement, shim: int, offer: RoomOffer = NO_OFFER) -> bool:
-        """Write the present state of a living attempt into its lease; return False if it has no lease any more."""
+        """Write the present state of a living attempt into its lease; return False if the attempt has no lease any
+        more.
+        """
 
     def troubles(self) -> Sequence[str]:
         """Return sentences about problems with the leases of other schedulers."""
@@ -367,8 +371,8 @@ class LeaseRegistry(Protocol):
         """Note that an attempt of an earlier scheduler should have a lease."""
 
     def missing(self) -> Sequence[Key]:
-        """Return the attempts that should have a lease but have none. Another user removed it, the directory was
-        removed, or the attempt has just ended.
+        """Return the attempts that should have a lease but have none, because another user removed the lease or the
+        directory, or because the attempt has just ended.
         """
 
     @property
@@ -410,7 +414,7 @@ class RunStore(Protocol):
         """Append events. On return these and all earlier events are on disk. Raise StateError if they cannot be
         written.
 
-        With `later` they are only buffered, and are written with the next call. A call without events writes the
+        With `later`, the events are only buffered, and are written with the next call. A call without events writes the
         buffer, and waits for the disk unless it also says `later`.
         """
 
@@ -421,7 +425,9 @@ class RunStore(Protocol):
         """Return the JSON object that an ended attempt wrote as its result; empty if there is no valid one."""
 
     def ignored_result(self, task: int, attempt: int) -> str:
-        """Return a sentence that says why the result of an ended attempt is not valid; empty if it wrote none."""
+        """Return a sentence that says why the result of an ended attempt is not valid; empty if the result is valid, or
+        the attempt wrote none.
+        """
 
     def number_of(self, terms: Terms) -> int:
         """Return the number under which these terms are stored and which events contain; the terms are on disk on
@@ -476,6 +482,6 @@ class View:
             self.inner.waits(refusals)
 
     def hang_up(self) -> None:
-        """Write no more to the terminal, because it was closed; files are still written."""
+        """Stop writing to the terminal, because it was closed; files are still written."""
         if self.inner is not None:
             self.inner.hang_up()

@@ -81,7 +81,8 @@ class RunState:
         """Tasks that were placed before their task class was determined; `unlooked` returns them and empties the
         list."""
         self.tally = FailureTally()
-        """The failures since the run began or was taken over. Launching ends when too many of them look alike."""
+        """The tally of failures since the run began or was taken over. Launching ends when too many of them look
+        alike."""
         self.backoff = Backoff()
         """The pauses after starts that failed."""
         self.capacity = CapacityView(rules)
@@ -377,7 +378,8 @@ class RunState:
         return estimator.with_usual(need, usual, expected, enough, self.rules)
 
     def _expected(self, share: float, hidden: int = 0) -> int:
-        """Return the bytes that a new class will not exceed with the probability `share`; 0 while that is unknown.
+        """Return the bytes that a new class will not exceed with the probability `share`; 0 while this number is
+        unknown.
 
         `hidden` is the number of living attempts that have not shown their need yet, although other attempts of their
         script, which need less, have shown theirs.
@@ -386,7 +388,9 @@ class RunState:
         return 0 if least is None else self.profiles.expected_peak(share, least, hidden)
 
     def _hidden(self, kind: int) -> int:
-        """Return how many living attempts of other classes of a class's script are at their beginning."""
+        """Return how many living attempts that run the script of a class, but belong to other classes, are at their
+        beginning.
+        """
         if self._beginning is None:
             young = [task.id for task in self.learning() if estimator.is_at_its_beginning(task, self.rules)]
             kinds = [self.task_table.kind(task) for task in young]
@@ -408,5 +412,7 @@ class RunState:
 
     @property
     def enough_to_start(self) -> int:
-        """The free bytes that a GPU must have for a task of unknown memory to start there; 0 while that is unknown."""
+        """The free bytes that a GPU must have for a task of unknown memory to start there; 0 while this number is
+        unknown.
+        """
         return self._expected(self.rules.enough_share)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from scheduler.values import dataclass, field
 
 TASKS, GPUS, MEMORY = "tasks", "GPUs", "GPU memory"
-"""The names of what a quota limits; that for RAM is `HOST`."""
+"""The names of the resources that a quota limits; the name for RAM is `HOST`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Execution: shims are started and adopted, and the ends of attempts are read.
+"""Execution: starting and adopting shims, and reading how attempts ended.
 
 No decision is made here. Start at `engine`.
 """

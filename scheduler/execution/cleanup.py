@@ -15,12 +15,13 @@ BEHIND = 100
 """The most removals that may wait; while there are that many, `remove` blocks. A killed scheduler leaves the files of
 no more attempts than this, and a resumed run checks more ended attempts than this for leftover files."""
 BATCH = 50
-"""The number of waiting removals at which the thread begins to remove."""
+"""The number of waiting removals at which the thread begins without waiting for more."""
 REST = 0.1
 """Seconds for which fewer removals than BATCH wait for more removals, because waking the thread for each removal would
 cost the scheduler's own thread more than the removal itself."""
 STUCK = 1.0
-"""Seconds for which `remove` waits; after that the disk counts as hanging, and files stay until the run is removed."""
+"""The most seconds for which `remove` waits; after that the disk counts as hanging, and files stay until the run is
+removed."""
 LAST = 30.0
 """Seconds that the remaining removals may take when the remover is closed."""
 

@@ -68,7 +68,7 @@ class _Attempt:
     pidfd: int = -1
     """The pidfd of a shim that an earlier scheduler started; -1 if there is none."""
     shim: ShimClient | None = None
-    """The shim that has the order of the attempt, and reports the attempt's end."""
+    """The shim that was given the order of the attempt, and will report the attempt's end."""
     once: bool = False
     """True if the attempt's shim must not run another attempt."""
     asked: list[int] = field(default_factory=list)
@@ -84,11 +84,11 @@ class _Attempt:
 
 
 class LocalEngine:
-    """The engine that runs attempts under shims that outlive it; the files in `tasks_dir` alone show what became of
-    them.
+    """The engine that runs attempts under shims that outlive it; only the files in `tasks_dir` show what became of the
+    attempts.
 
     Call `collect` once a second even if `fileno` stays quiet: only `collect` notices an unresponsive server, and
-    processes that do not die.
+    processes that cannot be killed.
     """
 
     def __init__(
@@ -320,7 +320,7 @@ class LocalEngine:
             while (message := client.receive()) is not None:
                 attempt = self._attempts.get(client.key) if client.key is not None else None
                 if attempt is None:
-                    break  # it was given up meanwhile
+                    break  # the attempt was given up meanwhile
                 if "ended" in message:
                     attempt.shim = None
                     self._shims.free(client, once=attempt.once)
@@ -337,7 +337,7 @@ class LocalEngine:
     def _began(self, client: ShimClient, attempt: _Attempt, claim: Claim) -> None:
         client.process = claim.shim, claim.shim_start
         if not client.served:
-            self._server.last_answer = time.monotonic()  # older shims answer even if it hangs
+            self._server.last_answer = time.monotonic()  # older shims answer even if the server hangs
         self._sent.pop(attempt.key, None)
         self._started(attempt, claim)
         self._send_asked(attempt)
@@ -421,7 +421,7 @@ class LocalEngine:
         """Judge an attempt by the lock of its claim; if that is impossible now, check it again later."""
         path = attempt.claim_path
         self._unsettled[attempt.key] = attempt
-        with contextlib.suppress(OSError):  # a full disk, or no more descriptors: better next time
+        with contextlib.suppress(OSError):  # the disk is full, or there are no descriptors left: try again later
             if attempt.claim is None and shim.claim_state(path) is ClaimState.ABSENT:
                 shim.fence(path, *attempt.key)
             if shim.claim_state(path) is ClaimState.LOCKED:
@@ -430,8 +430,8 @@ class LocalEngine:
                 self._end(attempt)
 
     def _follow(self, attempt: _Attempt) -> None:
-        """Watch a living shim for its end. The caller then checks the lock again, because the pid may be reused by
-        now.
+        """Watch a living shim for its end. The caller then checks the lock again, because the pid may have been reused
+        by then.
         """
         claim = attempt.claim or shim.read_claim(attempt.claim_path)
         if claim is None:
@@ -443,7 +443,7 @@ class LocalEngine:
             if shim.start_time(claim.shim) == claim.shim_start:
                 self._watch(attempt, pidfd)
             else:
-                os.close(pidfd)  # it is in another pid namespace: only its claim can be examined
+                os.close(pidfd)  # the shim is in another pid namespace: only its claim can be examined
         except ProcessLookupError:
             return
         finally:

@@ -28,7 +28,7 @@ FENCED = "its machine had not heard from the scheduler for longer than --node-fe
 _SAMPLE, _MOSTLY = 1000, 0.6
 """The number of bytes of an output that are searched for zeros, and the share of zeros that means UTF-16."""
 _LAST_WORDS = (signal.SIGABRT, signal.SIGBUS)
-"""Signals that end a program for lack of memory: after std::bad_alloc, and if /dev/shm is full."""
+"""Signals that end a program for lack of memory: SIGABRT after std::bad_alloc, SIGBUS if /dev/shm is full."""
 
 
 def exited(key: Key, record: Record, last_output: Callable[[], str], directory: str) -> Exited:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from scheduler.core.ports import Key, Launch
 
 INLINE = 16000
-"""The longest order that is sent as a message, in bytes; a longer one is read from memory whose descriptor is sent."""
+"""The longest order that is sent as a message, in bytes; a longer order is put into a memory file, whose descriptor is
+sent."""
 LONGEST = 2 * shim.BLOCK
 """The longest answer of a shim, in bytes: a claim or a record, and the JSON around it."""
 NOTE = 64
@@ -228,7 +229,7 @@ class ShimPool:
         while (client := self._next(once)) is not None:
             try:
                 client.order(key, {**order, "lasting": self._server.lasting}, held)
-            except ConnectionError:  # it died with nothing to do
+            except ConnectionError:  # the idle shim has died
                 self.drop(client)
             except OSError:
                 self.drop(client)
@@ -324,7 +325,7 @@ def _is_at_end(sock: socket.socket, patience: float) -> bool:
     time.
     """
     until = time.monotonic() + patience
-    poll = select.poll()  # unlike select, it takes a descriptor of any number
+    poll = select.poll()  # unlike select, poll accepts a descriptor of any number
     poll.register(sock, select.POLLIN)
     while (left := until - time.monotonic()) > 0 and poll.poll(1000 * left):
         if not receive(sock):
@@ -346,7 +347,7 @@ def _wait_for(process: processes.Child, end: float) -> None:
 
 
 def _read_note(path: Path | None) -> tuple[int, int]:
-    """Return the pid and the start time of the server that a file names; zeros where there is none."""
+    """Return the pid and the start time of the server that a file names; zeros if there is no server."""
     if path is None:
         return 0, 0
     with contextlib.suppress(OSError, ValueError):

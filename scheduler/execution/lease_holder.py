@@ -1,9 +1,9 @@
-"""The program of a lease's attempt: it holds the devices for a process that no shim started, its guest.
+"""The program of a lease's attempt: it holds devices for its guest, a process that no shim started.
 
-It holds them as long as the guest lives. `python -I -S lease_holder.py GUEST/TOKEN/GRACE WHAT…` starts it. GUEST is a
-`core/tasks/guest`, TOKEN the name of the socket on which the guest waits, GRACE the seconds between a stop signal and
-KILL. WHAT describes the use of the lease; the holder ignores it, and only the task's class depends on it. The holder
-and the guest exchange lines of JSON over the socket:
+It holds them as long as the guest lives. `python -I -S lease_holder.py GUEST/TOKEN/GRACE WHAT…` starts it. GUEST has
+the format of `core/tasks/guest`, TOKEN is the name of the socket on which the guest waits, GRACE the seconds between a
+stop signal and KILL. WHAT describes the use of the lease; the holder ignores it, and only the task's class depends on
+it. The holder and the guest exchange lines of JSON over the socket:
 
     {"granted": the environment of the attempt}    to the guest, once
     {"end": exit code, "why": a sentence}          from the guest: it no longer needs the devices
@@ -26,7 +26,7 @@ import time
 from contextlib import suppress
 from typing import NoReturn
 
-if __name__ == "__main__":  # it is started by its path, without any setting of the user
+if __name__ == "__main__":  # this file is started by its path, without any setting of the user
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from scheduler.runtime.shim import COOKIE, boot_id, start_time
@@ -46,7 +46,7 @@ def address(token: str) -> str:
 
 
 def peer(sock: socket.socket) -> tuple[int, int]:
-    """Return the pid and the user at the other end of a socket, as the kernel knows them."""
+    """Return the pid and the user id of the process at the other end of a socket, as the kernel knows them."""
     pid, uid, _ = _PEER.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return pid, uid
 

@@ -38,7 +38,7 @@ from scheduler.units import count, ranges
 STARTED_BY = "started_by"
 """The column of tasks that agents submitted."""
 AGENT = "agent"
-"""The value of the column STARTED_BY, and the default name of the queue of these tasks."""
+"""The value of the column STARTED_BY, and the default name of the queue of tasks that agents submit."""
 MOST_TASKS = 1000
 """The most tasks of one submission: a typing error in a grid must not fill the machine for weeks."""
 MOST_COMBINATIONS = 10**12
@@ -52,7 +52,7 @@ Answer = dict[str, Any]
 
 
 class AgentTools:
-    """The use cases of one server; each call reads what is on disk, so that nothing is kept between two calls."""
+    """The use cases of one server; each call reads the files on disk again, so no state is kept between two calls."""
 
     def __init__(self, settings: Settings, queue: str = AGENT) -> None:
         self._settings = settings

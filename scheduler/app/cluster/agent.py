@@ -50,9 +50,9 @@ PATIENCE = 8.0
 """Seconds within which an earlier agent of the run must end after it was asked to end; after half of this time, it is
 killed."""
 BREATH = 0.5
-"""Seconds between two looks of an agent that only waits for the end of the shims."""
+"""Seconds between two checks by an agent that only waits for the shims to end."""
 FENCE = "fence"
-"""The name of the file that says until when the attempts of a run may live on this node."""
+"""The name of the file that contains the time until which the attempts of a run may live on this node."""
 START = 3.0
 """The longest time in seconds from the order to start a shim to the claim that this shim writes."""
 
@@ -112,7 +112,7 @@ def _serve(channel: Channel) -> None:
         return
     guest = RunPaths(home.guest(join["token"]), 0)
     lock = _become_only_agent(guest, join["epoch"])
-    signal.signal(signal.SIGTERM, lambda *_: channel.end())  # sent by a newer agent of the run
+    signal.signal(signal.SIGTERM, lambda *_: channel.end())  # SIGTERM comes from a newer agent of the run
     try:
         over = Agent(channel, _guest(guest, join, settings, environ, pool)).run()
         _flush(channel)
@@ -133,8 +133,8 @@ def _own_state(settings: Settings) -> StatePaths:
 
 
 def _stay(guest: RunPaths) -> None:
-    """Release the lock, and wait until the run's shims on this node have ended. Slurm would kill them if this process,
-    the first one of its step, ended earlier.
+    """Wait until the run's shims on this node have ended; the caller has released the lock of the run. Slurm would kill
+    the shims if this process, the first one of its step, ended earlier.
     """
     seen = time.monotonic()  # a shim that is being started has no claim yet
     while time.monotonic() - seen < START:
@@ -162,7 +162,7 @@ def _next(channel: Channel, name: str, patience: float, compare: Callable[[Any],
 
 
 def _settings(said: Mapping[str, Any]) -> Settings:
-    """Return the head's settings, with this node's own values of NODES_OWN."""
+    """Return the head's settings, with this node's own values for the settings in NODES_OWN."""
     own = read_settings({})
     kept: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
     return replace(own, **{name: kept[name] for name in READERS if name in kept and name not in NODES_OWN})

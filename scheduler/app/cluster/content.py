@@ -65,7 +65,7 @@ class TaskNeeds:
 
 
 def _program(spec: Spec, programs: Programs) -> str:
-    """Return the program that a row names; nodes also look up a name without a path on the run's PATH."""
+    """Return the program that a row names; nodes, too, look up a name without a path on the run's PATH."""
     if spec.is_whole:
         return spec.command.partition(" ")[0]
     return programs.python.path if spec.executable in THIS_PYTHON else spec.executable

@@ -36,7 +36,7 @@ class NodeRequests:
         return self._inbox.fileno()
 
     def collect(self) -> list[Request]:
-        """Return the requests to the run; answer those about nodes that were carried out before."""
+        """Return the requests to the run; answer the requests about nodes that were carried out before this call."""
         for request, answer in self._recorded:
             self._answer(request, [answer])
         self._recorded.clear()

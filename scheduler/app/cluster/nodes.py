@@ -1,4 +1,4 @@
-"""The nodes of a run, at its head: how they are greeted, and the ports through which the loop uses them."""
+"""The nodes of a run, at its head: connecting to them, and the ports through which the loop uses them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def survey(settings: Settings, environ: Mapping[str, str]) -> list[Node]:
     """Return the nodes that the settings name, each with its facts or with why it cannot be used."""
     nodes = _nodes("auto", settings, environ, this_python(settings))
     try:
-        with contextlib.suppress(DeviceError):  # each says why
+        with contextlib.suppress(DeviceError):  # each node says why it cannot be used
             nodes.connect()
         return [*nodes.nodes.values()]
     finally:
@@ -101,7 +101,7 @@ class ClusterPorts:
 def join(
     nodes: Nodes, places: RunPaths, meta: Mapping[str, str], umask: int, warm: Mapping[str, Any], brain: Brain
 ) -> ClusterPorts:
-    """Make the agents serve the run with these facts, and return the ports over them.
+    """Make the agents serve the run with these facts, and return the ports that use the agents.
 
     `warm` is what the fork servers load before they start calls of an executor; empty: nothing.
     """

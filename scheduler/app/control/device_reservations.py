@@ -158,7 +158,7 @@ def _keys(which: str) -> list[str]:
     try:
         chosen = choose(which, AllowedGpus(tuple(seen)), seen)
     except UsageError as exc:
-        raise UsageError(str(exc).removeprefix(f"--devices {which}: ")) from exc  # no such flag was given
+        raise UsageError(str(exc).removeprefix(f"--devices {which}: ")) from exc  # the user gave no such flag
     if any(share.cap is not None for share in chosen.shares) or chosen.host_cap is not None:
         raise UsageError(f"{which}: a device is disabled or reserved as a whole: leave the size out")
     host = [HOST] if HOST in which.split(",") else []

@@ -84,7 +84,9 @@ def _nodes_of(info: RunInfo) -> list[str]:
 
 
 def users_of(settings: Settings, device: str, run: str | None) -> list[Target]:
-    """Return the user's unfinished runs that use a device, or the named run; raise UsageError if there is none."""
+    """Return the user's unfinished runs that use a device, or the named run; raise UsageError if there is no such
+    run.
+    """
     if run is not None:
         return [Target(find_run(settings, run_word(run)))]
     found, labels = [], set[str]()

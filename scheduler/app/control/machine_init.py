@@ -78,8 +78,9 @@ EXAMPLE = """\
 def prepare(settings: Settings, units: Path | None = None) -> list[str]:
     """Create what is missing, change nothing else, and return a sentence for each step.
 
-    A trial with another machine file mounts nothing, and leaves systemd's folder alone unless one is given.
-    Raise LeaseError for users other than root, and if schedulers use another lease directory now.
+    If the rules file is not the usual one, as in a trial, mount nothing and leave systemd's folder alone, unless
+    `units` names a folder. Raise LeaseError for users other than root, and if schedulers use another lease directory
+    now.
     """
     if os.getuid() != site_file.ROOT:
         raise LeaseError("devices init needs root: sudo scheduler devices init")

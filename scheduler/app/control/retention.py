@@ -79,7 +79,7 @@ def remove_old(settings: Settings, age: float) -> list[dict[str, Any]]:
     gone = []
     for info in list(RunCatalog(home).all()):
         if info.lost:
-            continue  # when it ended is not known
+            continue  # the time of its end is unknown
         try:
             facts = facts_of_run(info)
         except StateError:

@@ -1,4 +1,4 @@
-"""Requests to a run: answered by its scheduler, or recorded for the next one."""
+"""Requests to a run, which its scheduler answers, or which are recorded for its next scheduler."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def tasks(settings: Settings, words: Sequence[str]) -> list[Target]:
 
 
 def _hint_at_gaps(found: RunCatalog, first: int, last: int, known: Sequence[int]) -> None:
-    """Print on standard error which ids of a range are not tasks; the verb goes on with the others."""
+    """Print on standard error which ids of a range are not tasks; the verb continues with the other ids."""
     if len(known) > last - first:
         return
     ends = [first - 1, *known, last + 1]
@@ -74,7 +74,7 @@ def _hint_at_gaps(found: RunCatalog, first: int, last: int, known: Sequence[int]
 
 
 def _hint(sentence: str) -> None:
-    from scheduler.ui.terminal.sink import hint  # hardly ever
+    from scheduler.ui.terminal.sink import hint  # rarely needed
 
     hint(sentence)
 
@@ -101,7 +101,7 @@ def runs_or_tasks(settings: Settings, words: Sequence[str], run: str | None, tas
 
 
 def _run_of(settings: Settings, word: str) -> RunInfo | None:
-    """Return the run that a word which is not an id names; None if only tasks have that name. Raise NoSuchRun if
+    """Return the run that `word`, which is not an id, names; None if only tasks have that name. Raise NoSuchRun if
     neither a run nor a task has it.
     """
     try:
@@ -195,7 +195,7 @@ def _last(found: RunCatalog) -> Span:
         except StateError:
             if highest < 0:
                 raise
-            continue  # what is older hides no task that was found
+            continue  # an older run cannot hide a task that was found
         highest = max(highest, -1 if task is None else task)
         if highest >= newest:
             break

@@ -118,7 +118,7 @@ def _fences(patient: Patient) -> Sequence[Any]:
 def _nodes(patient: Patient) -> Sequence[Any]:
     if not patient.settings.on:
         return ((),)
-    from scheduler.app.cluster.nodes import survey  # most machines are alone
+    from scheduler.app.cluster.nodes import survey  # most machines have no nodes
 
     patient.nodes = survey(patient.settings, os.environ)
     return (patient.nodes,)

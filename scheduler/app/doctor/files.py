@@ -85,7 +85,7 @@ def state(home: StatePaths, settings: Settings) -> Iterator[Finding]:
 
 
 def place(path: str, runs: str, kind: str, free: int, kept: int, elsewhere: str) -> Finding:
-    """Return the finding on a directory: its file system, its free bytes, and the bytes that must stay free."""
+    """Return the finding about a directory: its file system, its free bytes, and the bytes that must stay free."""
     shown = "overlay, deleted with its container" if kind == "overlay" else kind or "unknown file system"
     says = f"{path} ({runs}; {shown}, {size(free)} free)"
     if kind in NETWORK_FILE_SYSTEMS:

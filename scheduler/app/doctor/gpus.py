@@ -39,8 +39,8 @@ LONGEST_DOUBT = 4.0
 _MIG = "is in MIG mode"
 _MODES = ("default", "exclusive thread", "prohibited", "exclusive process")
 _UUID, _MODEL = 12, 28
-"""The numbers of characters that are shown of a UUID (if these distinguish the GPU from the others) and of a model
-name."""
+"""The number of characters of a UUID that are shown, if they distinguish the GPU from the others; and the number of
+characters of a model name that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ExaminedGpu:
     installed: InstalledGpu
     allowed: bool = False
     budget: DeviceBudget | None = None
-    """The free memory of the GPU; None if it was not read, because the GPU must not or cannot be used."""
+    """The free memory of the GPU; None if the free memory was not read, because the GPU must not or cannot be used."""
     kept: int = 0
     """Bytes kept free for the growth of unmanaged memory."""
     reads: str = ""
@@ -104,7 +104,7 @@ class ExaminedGpu:
 
 @dataclass(frozen=True, slots=True)
 class ExaminedGpus:
-    """The NVIDIA driver, its GPUs, and which of them are allowed here."""
+    """The NVIDIA driver, its GPUs, and which of them this user may use."""
 
     node: GpuInventory
     gpus: Sequence[ExaminedGpu]
@@ -119,7 +119,7 @@ class ExaminedGpus:
     cuda_numbers: Mapping[int, int] | None = None
     """CUDA's number of each GPU, by the GPU's number in nvidia-smi, if CUDA orders GPUs by PCI bus id."""
     by_bus: bool = True
-    """True if CUDA orders the GPUs by PCI bus id here."""
+    """True if CUDA orders the GPUs by PCI bus id in this environment."""
 
     @property
     def usable(self) -> list[ExaminedGpu]:

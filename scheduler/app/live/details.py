@@ -33,7 +33,7 @@ WHY_PERIOD = 3.0
 """Seconds between two requests that ask the scheduler why a task waits."""
 PATIENCE = 2.0
 TAIL = 1 << 16
-"""The bytes at the end of a log that are read."""
+"""The number of bytes that are read from the end of a log."""
 MOST_LINES = 1000
 
 
@@ -79,7 +79,9 @@ class TaskReader:
                     self._lock.wait(PERIOD)
 
     def read(self, task: int) -> TaskDetails:
-        """Read what the page of a task shows, now; raise SchedulerError, OSError or LookupError."""
+        """Read now what the page of a task shows. Raise SchedulerError, OSError or LookupError if that is
+        impossible.
+        """
         with closing(JournalReader.read(self._info.places.journal)) as journal:
             timeline = MemoryTimeline()
             for recorded in journal.task_events(task):

@@ -1,4 +1,4 @@
-"""The tasks of a run for the live view: names and parameters from its journal, what ended last from its history."""
+"""The tasks of a run for the live view: names and parameters from its journal, recent ends from its history."""
 
 from __future__ import annotations
 

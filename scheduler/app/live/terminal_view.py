@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from scheduler.ui.terminal.top import Frame
 
 REST = 2.0
-"""Seconds between two reads of other schedulers' leases: each lease is a file."""
+"""Seconds between two reads of other schedulers' leases, because each lease is a file to be read."""
 GUARD_ENDS = 2.0
 """Seconds within which the guard must end once the terminal is restored."""
 GUARD = r"""
@@ -35,10 +35,9 @@ read -r over && exit
 printf '\033[0m\033[?1006l\033[?1000l\033[?25h\033[?1049l' >"$1"
 case $(stty -a <"$1") in *-inlcr*' icrnl'*-icanon*) stty icanon echo <"$1" ;; esac
 """
-"""A shell script that restores the terminal after its scheduler was killed. It restores the modes only if they are as
-the scheduler left them. A shell that has set its own modes for a prompt keeps them, since it treats a carriage return
-differently.
-"""
+"""A shell script that restores the terminal after its scheduler was killed. It restores the terminal's modes only if
+they are as the scheduler left them. A shell that has set modes of its own for a prompt keeps these modes, because it
+treats a carriage return differently."""
 MISSING = "no live view: the package rich is missing (pip install rich, or run with --plain)"
 
 
@@ -68,7 +67,7 @@ def live_view(
     sink: LineSink,
     stream: TextIO | None,
 ) -> LiveScreen | None:
-    """Open the live view of a run; return None where `stream` is not a terminal that can be drawn on."""
+    """Open the live view of a run; return None if `stream` is not a terminal that can be drawn on."""
     if stream is None or not stream.isatty():
         return None
     try:

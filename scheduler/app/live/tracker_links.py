@@ -26,7 +26,7 @@ class TrackerLinks:
         self._shells: dict[str, Mapping[str, str]] = {}
 
     def named(self, tasks: Iterable[int]) -> dict[int, list[str]]:
-        """Return, by task, the addresses that the variables of tasks name; leave out tasks without addresses."""
+        """Return the addresses that the variables of each task name, by task; leave out tasks without addresses."""
         if not any(self._may_name(form) for form in self._texts.known_forms()):
             return {}
         found = {task: self._named(task) for task in tasks}
@@ -47,7 +47,9 @@ class TrackerLinks:
         return trackers.identified({**shell, **dict(self._texts.spec(row).env)})
 
     def _shell(self, digest: str) -> Mapping[str, str]:
-        """Return the variables of the shell that rows were submitted from; those of the run for an empty digest."""
+        """Return the variables of the shell from which rows were submitted; for an empty digest, the variables of the
+        run.
+        """
         if digest not in self._shells:
             self._shells[digest] = {}
             with contextlib.suppress(StateError):
@@ -70,7 +72,7 @@ def of_log(places: RunPaths, task: int, attempt: int, named: Iterable[str] = ())
 
 
 def links_of_tasks(places: RunPaths, attempts: Mapping[int, int]) -> dict[int, list[str]]:
-    """Return, by task, the addresses of its newest attempt; leave out tasks without addresses."""
+    """Return the addresses of each task's newest attempt, by task; leave out tasks without addresses."""
     with contextlib.closing(JournalReader.read(places.journal)) as journal:
         named = TrackerLinks(places, journal).named(attempts)
     found = {task: of_log(places, task, attempt, named.get(task, ())) for task, attempt in attempts.items()}

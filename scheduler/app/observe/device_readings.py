@@ -32,7 +32,8 @@ RECENT = 2.5
 LARGEST = 16 << 20
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 NODES = "nodes"
-"""The word for the devices of a run on nodes. No view of this machine uses the readings of such a run."""
+"""The word that readings contain in place of the devices of a run on nodes. No view of this machine uses the readings
+of such a run."""
 ALL = "auto"
 """The value of `--devices` with which a run sees the same devices as a view."""
 
@@ -58,7 +59,7 @@ class ReadingsWriter:
             self._used[sample.task, sample.attempt] = sample.used
 
     def draw(self) -> float:
-        """Write the readings if that is due; return the seconds until it is due again."""
+        """Write the readings if that is due; return the seconds until the next write is due."""
         now = since_boot()
         if now >= self._due:
             self._due = now + (EVERY if self._session.brain.task_table.living or self._on_nodes else CALM)

@@ -91,7 +91,7 @@ class EtaUpdater:
         own = (self._ports.leases.uid, self._session.meta["token"])
         used_by = self._ports.watcher.used_by
         others = [replace(one, used=used_by(one.shim, one.name)) for one in self._ports.leases.seen()]
-        settings = self._session.settings  # the forecasts in the directory are those of this machine's runs
+        settings = self._session.settings  # the directory contains only forecasts of this machine's runs
         beside = () if settings.on else published_forecasts.others(find_directory(settings.leases or None), *own)
         history = self._session.history
         overhead = (history.kept - history.spent) / history.ended if history.ended else 0.0
@@ -107,6 +107,6 @@ class EtaUpdater:
             replace_file(self._session.places.forecast, text.encode("ascii"), durable=False)
 
     def close(self) -> None:
-        """Remove the file, because this run has no scheduler any more."""
+        """Remove the forecast file, because this run has no scheduler any more."""
         with contextlib.suppress(OSError):
             self._session.places.forecast.unlink()

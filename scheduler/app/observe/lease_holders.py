@@ -1,4 +1,4 @@
-"""The holders of leases on this machine: users, runs and tasks, with what they use."""
+"""The holders of leases on this machine: users, runs and tasks, with the memory that they use."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _holder(lease: Lease, pids: list[int], *, used: bool) -> LeaseHolder:
 
 
 def resident(pid: int) -> int:
-    """Return the RAM that a process uses now, in bytes; any user may read that of any process."""
+    """Return the RAM that a process uses now, in bytes; the kernel lets any user read this number of any process."""
     try:
         with open(f"/proc/{pid}/statm", "rb", buffering=0) as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

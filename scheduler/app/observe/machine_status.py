@@ -92,7 +92,7 @@ class MachineMonitor:
         return self._facts
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Return the nodes of the user's living runs on several machines, as last reported to their schedulers."""
+        """Return the nodes of the user's running runs on several machines, as last reported to their schedulers."""
         from scheduler.app.observe.run_reader import RunReader
 
         catalog, found = RunCatalog(places(self._settings)), list[dict[str, Any]]()
@@ -154,7 +154,7 @@ class MachineMonitor:
 
 
 def _node(budgets: Sequence[DeviceBudget], placements: Sequence[Placement]) -> dict[str, Any]:
-    """Return one node of a run: its devices, what the run reserves there, and the tasks there."""
+    """Return the data of one node of a run: its devices, the run's reservations on them, and the tasks on the node."""
     gpus = [budget for budget in budgets if budget.device.is_gpu]
     hosts = [budget for budget in budgets if budget.device.is_host]
     reserved: Counter[str] = Counter()
@@ -228,7 +228,7 @@ def _gpu(budget: DeviceBudget, leases: Sequence[Lease]) -> dict[str, Any]:
 
 
 def has_driver() -> bool:
-    """Tell whether NVIDIA's library exists; only then a sampler process is started."""
+    """Tell whether NVIDIA's library exists; a sampler process is started only if it exists."""
     folders = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), *LIBRARIES]
     paths = ["/dev/nvidiactl", *(f"{folder}/{LIBRARY}" for folder in folders if folder)]
     return any(map(os.path.exists, paths))

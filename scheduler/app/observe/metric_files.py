@@ -22,7 +22,7 @@ class AttemptMetrics:
         self._watched = _watched(settings.get("stop_when", ""), settings.get("keep_best", ""))
 
     def files(self, task: int, attempt: int, *, living: bool = False) -> MetricReader:
-        """Return a reader that continues where the run's sampler was at its last look."""
+        """Return a reader that continues where the run's sampler last stopped reading."""
         places = self._places
         progress = places.progress(task, attempt) if living else ""
         kept, result = places.metrics(task, attempt), places.result(task, attempt)

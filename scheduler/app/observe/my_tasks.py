@@ -28,7 +28,7 @@ from scheduler.values import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """The choice of the tasks that are listed for each run, and their number."""
+    """The options of a listing: which tasks of each run are listed, and how many."""
 
     states: frozenset[State] | None = None
     since: float = 0.0
@@ -73,7 +73,7 @@ def my_runs(settings: Settings, options: ListOptions) -> Iterator[ListedRun]:
 
 
 def _listed_if_recent(catalog: RunCatalog, number: int, options: ListOptions) -> ListedRun | None:
-    """Return the tasks of one run; None if it was over before `options.since`."""
+    """Return the tasks of one run; None if the run was over before `options.since`."""
     info, journal = catalog.look(number)
     with contextlib.closing(journal) if journal is not None else contextlib.nullcontext():
         facts = run_facts.facts_in(info, journal)
@@ -83,7 +83,9 @@ def _listed_if_recent(catalog: RunCatalog, number: int, options: ListOptions) ->
 
 
 def listed_run(info: RunInfo, options: ListOptions, journal: JournalReader | None = None) -> ListedRun:
-    """Return the tasks of one run, from its open journal if that is given. Raise StateError where it cannot be read."""
+    """Return the tasks of one run, from `journal`, its open journal, if that is given. Raise StateError if the journal
+    cannot be read.
+    """
     reader = RunReader(info, journal)
     try:
         forecast = run_facts.forecast_with(info, reader.brain)

@@ -40,7 +40,9 @@ MOST_RUNS = 4
 
 
 def report_data(settings: Settings, words: Sequence[str], *, secrets: bool = False) -> list[ReportedRun]:
-    """Return the data of runs (default: the latest) from their journals; raise NoSuchRun or UsageError."""
+    """Return the data of runs (default: the latest) from their journals; raise NoSuchRun for an unknown run, UsageError
+    for too many runs.
+    """
     if len(words) > MOST_RUNS:
         raise UsageError(f"{len(words)} runs side by side are too narrow to be read: give at most {MOST_RUNS}")
     named: list[str | None] = [*words] or [None]

@@ -95,10 +95,10 @@ def _find_elsewhere(home: StatePaths, word: str) -> str:
 
 
 def forecast_of(info: RunInfo) -> Forecast | None:
-    """Return the latest forecast of a run's scheduler; None if it has no scheduler or no forecast yet."""
+    """Return the latest forecast of a run's scheduler; None if the run has no scheduler or no forecast yet."""
     if not info.alive:
         return None
-    from scheduler.core.reporting.forecast import Forecast  # not for a run that has ended
+    from scheduler.core.reporting.forecast import Forecast  # not needed for a run that has ended
 
     try:
         return Forecast.from_dict(json.loads(info.places.forecast.read_bytes()))
@@ -134,7 +134,7 @@ def facts_of_runs(runs: RunCatalog, kept: dict[int, RunReader] | None = None) ->
 
 
 def facts_of_run(info: RunInfo) -> dict[str, Any]:
-    """Return a run's facts, with whether it is over and when a task last ended."""
+    """Return a run's facts, including whether the run is over and when a task last ended."""
     if info.kept:
         return facts_in(info, None)
     with contextlib.closing(JournalReader.read(info.places.journal)) as journal:
@@ -142,9 +142,10 @@ def facts_of_run(info: RunInfo) -> dict[str, Any]:
 
 
 def facts_in(info: RunInfo, journal: JournalReader | None, kept: dict[int, RunReader] | None = None) -> dict[str, Any]:
-    """Return the status that the run's scheduler recorded if that is recent; otherwise read all events.
+    """Return the facts from the status that the run's scheduler recorded, if that status is recent; otherwise read all
+    events.
 
-    `journal` may be None for a run with `kept` facts.
+    `journal` may be None if `info.kept` is True, which means that the recorded status is up to date.
     """
     status = recorded_status(info, journal)
     if status is None:

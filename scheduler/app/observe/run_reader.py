@@ -112,8 +112,8 @@ class RunReader:
                 self.brain.apply(event)
 
     def grant(self, request: Request) -> GrantedRequest:
-        """Return the answers that a request would get now. They do not depend on free memory, because a reader knows
-        only the names of the devices.
+        """Return the answers that a request would get now. A reader knows only the names of the devices, so the answers
+        do not depend on their memory.
         """
         from scheduler.core.control.requests import grant  # views do not need it
 
@@ -198,7 +198,9 @@ class RunReader:
         return (one for one in self._journal.rows() if one[0] in self.brain.task_table)
 
     def ended_at(self, task: int) -> float | None:
-        """Return when the last attempt of a task ended; None if there was no attempt, or if that attempt lives."""
+        """Return when the last attempt of a task ended; None if there was no attempt, or if that attempt has not
+        ended.
+        """
         found = self.history.tasks.get(task)
         last = found.last if found is not None else None
         return last.ended if last is not None else None
@@ -252,7 +254,7 @@ class RunReader:
         return watt_hours(parsed(text), self.history.tasks)
 
     def done(self) -> Iterator[tuple[command.Content, int]]:
-        """Yield the content of every done row, with the run that completed it: this one or an earlier one."""
+        """Yield the content of every done row, with the run that completed it: this run or an earlier one."""
         directory = self.info.meta["directory"]
         for task, _, row in self._rows():
             by = self.info.number if self.brain.state(task) is State.SUCCEEDED else self._done_by(task)
@@ -287,7 +289,7 @@ class RunReader:
         return labels
 
     def _port(self, task: int) -> int:
-        """Return the port of a task's newest attempt; 0 if it has not started."""
+        """Return the port of a task's newest attempt; 0 if there was no attempt."""
         found = self.history.tasks.get(task)
         return found.attempts[-1].port if found is not None and found.attempts else 0
 
@@ -296,5 +298,5 @@ class RunReader:
         return str(self.info.places.task_log(task, len(found.attempts))) if found and found.attempts else ""
 
     def run_facts(self) -> dict[str, Any]:
-        """Return the facts of the run, as results show them."""
+        """Return the facts of the run that are part of its results."""
         return facts_of(self.info, states(self.brain))

@@ -48,7 +48,7 @@ def states(brain: Brain) -> dict[str, int]:
 
 
 def facts_of(info: RunInfo, states: Mapping[str, int]) -> dict[str, Any]:
-    """Return the facts of a run that results show, with the number of its tasks per state."""
+    """Return the facts of a run that are part of its results, with the number of its tasks per state."""
     meta = info.meta
     return {
         "number": info.number,
@@ -66,7 +66,7 @@ def facts_of(info: RunInfo, states: Mapping[str, int]) -> dict[str, Any]:
 def recorded_status(info: RunInfo, journal: JournalReader | None) -> dict[str, Any] | None:
     """Return the recorded status; None if there is none, or if rows or events were added since.
 
-    `journal` may be None for a run with `kept` facts.
+    `journal` may be None if `info.kept` is True, which means that the recorded status is up to date.
     """
     said = last_status(info.meta)
     up_to, at = said.pop("up_to", None), said.pop("at", 0.0)

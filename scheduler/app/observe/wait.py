@@ -35,10 +35,11 @@ class WaitResult:
 
 
 def wait_for(target: Target, say: Callable[[str], None]) -> WaitResult:
-    """Wait until these tasks (without tasks: all of the run) have ended, or until their scheduler has ended.
+    """Wait until these tasks have ended (all tasks of the run if the target names none), or until their scheduler has
+    ended.
 
-    The scheduler of a queue lives on when all of its tasks have ended, unless it was stopped. If only held tasks are
-    left, `say` gets one hint about them.
+    The scheduler of a queue keeps running when all tasks of the queue have ended, unless it was stopped. If only held
+    tasks are left, `say` gets one hint about them.
     """
     is_queue = not target.tasks and _is_queue(target.info)
     with closing(RunReader(target.info)) as reader:
@@ -77,8 +78,8 @@ def _exit_code(states: Mapping[int, State], history: RunHistory) -> int:
 
 
 def logs_of(target: Target, *, failed: bool) -> Iterator[tuple[TaskLogReader, str, State]]:
-    """Yield the log of each task (without tasks: of all of the run) with its name and state; leave out tasks without a
-    log.
+    """Yield the log of each task, with the task's name and state. If the target names no tasks, yield the logs of all
+    tasks of the run. Leave out tasks without a log.
 
     With `failed`, yield only logs of tasks that failed, or ran out of memory or time.
     """

@@ -44,7 +44,7 @@ def why(target: Target) -> WhyAnswer:
     asks = alive and not info.elsewhere
     few = asks and len(target.tasks) <= AT_ONCE
     request = Request(RunRequest.WHY, target.tasks)
-    posted = requests.post(info.places, request) if few else None  # it is answered while we read
+    posted = requests.post(info.places, request) if few else None  # the scheduler answers while this process reads
     with closing(RunReader(info, only_states=True)) as reader:
         if posted is not None:
             said = requests.fetch(info.places, posted, PATIENCE) or ()

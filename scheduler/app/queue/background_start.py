@@ -16,7 +16,7 @@ from scheduler.runtime.settings import Settings, read_settings
 
 PATIENCE = 120.0
 """Seconds within which the new scheduler must be ready. If another process is starting the queue, the new scheduler
-waits up to a minute for that."""
+waits up to a minute for that process."""
 _SITE = Path(__file__).resolve().parents[3]
 _CODE = (
     "import sys; sys.path.insert(0, sys.argv[1]); from scheduler.app.queue import background_start; "

@@ -105,7 +105,7 @@ def main() -> int:
 
 
 def _remove_values(run: RunPaths) -> None:
-    """Remove what was passed to the calls, and what they have returned: nothing reads these files any more."""
+    """Remove the files with the arguments and the return values of the calls: nothing reads these files any more."""
     shutil.rmtree(run.given, ignore_errors=True)
     for path in run.tasks.glob("*/.*.value"):
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""`exec` as a client of the standing queue: a task's output here, its exit code, and signals as requests."""
+"""`exec` as a client of the standing queue: it shows the output of a task, and turns signals into requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ PATIENCE = 1.0
 def follow(accepted: AcceptedSubmission, queue: str, fields: Mapping[str, str], settings: Settings) -> int:
     """Pass on the output of the only accepted task until it has ended, and return its exit code.
 
-    `fields` are the task's fields by their columns. Signals are requests about the task: the queue goes on.
+    `fields` are the task's fields by their columns. Signals become requests about the task, so that the queue itself
+    goes on.
     """
     with contextlib.closing(ExecClient(find_places(settings.state or None), accepted, queue, fields, settings)) as made:
         return made.follow()
@@ -115,7 +116,7 @@ class ExecClient:
     # ---- what happened ----
 
     def _look(self) -> bool:
-        """Read what was recorded since the last look; return whether there was anything."""
+        """Read what was recorded since the last look; return whether anything was recorded."""
         new = list(self._journal.events(self._seen))
         if new:
             self._seen = new[-1].seq
@@ -131,7 +132,7 @@ class ExecClient:
                 self._read_state()
 
     def _taken(self, event: Placement | Started | Exited | Refused) -> None:
-        """Note an event of the task itself. Its placement is in the journal before it starts."""
+        """Note an event of the task itself. The journal contains the task's placement before the task starts."""
         self._is_running = isinstance(event, Placement | Started)
         if isinstance(event, Exited):
             self._ended = event
@@ -175,7 +176,7 @@ class ExecClient:
     # ---- why it waits ----
 
     def _explain(self) -> None:
-        """Print why the task waits, from time to time, if that has changed."""
+        """From time to time, print why the task waits, if the reason has changed."""
         if self._is_running or time.monotonic() < self._due:
             return
         path = requests.post(self._info.places, Request(RunRequest.WHY, (self._task,)))
@@ -201,7 +202,7 @@ class ExecClient:
                 f"detached: task {task} stays in the queue (scheduler logs {task} -f, scheduler cancel {task})"
             )
             return True
-        self._look()  # it may have started since
+        self._look()  # the task may have started since
         self._goes_on = False
         if not self._is_running:
             self._ask(Verb.CANCEL)

@@ -1,4 +1,4 @@
-"""The watch over guests, the processes that ask for leases: when one ends, its waiting lease is cancelled."""
+"""The watch over guests, the processes that ask for leases: when a guest ends, its waiting lease is cancelled."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class LeaseClient:
         return {name: text for name, text in granted.items() if os.environ.get(name) != text and name not in _OWN}
 
     def _granted(self) -> Mapping[str, str] | None:
-        """Return the environment of the attempt, if its holder connects within a moment."""
+        """Return the environment of the attempt, if the holder of the lease connects within a moment."""
         if not select.select([self._listener], [], [], PAUSE)[0]:
             return None
         made, _ = self._listener.accept()
@@ -166,7 +166,7 @@ class LeaseClient:
         if self._start is not None:
             self._start(self._home, self._wanted.queue, self._wanted.settings)
             return
-        from scheduler.app.queue.standing_queue import ensure_started  # only where it was killed
+        from scheduler.app.queue.standing_queue import ensure_started  # needed only if the scheduler was killed
 
         ensure_started(self._home, self._wanted.queue, self._wanted.settings)
 
@@ -226,7 +226,7 @@ class LeaseClient:
         """Give the devices back; the task ends with exit code `code`, and `why` is written to its log."""
         if self._connection is None:
             return
-        with contextlib.suppress(OSError):  # it has ended before
+        with contextlib.suppress(OSError):  # the holder has ended before
             self._connection.sendall(json.dumps({"end": code, "why": why}).encode() + b"\n")
         self._connection.close()
         self._connection = None

@@ -12,7 +12,7 @@ from scheduler.units import parse_duration
 
 
 def lease_fields(given: Mapping[str, str], name: str) -> dict[str, str]:
-    """Return the fields of a lease's task: it has one attempt, in this directory."""
+    """Return the fields of a lease's task: the given ones, and `name` as its Name if they contain none."""
     return {"Name": name, **given}
 
 

@@ -51,7 +51,7 @@ class ParentRuns(OtherRuns):
     # ---- when a list is accepted ----
 
     def find(self, word: str) -> Sequence[int]:
-        """Return the parents that an id, a run or a name of the queue stands for; nothing if there are none."""
+        """Return the parents for which an id, a run or a name in the queue stands; empty if there are none."""
         if whole := _RUN.match(word):
             return self._whole(word, int(whole[1][:DIGITS]))
         if not _TASKS.match(word):
@@ -157,7 +157,7 @@ class ParentRuns(OtherRuns):
             return self._of_run(run) if run_of(parent) is not None else _of_task(self._read(run), parent)
         except NoSuchRun:
             return State.CANCELLED
-        except StateError:  # it cannot be read now; a later look may
+        except StateError:  # the run cannot be read now, but maybe at a later look
             return State.WAITING
 
     def _run(self, parent: int) -> int:

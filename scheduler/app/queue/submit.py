@@ -94,7 +94,7 @@ def _elsewhere(answer: Answer, name: str, settings: Settings) -> list[str]:
 
 
 def _rooted(form: RowForm, rows: Iterable[InputRow], directory: str) -> tuple[RowForm, list[InputRow]]:
-    """Return the rows with absolute directories, and their form; a relative one starts at `directory`."""
+    """Return the rows with absolute directories, and their form; relative directories start at `directory`."""
     index = form.known.get("Directory")
     columns = form.columns if index is not None else (*form.columns, "Directory")
     made = []

@@ -80,7 +80,7 @@ def _may_choose(texts: Sequence[str]) -> bool:
 
 
 def _check_launcher(what: str, spec: Spec, gpus: int) -> None:
-    """Refuse a command whose launcher would use other GPUs than those of its task."""
+    """Refuse a command whose launcher would not use exactly the GPUs of its task."""
     try:
         said = LauncherCalls(command.argv(spec, 0, spec.terms.epochs, "")).fault(gpus)
     except LookupError:  # a placeholder that only the result of a parent fills
@@ -139,7 +139,7 @@ def _check_epochs(what: str, terms: Terms, row: int | None, rules: SchedulingCon
 
 
 def _check_size(what: str, terms: Terms, row: int | None, budgets: Sequence[DeviceBudget]) -> None:
-    """Refuse a task that is larger than every device, and give the numbers."""
+    """Refuse a task that is larger than every device; the error gives the numbers."""
     refusal = fit.never_fits(terms, budgets)
     if refusal is None:
         return

@@ -31,9 +31,9 @@ def find_devices(
 ) -> DevicePool:
     """Return the devices that `--devices` names; raise UsageError, or DeviceError if the GPUs cannot be read.
 
-    `environ` says which GPUs may be used and how tasks start (default: this process's environment). With
-    `expect`, the choice of all GPUs includes those that cannot be read now, if others can; no task starts on them until
-    they answer.
+    `environ` says which GPUs may be used and how tasks start (default: this process's environment). With `expect`, the
+    choice of all GPUs includes GPUs that cannot be read now, if other GPUs can be read; no task starts on a GPU before
+    it answers.
     """
     pool = _find(said, settings, os.environ if environ is None else environ, expect=expect)
     try:
@@ -49,7 +49,9 @@ def find_devices(
 
 
 def find_run_devices(options: RunOptions, settings: Settings, environ: Mapping[str, str] | None = None) -> RunDevices:
-    """Return the devices of a new run: of this machine, or of the nodes that `--on` names. Raise as `find_devices`."""
+    """Return the devices of a new run: of this machine, or of the nodes that `--on` names. Raise the errors that
+    `find_devices` raises.
+    """
     if not settings.on:
         if settings.source.get("node_fence") == "flag":
             raise UsageError("--node-fence is for the machines of --on: this run has none, so leave it out")
@@ -249,7 +251,7 @@ def _check_offered(said: str, seen: Sequence[InstalledGpu], named: set[str]) -> 
 
 
 def _use(gpus: NvmlDevices, chosen: ChosenDevices, *, expect: bool) -> NvmlDevices:
-    """Use the chosen GPUs; with `expect` also those of the machine that cannot be read now."""
+    """Use the chosen GPUs; with `expect`, also use GPUs of the machine that cannot be read now."""
     caps = {share.gpu.uuid: share.cap for share in chosen.shares if share.cap is not None}
     gpus.use([share.gpu.uuid for share in chosen.shares], caps, chosen.divisible)
     if expect:

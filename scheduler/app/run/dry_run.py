@@ -44,7 +44,7 @@ MOST_TASKS, MOST_TRIES = 1000, 20_000
 """The most tasks that are planned one by one, and the most times that placing a task is tried; both take under a
 second."""
 MOST_JOBS = 1000
-"""The most tasks whose class is determined."""
+"""The most tasks of a plan whose class is determined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def plan(
     home, programs = places(settings), shell_of_new_run(settings).programs
     finder = (
         class_finder(home, programs, os.getcwd(), pool) if home.profiles.exists() else None
-    )  # a plan makes no state
+    )  # a plan creates no state directory
     known = finder.profiles.known() if finder is not None else {}
     brain = Brain(rules(options, settings, mps=mps), knowledge=profile_index(known, settings))
     check = checker(listing.what, budgets, brain.rules, listing.form)
@@ -176,7 +176,7 @@ def _depend(dependencies: ListDependencies, what: str, brain: Brain, others: Par
 
 
 def _would_refuse(previous: PreviousRuns) -> list[str]:
-    """Return a line that says why the list could not start now, or nothing."""
+    """Return a line that says why the list could not start now; an empty list if it could."""
     try:
         previous.refuse()
     except SameList as exc:

@@ -86,7 +86,7 @@ def run(
         from scheduler.app.observe.run_facts import places
         from scheduler.store.run.removal import remove
 
-        with contextlib.suppress(SchedulerError):  # then it stays, and `scheduler runs` shows it
+        with contextlib.suppress(SchedulerError):  # then the run stays, and `scheduler runs` shows it
             remove(places(settings), result.number, lambda: None)
     return result
 
@@ -110,7 +110,7 @@ def exec_view(session: RunSession, task: int, inner: View) -> View:
 
 
 def holders(session: RunSession) -> Callable[[Refusal], str]:
-    """Return a function that says which leases hold what the task waits for, and for about how long."""
+    """Return a function that says which leases hold the resources that the task waits for, and for about how long."""
     labels = {device.key: device.label for device in session.devices.discover()}
     return waits_for(session.settings, session.meta["token"], labels)
 
@@ -125,7 +125,7 @@ def files(session: RunSession, task: int) -> Callable[[int, int], dict[Path, int
 
 
 def waits_for(settings: Settings, token: str, labels: Mapping[str, str]) -> Callable[[Refusal], str]:
-    """Return a function that says which leases hold what a task waits for, and for about how long.
+    """Return a function that says which leases hold the resources that a task waits for, and for about how long.
 
     `token` is the token of the task's run, `labels` the names of the run's devices by their keys.
     """

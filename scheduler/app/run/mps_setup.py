@@ -29,7 +29,7 @@ from scheduler.units import size
 
 VOLTA = 7
 """The lowest major compute capability of GPUs that may use MPS. On older GPUs, MPS has no limits per client, and the
-failure of one client ends all."""
+failure of one client ends all clients."""
 _AGAIN = "do without (--mps=off)"
 _JOIN = "--mps=join joins it"
 
@@ -75,7 +75,9 @@ def why_not(pool: DevicePool, settings: Settings, otherwise: str) -> str:
 
 
 def clean_left(settings: Settings, pool: DevicePool | None = None) -> list[str]:
-    """End unused daemons of this user's killed schedulers, and restore power limits; return a sentence about each."""
+    """End unused daemons of this user's killed schedulers, and restore power limits; return a sentence about each of
+    them.
+    """
     said = []
     for home in homes_left(find_directory(settings.leases or None), find_program(os.environ), os.environ):
         try:
@@ -97,7 +99,7 @@ def _do_without(pool: DevicePool, choices: RunOptions, why: str) -> None:
 
 
 def _checked(pool: DevicePool, choices: RunOptions, settings: Settings) -> MpsSharing:
-    """Return how the GPUs would be shared; raise DeviceError with the reason if they cannot be."""
+    """Return how the GPUs would be shared; raise DeviceError with the reason if they cannot be shared."""
     gpus = [device for device in pool.discover() if device.is_gpu]
     if not gpus or pool.gpus is None:
         raise DeviceError(f"this run has no GPU, and MPS shares GPUs: {_AGAIN}")
@@ -151,7 +153,9 @@ def _joined(gpus: Sequence[Device], program: str) -> MpsSharing:
 
 
 def _check_no_other_daemon(pool: DevicePool, gpus: Sequence[Device], homes: Mapping[str, MpsHome]) -> None:
-    """Refuse to start a daemon if another one runs here, or if an MPS server of another user uses these GPUs."""
+    """Refuse to start a daemon if another one runs on this machine, or if an MPS server of another user uses these
+    GPUs.
+    """
     daemons = [one for one in find_daemons(os.environ) if one.directory not in [h.pipes for h in homes.values()]]
     if daemons:
         raise DeviceError(f"{_named(daemons[0])} runs here already: {_JOIN}, or {_AGAIN}")
@@ -195,7 +199,7 @@ def _check_exclusive(pool: DevicePool, homes: Mapping[str, MpsHome]) -> None:
 
 
 def _check_leases(gpus: Sequence[Device], homes: Mapping[str, MpsHome], settings: Settings) -> None:
-    """Refuse GPUs on which another run has a reservation, even if it does not use them yet.
+    """Refuse GPUs on which another run has a reservation, even if that run does not use them yet.
 
     If another run of this user has made them exclusive, its tasks there are clients of the same daemon.
     """

@@ -129,7 +129,7 @@ def check_counts(**said: object) -> None:
 
 
 def ranked(settings: Settings, columns: Container[str]) -> Settings:
-    """Return the settings with the order that suits a list with these columns, where its user has chosen none.
+    """Return the settings with the order that suits a list with these columns, unless the user has chosen an order.
 
     A list with the older tool's column Filename is ranked inside batches, every other list by priority over all rows.
     """
@@ -182,7 +182,7 @@ def _early_stops(settings: Settings) -> dict[str, Any]:
     """Return the rules by which tasks are stopped early, as values of the configuration."""
     if not settings.stop_when and not settings.keep_best:
         return {}
-    from scheduler.core.metrics.stop_rules import keep_best, stop_rules  # most runs have none
+    from scheduler.core.metrics.stop_rules import keep_best, stop_rules  # most runs have no such rules
 
     return {"stop_when": stop_rules(settings.stop_when), "keep_best": keep_best(settings.keep_best)}
 

@@ -75,7 +75,7 @@ class PreviousRuns:
         self._found: dict[int, list[int]] = {}
         """The positions of done rows, by the run that completed them."""
         self._unread: dict[int, str] = {}
-        """The runs that cannot be read, newest first, with the reason."""
+        """The runs that cannot be read, newest first, each with the reason."""
 
     # ---- may it begin ----
 
@@ -120,7 +120,7 @@ class PreviousRuns:
             self._unread.setdefault(number, str(exc))
 
     def _troubles(self) -> list[str]:
-        """Return one sentence about all runs that cannot be read, with the reason of the newest one."""
+        """Return one sentence about all runs that cannot be read, with the reason for the newest one."""
         if not self._unread:
             return []
         several, why = len(self._unread) > 1, next(iter(self._unread.values()))

@@ -43,7 +43,7 @@ removes files."""
 
 
 def take_over(info: RunInfo, settings: Settings, how: ResumeOptions) -> RunSession:
-    """Take over a run. Raise StillRunning if it has a scheduler, Elsewhere if it belongs to another machine.
+    """Take over a run. Raise StillRunning if the run has a scheduler, Elsewhere if it belongs to another machine.
 
     The tasks of the run start with the environment of the shell that the run was started from, or of this shell.
     """
@@ -166,7 +166,7 @@ def _replay(session: RunSession) -> None:
 
 
 def _facts(info: RunInfo, shell: ShellContext) -> dict[str, str]:
-    """Return the facts of a run that was taken over here."""
+    """Return the facts to record about a run that this machine has taken over."""
     taken_over = str(int(info.meta.get(EPOCH, "0")) + 1)
     return {**info.meta, **machine_facts(), **shell.facts, EPOCH: taken_over}
 
@@ -175,7 +175,7 @@ def _claim(session: RunSession, elsewhere: str, *, drain: bool) -> None:
     """Record that the run belongs to this machine now; attempts on the run's other machine, if that will not come back,
     count as lost.
 
-    Attempts on other nodes live on, and their agents report them.
+    Attempts on other nodes continue, and their agents report them.
     """
     why = f"it ran on {elsewhere}, which was given up with --takeover"
     living = [task for task in session.brain.living() if elsewhere and _is_on_head(task.placement)]

@@ -49,7 +49,7 @@ MOST_RANKED = 500
 PRELOADING = 300.0
 """Seconds within which the fork server must answer if it loads the modules of an executor first."""
 FIRST_SUBMISSION = 0.5
-"""Seconds for which a queue that begins waits for the submission that started it."""
+"""Seconds for which a new queue waits for the submission that started it."""
 FILE_CHECKS = 1.0
 """Seconds between two checks that the run's own files still exist."""
 
@@ -245,7 +245,7 @@ def _receiver(session: RunSession) -> Callable[[Request], SubmissionResult]:
 
 
 def open_leases(settings: Settings, token: str) -> FileLeaseRegistry:
-    """Open the machine's leases for the run with this token; raise StateError if that is refused."""
+    """Open the machine's leases for the run with this token; raise StateError if the lease directory cannot be used."""
     from scheduler.runtime.shim import boot_id
     from scheduler.store.machine.lease_directory import find_directory
     from scheduler.store.machine.leases import FileLeaseRegistry
@@ -325,7 +325,7 @@ def _warm(session: RunSession) -> dict[str, Any]:
 
 
 def load_modules() -> None:
-    """Load all modules that a living run may need, so that an upgrade during the run cannot take them away."""
+    """Load all modules that a run may need while it goes on, so that an upgrade during the run cannot remove them."""
     for name in LAZY:
         import_module(name)
     for module in walk_packages([str(PACKAGE)], "scheduler."):
@@ -335,7 +335,7 @@ def load_modules() -> None:
 
 
 def _make_view(session: RunSession, sink: LineSink, stack: contextlib.ExitStack) -> View:
-    """Build the view that writes lines; if tasks inherit standard output, it leaves that stream to them."""
+    """Build the view that writes lines; if tasks inherit standard output, the view leaves that stream to them."""
     from scheduler.ui.terminal.plain_view import PlainView
 
     store, brain = session.store, session.brain

@@ -72,7 +72,7 @@ class RunSession:
 
     @property
     def info(self) -> RunInfo:
-        """The run as readers of runs find it."""
+        """The run in the form in which a reader of runs finds it."""
         return RunInfo(self.number, self.places, self.meta, alive=True)
 
     @property

@@ -206,7 +206,7 @@ def _node_facts(pool: RunDevices) -> dict[str, str]:
 
 
 def _could_use_mps(pool: RunDevices, options: RunOptions, settings: Settings) -> bool:
-    """Tell whether the tasks will share GPUs under MPS; start no daemon, but end unused ones.
+    """Tell whether the tasks will share GPUs under MPS; start no daemon, but end unused daemons.
 
     Outside of MPS, limit the memory of the tasks as requested.
     """

@@ -47,7 +47,7 @@ class ScenarioSource:
 
 
 USUAL_EPOCH, USUAL_TIME, USUAL_PEAK = 30.0, 600.0, 4 * GIB
-"""The assumed epoch in seconds, time in seconds and peak in bytes of a row without a profile, where guessing is
+"""The assumed epoch in seconds, time in seconds and peak in bytes of a row without a profile, if guessing is
 allowed."""
 
 
@@ -78,9 +78,9 @@ def _rows_of_trace(path: str) -> tuple[list[TraceRow], Container[str]]:
 
 
 def without_held(path: str, found: Sequence[TraceRow]) -> tuple[list[TraceRow], int]:
-    """Return the rows that would ever start, and the number of the other rows: held ones, and rows that depend on them.
+    """Return the rows that can start, and the number of the other rows: held ones, and rows that depend on them.
 
-    Raise InputError if no row would ever start.
+    Raise InputError if no row can start.
     """
     left, gone = list(found), [row for row in found if row.spec.terms.hold]
     while gone:
@@ -186,7 +186,7 @@ def _complete(path: str, row: int, name: str, known: MeasuredTask) -> None:
 
 
 class _OneDevice(Hardware):
-    """The hardware under whose name a profile was stored."""
+    """The hardware whose name a stored profile has."""
 
     def __init__(self, name: str) -> None:
         super().__init__(tuple, dict)
@@ -212,7 +212,7 @@ def _profiles(settings: Settings, programs: Programs) -> Callable[[Job], Profile
     def find(job: Job) -> Profile:
         kinds: list[TaskClass] = [finder.of(job) for finder in finders]
         found = next((kept[kind.key] for kind in kinds if kind.key in kept), None)
-        if found is None:  # its script was edited since: the newest earlier version
+        if found is None:  # the script was edited since: use the newest earlier version
             related = (relative.profile for kind in kinds if (relative := versions.relative(kind)) is not None)
             found = next(filter(None, related), None)
         return found or Profile()

@@ -95,7 +95,7 @@ class Simulation:
         return {task: self.given(task) for task in self.brain.task_table}
 
     def scheduler(self, brain: Brain | None = None) -> Loop:
-        """Return a scheduler of this run; it adopts the attempts of an earlier one."""
+        """Return a scheduler of this run; it adopts the attempts of an earlier scheduler."""
         engine = SimulatedEngine(self.machine, lambda order: self.truth(order, self.given(order.task).truth))
         watcher = SimulatedWatcher(self.machine)
         world = SimulatedWorld(self.machine, [engine, watcher], self.requests, self._arrivals)
@@ -155,8 +155,8 @@ def measured(
 ) -> tuple[RunMetrics, SimulatedResult]:
     """Run a scene to its end; return its metrics, with the lower bound among them, and its result.
 
-    `alone` adds how long the tasks of the best priority would wait if there were no other tasks; `known`, which is the
-    scene with known peaks, adds its makespan.
+    `alone` adds how long the tasks of the best priority would wait if there were no other tasks; `known`, which is
+    the scene with known peaks, adds the makespan of that scene.
     """
     run = simulate(scene, policy)
     bound = lower_bound(works_of(scene.workload.tasks), scene.devices, scene.interference)

@@ -41,7 +41,7 @@ class AttemptPublisher:
         self._moved: set[int] = set()
         """Tasks for which the samplers do not know the newest shim or reservation."""
         self._unlooked = True
-        """True if the list of attempts has changed since the samplers were last told."""
+        """True if the list of attempts has changed since it was last sent to the samplers."""
         self._stale: set[int] = set()
         """Tasks whose lease is out of date."""
         self._unnamed: set[int] = set()
@@ -91,7 +91,7 @@ class AttemptPublisher:
         self.look()
 
     def look(self) -> None:
-        """Tell the samplers which processes to sample, if that has changed."""
+        """Tell the samplers which processes to sample, if the set of processes has changed."""
         for number in self._moved:
             task = self._brain.task(number)
             if task is not None and task.placement is not None:
@@ -104,13 +104,13 @@ class AttemptPublisher:
             self._guests, self._unlooked = guests, True
         if self._unlooked:
             self._unlooked = False
-            waiting = dict.fromkeys(guests, 0)  # what they use already must not keep them waiting
+            waiting = dict.fromkeys(guests, 0)  # what guests already use must not keep their tasks waiting
             unnamed = self._unnamed_others | {*self._adopted.values()}
             self._watcher.watch(self._watched, {**waiting, **self._others}, unnamed)
 
     def rewrite(self, now: float) -> None:
-        """Write the leases that are out of date. Raise LeaseError while another process keeps the directory locked;
-        then call again.
+        """Write the leases that are out of date. Raise LeaseError while another process keeps the directory locked; the
+        caller then calls `rewrite` again later.
 
         New shims are added to leases only every `NAMING` seconds, because most short tasks end before another scheduler
         needs to know their shims.
@@ -138,13 +138,13 @@ class AttemptPublisher:
                 self._stale.add(task.id)
 
     def restore(self, now: float) -> str:
-        """Create lost leases of living attempts again; return a sentence about them, or an empty string if none was
-        lost.
+        """Create lost leases of living attempts again; return a sentence about the lost leases, or an empty string if
+        none was lost.
 
-        A single lease counts as lost when two checks in a row miss it: an attempt that ends removes its lease a moment
-        before the scheduler learns of its end. The scheduler may learn of it much later, because a failure on a GPU
-        waits for the next measurement of that GPU. So no lease is created for an attempt that has ended, because other
-        attempts may have reserved its memory by then. Raise LeaseError as `rewrite` does.
+        A single lease counts as lost only when two checks in a row do not find it, because an attempt that ends removes
+        its lease a moment before the scheduler learns of its end. The scheduler may learn of it much later, because a
+        failure on a GPU waits for the next measurement of that GPU. No lease is created for an attempt that has ended,
+        because other attempts may have reserved its memory by then. Raise LeaseError as `rewrite` does.
         """
         if abs(now - self._checked_at) < CHECKING:
             return ""

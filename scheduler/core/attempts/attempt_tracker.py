@@ -92,7 +92,7 @@ class AttemptTracker:
         key = (sample.task, sample.attempt)
         task = self._brain.task(sample.task)
         if task is None or task.placement is None or task.attempts != sample.attempt:
-            return []  # it was on its way when the attempt ended
+            return []  # the sample was on its way when the attempt ended
         changed = self._take_use(key, sample)
         busy = self._busy.get(key) or self._busy.setdefault(key, MeanLoad())
         busy.see(self._loads(task, task.placement, sample))
@@ -123,8 +123,8 @@ class AttemptTracker:
         return True
 
     def _astray(self, key: Key, held: Mapping[str, int]) -> list[Event]:
-        """Return the event for memory on GPUs that the attempt was not given; None without such memory, or if the
-        memory has not grown.
+        """Return the event for memory on GPUs that the attempt was not given; an empty list if there is none, or if it
+        has not grown.
         """
         known = self._strayed.get(key, {})
         more = {gpu: b for gpu, b in held.items() if is_new_peak(known.get(gpu, 0), b, self._brain.rules)}
@@ -136,7 +136,7 @@ class AttemptTracker:
         assert task.placement is not None
         if not self._signs[key].absent:
             return None
-        unseen = key in self.adopted or not task.began  # what it did before is unknown
+        unseen = key in self.adopted or not task.began  # its earlier behaviour is unknown
         if task.without or unseen or self._mps.get(key) == mps_policy.CLIENT:
             return None
         evidence = self._signs[key].evidence(task.placement, now - task.started_at, self._brain.rules)
@@ -155,7 +155,7 @@ class AttemptTracker:
         if task.loaded and any(whole >= SATURATED for whole in sample.whole.values()):
             return dict.fromkeys(sample.busy, placement.busy)  # shares of a full GPU are known by the measured loads
         if all(share >= 1.0 or sample.whole.get(gpu, 1.0) < SATURATED for gpu, share in sample.busy.items()):
-            return {gpu: min(share, 1.0) for gpu, share in sample.busy.items()}  # others take nothing from it
+            return {gpu: min(share, 1.0) for gpu, share in sample.busy.items()}  # neighbours take no time from it
         beside = self._brain.load_beside(placement)
         return {
             gpu: alone(share, beside.get(gpu, 0.0), sample.whole.get(gpu), self._scale(gpu))
@@ -218,7 +218,7 @@ class AttemptTracker:
     def _never_used(self, key: Key) -> Sequence[str]:
         """Return the GPUs that an ended attempt has certainly never used.
 
-        A client of MPS uses its GPU, even where the driver's lists do not show it.
+        A client of MPS counts as using its GPU, even if the driver's lists do not show the client.
         """
         absent = self._signs[key].absent if key in self._signs else ()
         if not absent or key in self.adopted or self._mps.get(key) == mps_policy.CLIENT:

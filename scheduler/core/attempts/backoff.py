@@ -38,13 +38,14 @@ class Pause:
     window: int = 1
     """The number of trial starts that may be under way at once."""
     trials: dict[Key, float] = field(default_factory=dict)
-    """The trial starts whose result is not known yet, each with the time when its process started; inf: not yet."""
+    """The trial starts whose result is not known yet, each with the time when its process started; inf: the process has
+    not started yet."""
 
     def fail(self, key: Key, reason: str, at: float, rules: SchedulingConfig) -> None:
         """Note that an attempt did not start."""
         self.trials.pop(key, None)
         self.reason, self.window, self.since = reason, 1, min(self.since, at)
-        if at >= self.until:  # the others of its round were placed before it failed
+        if at >= self.until:  # other attempts of this round were placed before the failure
             self.until = at + min(rules.start_pause * 2.0**self.rounds, rules.start_pause_most)
             self.rounds = min(self.rounds + 1, 30)
 
@@ -95,7 +96,7 @@ class FailedStarts:
         return self.number > 1
 
     def fail(self, reason: str, at: float, rules: SchedulingConfig, *, trial: bool) -> None:
-        """Count one more failed start; `trial` is True if it was tried during a pause."""
+        """Count one more failed start; `trial` is True if the start was a trial start during a pause."""
         if self.is_suspect and not trial:
             self.own += 1
             self.until = at + min(rules.start_pause * 4.0**self.own, rules.start_rest_most)
@@ -105,9 +106,9 @@ class FailedStarts:
 class Backoff:
     """The pauses of one run: one for the whole machine, and one for each directory that could not be entered.
 
-    A task whose own launch makes starts fail cannot hold up the others. After two failures in a row it is a suspect: it
-    is started alone, and during a pause after all others. If it fails while other tasks start successfully, it rests
-    for longer and longer.
+    A task whose own launch fails must not hold up the others. After two failures in a row the task is a suspect: it is
+    started alone, and during a pause after all other tasks. If it fails while other tasks start successfully, it rests
+    for increasing times.
     """
 
     def __init__(self) -> None:
@@ -177,7 +178,7 @@ class Backoff:
         self._directories.pop(event.task, None)
         machine = self._pauses.get(MACHINE)
         if machine is not None and began:
-            machine.until = min(machine.until, at)  # what it used may be what others lacked
+            machine.until = min(machine.until, at)  # the ended attempt may free what other starts lacked
         self._drop(rules)
 
     def _failed(self, key: Key, event: Exited, at: float, rules: SchedulingConfig) -> None:
@@ -262,8 +263,8 @@ class Backoff:
 
 @dataclass(slots=True)
 class Starts:
-    """The limits on starts in one pass: the remaining trial starts of each directory, and tasks whose own starts
-    failed.
+    """The limits on starts in one scheduling pass: the remaining trial starts of each directory, and the tasks whose
+    own starts failed.
     """
 
     directories: Mapping[int, str]
@@ -283,7 +284,7 @@ class Starts:
         return task in self.again
 
     def refuses(self, task: int) -> Refusal | None:
-        """Return the refusal of a task that rests, or whose directory has a pause; None if it may be tried."""
+        """Return the refusal of a task that rests, or whose directory has a pause; None if the task may be tried."""
         if task in self.resting:
             return Refusal(task, Reason.SUSPENDED, text=self.resting[task])
         directory = self.directories.get(task, "")

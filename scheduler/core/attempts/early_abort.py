@@ -38,7 +38,7 @@ class FailureTally:
     tasks: list[int] = field(default_factory=list)
     """The tasks of the latest attempts, if these failed one after another with equal errors."""
     first: Exited | None = None
-    """The end of the first of the latest attempts that failed alike; None if there are none."""
+    """The end of the first attempt in the present series of equal failures; None if there is no such series."""
     mixed: bool = False
     """True if an earlier attempt ended in another way, which shows that not every row of the list is wrong."""
     failed: int = 0
@@ -70,7 +70,7 @@ class FailureTally:
         return rules.rows_alike if self.mixed else rules.first_rows
 
     def verdict(self, rules: SchedulingConfig) -> Halted | None:
-        """Return why no more tasks should start; None if they may."""
+        """Return why no more tasks should start; None if tasks may start."""
         if self.first is not None and rules.first_rows > 0 and len(self.tasks) >= self._most(rules):
             return _halted(HaltCause.ALIKE if self.mixed else HaltCause.FIRST_ROWS, self.first, len(self.tasks))
         if self.last is not None and rules.max_failures is not None and self.failed >= rules.max_failures:

@@ -73,7 +73,7 @@ class TaskEnvironment:
     same_id: bool = False
     """True if a probe uses its task's own id, as in the older batch-by-batch tool."""
     fence: MemoryFence | None = None
-    """The limit on the GPU memory of tasks outside of MPS, if the run has one."""
+    """The limit on the GPU memory of tasks outside of MPS; None if the run sets no such limit."""
 
 
 class LaunchBuilder:
@@ -88,7 +88,7 @@ class LaunchBuilder:
         self._sharing = sharing
         self._profile_epochs = profile_epochs
         self._directory = ("", str(PurePosixPath(around.directory)))
-        """The directory named by the row that was launched last, and the resolved path of that directory."""
+        """The directory that was resolved last, as its row names it, and the resolved path."""
 
     def launch(self, placement: Placement, job: Job, lease: HeldLease) -> Launch:
         """Return the launch specification of a placement."""
@@ -156,7 +156,7 @@ class LaunchBuilder:
         return self._directory[1]
 
     def _stderr(self, placement: Placement, job: Job) -> str:
-        """Return the file for standard error; empty if it goes to the log."""
+        """Return the file for standard error; empty if standard error goes to the log."""
         if job.spec.stderr != APART:
             return job.spec.stderr
         return str(self._around.places.task_errors(placement.task, placement.attempt))
@@ -169,7 +169,7 @@ class LaunchBuilder:
         """
         places, key = self._around.places, (placement.task, placement.attempt)
         told: dict[str, str | None] = {
-            **(job.shell.environ if job.shell is not None else {}),  # replaced by all else: it may name other devices
+            **(job.shell.environ if job.shell is not None else {}),  # first, so that all below overrides it
             "SCHEDULER_TASK_ID": str(placement.told or placement.task),
             "SCHEDULER_ATTEMPT": str(placement.attempt),
             "SCHEDULER_KEY": job.key,

@@ -43,7 +43,7 @@ _FAULT = lazy_pattern(
 
 
 def what_failed(output: str) -> str:
-    """Return REFUSED or FAULT if the last lines that a task under MPS printed show that failure; else an empty
+    """Return REFUSED or FAULT if the last lines that a task under MPS printed show such a failure; else an empty
     string.
     """
     if _REFUSED.search(output):
@@ -75,7 +75,7 @@ def judged(exited: Exited, placement: Placement, seen: str) -> Exited:
     """Return the event for an attempt's end. A problem of MPS, or a fault that ends all tasks on a GPU, does not count
     as a failure of the task.
 
-    `seen` is CLIENT or TURNS if that is known, else empty.
+    `seen` is CLIENT or TURNS if the attempt's state under MPS is known, else empty.
     """
     if not placement.percentage:
         return replace(exited, mps="") if exited.mps else exited

@@ -1,7 +1,7 @@
 """The early stop of tasks: which living attempts are stopped, by their own metrics or in comparison with other tasks.
 
-`--keep-best` is successive halving as ASHA does it: no task waits for others at a step. A task that reaches a step is
-compared with all tasks that reached that step before it, and goes on if it is in the best fraction of them.
+`--keep-best` is successive halving in the form of ASHA: no task waits for others at a step. A task that reaches a step
+is compared with all tasks that reached that step before it, and goes on if it is in the best fraction of them.
 """
 
 from __future__ import annotations

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 class PruningTable:
-    """The values that tasks had at the steps of `--keep-best`, and the tasks that are not stopped early any more.
+    """The values that tasks had at the steps of `--keep-best`, and the tasks that must no longer be stopped early.
 
     Only events change it.
     """
 
     def __init__(self) -> None:
         self._values: dict[float, dict[int, float | None]] = {}
-        """For each step, the values of the tasks that have reached it; None: its metric was not a number."""
+        """For each step, the values of the tasks that have reached it; None: the task had no numeric value."""
         self._spared: set[int] = set()
         self._reasons: dict[int, str] = {}
 

@@ -16,9 +16,10 @@ SATURATED = 0.95
 def alone(share: float, beside: float, whole: float | None = None, scale: float = 0.0) -> float:
     """Return the load that a task with this share of a GPU would have alone, given the loads of its neighbours.
 
-    While the GPU is idle at times, each task gets all that it requests; otherwise tasks share it in proportion to their
-    loads. The loads of the neighbours are often guesses, so a measured load of the `whole` GPU takes precedence. So
-    does `scale`, the ratio of load to share of those tasks on the GPU whose load was measured.
+    While the GPU is idle at times, each task gets all the time that it requests; otherwise tasks share the GPU in
+    proportion to their loads. The loads of the neighbours are often guesses, so a measured load of the `whole` GPU
+    takes precedence. The value `scale` also takes precedence: it is the ratio of load to share of those tasks on the
+    GPU whose load was measured.
     """
     idle = share + beside <= 1.0 if whole is None else whole < SATURATED
     if idle or share >= 1.0:
@@ -82,8 +83,8 @@ class Throughput:
         self._alone, self._opening, self._beside = EpochSpan(), EpochSpan(), EpochSpan()
 
     def see(self, epochs: float, now: float, *, beside: bool = False) -> None:
-        """Note the number of epochs that are complete at this time; `beside` is True if other attempts share its
-        GPUs.
+        """Note the number of epochs that are complete at this time; `beside` is True if other attempts share the
+        attempt's GPUs.
         """
         self._crowded = self._crowded or beside
         if self._last is not None and epochs <= self._last[0]:

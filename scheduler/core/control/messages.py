@@ -21,7 +21,7 @@ MOST_HOLDERS = 4
 
 
 def why(refusal: Refusal) -> str:
-    """Return the part of a sentence that says what keeps a task waiting; the task is its subject."""
+    """Return the part of a sentence that says what keeps a task waiting; the sentence has the task as its subject."""
     return refusal.reason.sentence.format(**_words(refusal))
 
 
@@ -117,7 +117,7 @@ def need(wants: RequestedResources) -> str:
 
 def _expectation(wants: RequestedResources, each: str) -> str:
     """Return what is reserved for a task of unknown memory, the evidence for that amount, and the risk of a start with
-    less.
+    less memory.
     """
     bytes_, enough = size(wants.bytes or 0), size(wants.starts_with)
     reserved = f"{bytes_}{each} are reserved for it until it has settled ("

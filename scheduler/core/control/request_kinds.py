@@ -54,7 +54,7 @@ class Verb(StrEnum):
     """The answer if no task of the run is in one of the states in `fits`."""
 
     def __new__(cls, word: str, fits: frozenset[State] = UNSTARTED, done: str = "", nothing: str = "") -> Verb:
-        """Create a member with its properties; `Verb(word)` finds it."""
+        """Create a member with its properties; `Verb(word)` returns the member with that word."""
         verb = str.__new__(cls, word)
         verb._value_, verb.fits, verb.done = word, fits, done
         verb.nothing = nothing or "the run has no such task"

@@ -156,8 +156,8 @@ def _new(
     budgets: Sequence[DeviceBudget],
     number: Callable[[Terms], int],
 ) -> tuple[int | None, str]:
-    """Return the number of a task's changed terms and a sentence about the change; None and the reason if it is
-    invalid.
+    """Return the number of a task's changed terms and a sentence about the change; if the change is invalid, return
+    None and the reason.
     """
     try:
         new = changed(old, said)
@@ -317,7 +317,7 @@ def _slots(devices: Sequence[Device]) -> list[Device]:
 
 def named(text: str, devices: Sequence[Device]) -> list[Device]:
     """Return the devices that a text such as `0-2,host` or `all` names; raise ValueError for an unknown name."""
-    found = [slot for slot in _slots(devices) if is_called(slot, text)]  # its name may have commas
+    found = [slot for slot in _slots(devices) if is_called(slot, text)]  # a slot's name may contain commas
     if found:
         return found if "," in text else _called(text, devices)
     for word in text.split(",") if text else ():

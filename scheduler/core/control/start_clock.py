@@ -44,7 +44,9 @@ class StartClock:
 
     @property
     def next_time(self) -> float:
-        """The next time of the wall clock at which the limits on starts may change; inf if there is none."""
+        """The next time of the wall clock at which starts may become possible, or a task urgent; inf if there is
+        none.
+        """
         opens = self._state().until if self._brain.waiting and not self._brain.draining else inf
         urgent = self._world.wall() + self._preemption.due - self._world.now()
         return min(opens, urgent, self._brain.dependencies.next_time)

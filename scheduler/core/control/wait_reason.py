@@ -53,7 +53,7 @@ class RequestedResources:
     ooms: int = 0
     """The number of earlier attempts that ran out of memory."""
     no_gpu: bool = False
-    """True if attempts of the task's class have shown that it needs no GPU, though it would see one."""
+    """True if attempts of the task's class have shown that the task needs no GPU, though it would see one."""
     is_expected: bool = False
     """True if the task's memory is unknown, and `bytes` was derived from the needs of other task classes."""
     classes: int = 0
@@ -86,7 +86,7 @@ class WaitReason:
     bypassed: int = 0
     """The number of later tasks that started while it waited."""
     at_most: int = 0
-    """The bypass limit: how many later tasks may start at most while the task waits."""
+    """The bypass limit: the most later tasks that may start while the task waits."""
     room_in: float | None = None
     """Seconds until the task may find enough capacity; None: unknown."""
     after: int = 0

@@ -38,7 +38,8 @@ def answers(
     """Return why these tasks wait, if they do; without `tasks`, count the run's waiting tasks by the reason for which
     they wait.
 
-    `shut` is the refusal of every task while none may start, because of a full disk, a pause or the window of the run.
+    `shut` is the refusal of all tasks while no task may start, because of a full disk, a pause or the window of the
+    run.
     """
     if not tasks:
         found = Counter({str(shut.reason): brain.waiting}) if shut else of_run(brain, machine)
@@ -183,7 +184,7 @@ def _stand(brain: Brain, machine: Machine, room: DeviceCapacity) -> DeviceState:
 
 
 def _strayed(machine: Machine, key: str) -> Iterable[tuple[int, int]]:
-    """Return the tasks that use a device although they were not given it, each with the bytes it uses."""
+    """Return the tasks that use a device that they were not given, each with the bytes that it uses there."""
     return next((budget.strayed for budget in machine.budgets if budget.device.key == key), ())
 
 

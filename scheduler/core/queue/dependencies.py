@@ -62,8 +62,8 @@ class _Group:
 class DependencyTracker:
     """The dependencies of a run's tasks, and the events that follow from the states of the tasks.
 
-    The Brain passes on every event of dependencies and every changed state. Nothing else changes the tracker, except
-    that `due` forgets the changes that it has seen. So a replay of the journal restores the tracker.
+    The Brain passes every event about dependencies and every changed state to the tracker. Nothing else changes the
+    tracker, except that `due` forgets the changes that it has seen. So a replay of the journal restores the tracker.
     """
 
     def __init__(self, state: Callable[[int], State]) -> None:
@@ -92,8 +92,8 @@ class DependencyTracker:
     # ---- what happened ----
 
     def apply(self, event: Depended) -> None:
-        """Note the parents of new tasks, or the cause for which tasks are skipped. Call this before the states of the
-        tasks change.
+        """Note the parents of new tasks, or the task because of which tasks are skipped. Call this before the states of
+        the tasks change.
         """
         if event.after or event.ended:
             group = _Group(event.tasks, Parents(event.after, event.ended), frozenset(event.after))
@@ -185,7 +185,7 @@ class DependencyTracker:
         """Return the events that follow from the time and from all changes since the last call, including what follows
         from these events.
 
-        Once they are applied, nothing more follows. After a restart the whole history counts as changes, so that this
+        Once they are applied, nothing more follows. After a restart the whole history counts as changes, so that `due`
         returns the events that could not be recorded before.
         """
         while self._times and self._times[0] <= now:
@@ -220,7 +220,7 @@ class _Cascade:
         """The new state of each changed task, and the cause if it is skipped."""
 
     def events(self, moved: Iterable[int]) -> list[Depended]:
-        """Return the events that follow from these changed tasks; each task is in at most one of them."""
+        """Return the events that follow from these changed tasks; each task is in at most one event."""
         moved = list(moved)
         work, verdicts = deque(moved), dict[int, tuple[State, int]]()
         for task in moved:
@@ -297,7 +297,7 @@ class _Cascade:
         return self._causes_before.get(task, NO_TASK) if new is None else new[1]
 
     def _gathered(self) -> Iterator[Depended]:
-        """Yield the events. Each is for one new state and one cause, and names the tasks whose state or cause has
+        """Yield the events. Each event is for one new state and one cause, and names the tasks whose state or cause has
         changed.
         """
         groups: dict[tuple[State, int], list[int]] = {}

@@ -1,9 +1,9 @@
 """Turns: which waiting scheduler is next on a device, among those of all users of this machine.
 
-Next is the waiting user who holds least on the device; among equals the one whose newest start there is the oldest. The
-waiting time of a run comes after that, because a user with many runs always has one that has waited long. Free capacity
-is kept for waiters whose turn comes before that of a task and whose tasks fit now. A waiter that does not fit is passed
-over until it has been bypassed too often; then its devices are drained for it.
+Next is the waiting user who holds least on the device; among users who hold equally much, the one whose newest start
+there is the oldest. The waiting time of a run comes after that, because a user with many runs always has one that has
+waited long. Free capacity is kept for waiters whose turn comes before that of a task and whose tasks fit now. A waiter
+that does not fit is passed over until it has been bypassed too often; then its devices are drained for it.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ CHANCE = 1.0
 use that capacity, something else prevents the start of its task."""
 MOST_ENDS = 55
 """The bound on a wait: a task that others have bypassed starts before this many other tasks have ended, apart from a
-few that ended before its wait was noticed. Tasks that run when its devices close still end, and count. So where many
-tasks run, its devices close before the bypass limit is reached, but not before half of it."""
+few that ended before its wait was noticed. Tasks that run when its devices close also count when they end. So where
+many tasks run, the devices close before the bypass limit is reached, but not before half of that limit."""
 IN_VAIN = 3.0
 """The total time, in seconds, for which capacity is kept for the tickets of one user while the user uses none of it."""
 LOSES_TURN, MOST_TIMES = 10.0, 64
 """The shortest time, in seconds, for which a user's tickets are ignored after the user has used none of the capacity
 kept for it. If devices were drained for the user longer than that, the longer time counts. The time doubles with each
-loss, up to MOST_TIMES times."""
+lost turn, up to MOST_TIMES times its first value."""
 LONGEST_DRAIN = 1800.0
 """The total time, in seconds, for which devices are drained for the tickets of one user while the user starts nothing
 of the requested size. The next drain may last four times as long, because tasks that take hours may run on these
@@ -96,7 +96,7 @@ class Contenders:
 
     def give_way(self, task: int, rooms: Mapping[str, DeviceCapacity]) -> bool:
         """Keep capacity for all schedulers whose turn comes before that of a task, for each of them only once in a
-        pass. Return whether there were any.
+        pass. Return whether there were any such schedulers.
         """
         turn = self._turn if task == self._turn.task else Turn()
         if task in self.urgent:
@@ -180,7 +180,7 @@ class Contenders:
             rooms[key].kept_for = who
         if self._slots:
             for key in placement.devices:
-                rooms[key].closed = True  # slots do not look at memory
+                rooms[key].closed = True  # slots ignore memory
 
 
 def _called(waiter: Waiter) -> str:
@@ -259,7 +259,7 @@ def _need(ticket: WaitTicket) -> ResourceRequest:
 class Patience:
     """For each other user, the seconds for which capacity was kept, and devices were drained, in vain.
 
-    They are counted by user, so that a ticket under a new name changes nothing.
+    The seconds are counted per user, so that a user gains nothing by a ticket under a new name.
     """
 
     def __init__(self) -> None:
@@ -273,15 +273,16 @@ class Patience:
         self._asked: dict[int, int] = {}
         """For each user, the most bytes that were kept in vain at once."""
         self._losses: dict[int, int] = {}
-        """For each user, how often it has lost its turn."""
+        """For each user, how often the user has lost its turn."""
         self._lost: dict[int, tuple[float, float]] = {}
-        """For each user that has lost its turn, until when its tickets are ignored, and for how many seconds in all."""
+        """For each user that has lost its turn, the time until which its tickets are ignored, and the total seconds for
+        which they are ignored."""
         self._leases: frozenset[str] = frozenset()
 
     def see(self, now: float, waiters: Sequence[Waiter], decision: Decision, leases: Sequence[Lease]) -> None:
         """Note for which tickets capacity is kept, or devices are drained, from now on.
 
-        The counts of a user who has used such capacity since the last call begin at zero again.
+        Reset the counts of a user who has used such capacity since the last call.
         """
         passed, self._at = min(max(0.0, now - self._at), STANDS_STILL), now
         if self._asked:
@@ -319,9 +320,7 @@ class Patience:
         self._lost[uid], self._losses[uid] = (now + loss, loss), losses + 1
 
     def _take(self, lease: Lease) -> None:
-        """Set the counts of a user back to zero if its new lease has at least half of the bytes that were kept for
-        it.
-        """
+        """Reset the counts of a user if its new lease has at least half of the bytes that were kept for the user."""
         if 2 * sum(lease.reserved.values()) >= self._asked[lease.uid]:
             for of in (self._kept, self._drained, self._longest, self._asked, self._lost, self._losses):
                 of.pop(lease.uid, None)
@@ -386,7 +385,7 @@ class TurnTracker:
         return too_often or too_late or waited >= self._rules.bypassed_for
 
     def waiters(self, now: float, waiters: Sequence[Waiter]) -> tuple[Waiter, ...]:
-        """Return the other waiting schedulers, each with a mark if it could have started something and did not."""
+        """Return the other waiting schedulers, each with a mark if it could have started something but did not."""
         return tuple(self._seen(waiter, now) for waiter in waiters)
 
     def _seen(self, waiter: Waiter, now: float) -> Waiter:
@@ -407,7 +406,7 @@ class TurnTracker:
         leases: Sequence[Lease],
         after: frozenset[int] = frozenset(),
     ) -> WaitTicket | None:
-        """Return the ticket of this run after a decision; None if it waits for nothing that others hold.
+        """Return the ticket of this run after a decision; None if the run waits for nothing that others hold.
 
         `after` contains the users whose turn comes after this run's, however long they have waited.
         """

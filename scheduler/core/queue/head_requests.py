@@ -1,6 +1,6 @@
 """A cache of the least requests of the groups in the wait queue, so that a pass can leave groups out.
 
-The request of a group is that of its first task, its head.
+The request of a group is the request of its first task, the head.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class HeadRequests:
         return self._sorted[0] if self._sorted else 0.0
 
     def insert(self, place: int, bytes_: float, load: float) -> None:
-        """Insert the entry of a group that moves to this position; `bytes_` and `load` are its known requests, or 0."""
+        """Insert the entry of a group that moves to this position; `bytes_` and `load` are the group's cached
+        requests.
+        """
         self.bytes.insert(place, bytes_)
         self._loads.insert(place, load)
         insort(self._sorted, load)

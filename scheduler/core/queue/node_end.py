@@ -1,4 +1,4 @@
-"""Nodes whose end is known, such as those of a Slurm allocation: which tasks can still end there in time."""
+"""Nodes whose end is known, such as those of a Slurm allocation: which tasks can still end on these nodes in time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def confined(terms: Terms, seconds: float, now: float, nodes: Iterable[str], end
     """Return the terms of a task that takes `seconds`, limited to the nodes that do not end before the task; None if
     there are none.
 
-    `ends` has the ends of `nodes`, where they are known. A task whose duration is unknown (0) may start on any node.
+    `ends` contains the times at which `nodes` end, where these are known. A task whose duration is unknown (0) may
+    start on any node.
     """
     there = [node for node in nodes if is_named(node, terms)]
     lasting = [node for node in there if now + seconds <= ends.get(node, inf)]

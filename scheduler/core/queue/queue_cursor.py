@@ -129,7 +129,7 @@ class QueueCursor:
             self._at += number
 
     def passed_before(self, place: int) -> list[int]:
-        """Return the first tasks of the groups that were passed over before this position. Each is returned only
+        """Return the first tasks of the groups that were passed over before this position. Each task is returned only
         once.
         """
         if not place:

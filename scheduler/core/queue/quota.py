@@ -69,8 +69,8 @@ class QuotaUse:
         return None
 
     def _sizes(self, need: ResourceRequest) -> list[tuple[str, Sequence[MemoryRequest], int, int | None]]:
-        """Return for GPU memory and for RAM: its name, the requests of a task, the bytes that the user holds, and the
-        quota.
+        """Return one entry for GPU memory and one for RAM: the name, the requests of a task, the bytes that the user
+        holds, and the quota.
         """
         gpus = sum(reserved.get(key, 0) for reserved in self._mine for key in gpus_in(reserved))
         ram = sum(reserved.get(HOST, 0) for reserved in self._mine)
@@ -162,9 +162,9 @@ def bounded(leases: Sequence[Lease], own: int, quotas: UserQuotas, devices: Sequ
     """Return leases in the size in which they count: for other users, at most their quotas and the devices.
 
     Users write their lease files themselves, and could write anything into them. The leases of the user `own` count
-    unchanged. The measured use of a lease stays, so that this memory does not appear as unmanaged. If leases together
-    exceed a quota, earlier ones in the sequence count first; unreadable ones come last and get the rest. Each node
-    counts separately.
+    unchanged. The measured use of a lease stays unchanged, so that this memory does not count as unmanaged. If leases
+    together exceed a quota, earlier ones in the sequence count first; unreadable leases come last and get the rest.
+    Each node is counted separately.
     """
     sizes: dict[str, dict[str, Device]] = {}
     for device in devices:
@@ -195,8 +195,8 @@ class _CountedUser:
         self._tasks = NO_END if caps.tasks is None else caps.tasks
 
     def count(self, lease: Lease) -> Iterator[Lease]:
-        """Yield a lease in the size in which it counts. A lease without sizes becomes two, one for the GPUs and one for
-        the host.
+        """Yield a lease in the size in which it counts. A lease without sizes becomes two leases, one for the GPUs and
+        one for the host.
         """
         self._tasks -= 1
         if self._tasks < 0:

@@ -16,8 +16,8 @@ CALM = 5.0
 memory is no longer free, but does not count as used before the next measurement."""
 DOUBT = 60.0
 """Seconds for which the last certain number stays valid while the use of new attempts is unknown. Afterwards these
-attempts count with their whole reservations. At worst a device is kept in vain for a moment each minute: once an
-attempt there ends or is measured, the number is certain again."""
+attempts count with their whole reservations. At worst a device is kept in vain for a moment each minute, because the
+number is certain again once an attempt on the device ends or is measured."""
 
 
 class Released:

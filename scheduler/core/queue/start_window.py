@@ -48,7 +48,7 @@ class StartWindow:
         return False, inf
 
     def _openings(self, at: float, zone: tzinfo | None) -> Iterator[tuple[float, float]]:
-        """Yield the times at which the window is open, from yesterday on, as pairs of begin and end, in order and
+        """Yield the times at which the window is open, from yesterday on, as pairs of a start and an end, in order and
         without overlap.
         """
         yesterday = local(at, zone).date() - timedelta(1)

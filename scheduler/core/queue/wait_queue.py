@@ -35,8 +35,8 @@ class WaitQueue:
     """All waiting tasks, in groups. The groups are kept ranked by their first tasks (heads), so that a pass never sorts
     the queue.
 
-    The tasks of a group have equal terms and one class. A task that requests more than equal ones, after an
-    out-of-memory, has a group of its own, so that the others do not wait for memory that only this task needs. Tasks of
+    The tasks of a group have equal terms and one class. A task that requests more than its equals after an
+    out-of-memory has a group of its own, so that the others do not wait for memory that only this task needs. Tasks of
     a directory that could not be entered also have a group of their own, so that a pass leaves all of them out at once.
     """
 
@@ -80,8 +80,8 @@ class WaitQueue:
         """The highest bypass count of a task when it started."""
 
     def rank(self, task: int) -> Rank:
-        """Return the rank of a task; a smaller one is better. Among tasks of equal priority, the longest known duration
-        comes first.
+        """Return the rank of a task; a smaller rank is better. Among tasks of equal priority, the longest known
+        duration comes first.
         """
         batch, terms = self._roll.batch(task), self._terms[self._roll.terms(task)]
         kind = self._roll.kind(task)
@@ -321,8 +321,8 @@ class WaitQueue:
             self._before.pop(task, None)
 
     def bypassed(self, task: int, rank: Rank | None = None) -> int:
-        """Return how many tasks with a later rank started while this one waited. `rank` is its rank, if the caller
-        knows it.
+        """Return how many tasks with a later rank started while this one waited. `rank` is the rank of `task`, if the
+        caller knows it.
         """
         passes = self._passes(self.rank(task) if rank is None else rank)
         return max(0, passes - self._seeming(task) - self._before.get(task, 0))

@@ -53,8 +53,8 @@ class AfterRow:
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """Some rows with their parents. Rows of the list are named by their places, from 0; parents outside of it by their
-    ids.
+    """Some rows with their parents. Rows of the list are named by their places, from 0; parents outside of the list by
+    their ids.
     """
 
     places: tuple[int, ...]
@@ -72,7 +72,9 @@ class Earlier:
         return ()
 
     def spoilt(self, parent: int) -> str:
-        """Return why a parent can never succeed in its present state, and what to do; empty if it may succeed."""
+        """Return why a parent can never succeed in its present state, and what the user can do; empty if it may
+        succeed.
+        """
         return ""
 
 
@@ -102,8 +104,9 @@ def parsed(text: str) -> Iterator[tuple[str, bool]]:
 def resolved(rows: Sequence[AfterRow], known: Earlier) -> list[Dependency]:
     """Return the dependencies of a list; rows with equal texts share one.
 
-    A name stands for all rows of the list that have it; if there are none, for what `known` finds. Raise BadAfter for a
-    parent that does not exist or can never succeed, and for rows that wait for one another.
+    A name stands for all rows of the list that have it; if there are no such rows, it stands for the parents that
+    `known` finds. Raise BadAfter for a parent that does not exist or can never succeed, and for rows that wait for one
+    another.
     """
     by_name, by_text = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
     for place, row in enumerate(rows):

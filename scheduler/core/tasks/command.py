@@ -38,9 +38,9 @@ def argv(
     """Return the argument list of one attempt; no shell reads it. `results` returns values from the results of the
     task's parents.
 
-    A row of five columns gives the executable, the words of Filename and Args, and `--epochs=N --id=I`. The last two
-    are not added if `{epochs}` or `{id}` is among the words, or if `append` excludes them. Nothing is added to a
-    Command.
+    For a row of five columns, the list has the executable, the words of Filename and Args, and `--epochs=N --id=I`. The
+    last two are not added if `{epochs}` or `{id}` is among the words, or if `append` excludes them. Nothing is added to
+    a Command.
     """
     if append == ONE_SHOT:
         return tuple(words(spec.command))
@@ -122,7 +122,7 @@ def row_parameters(spec: Spec) -> dict[str, str]:
 def _command_words(spec: Spec) -> tuple[Sequence[str], str]:
     """Return the words of a row's command, and the line that the command passes to a shell.
 
-    If there is such a line, the words are those of the line, or none if only a shell can read it.
+    If there is such a line, return the words of the line, or no words if only a shell can read it.
     """
     line = ""
     try:

@@ -158,7 +158,7 @@ def words(text: str) -> list[str]:
     """
     if '"' not in text and "'" not in text and "\\" not in text:
         return text.split()
-    import shlex  # only where a quote or a backslash stands
+    import shlex  # needed only for a quote or a backslash
 
     try:
         return shlex.split(text)
@@ -170,7 +170,7 @@ def joined(said: Sequence[str]) -> str:
     """Return a string that `words` splits into these words again."""
     if not any(not word or "'" in word or '"' in word or "\\" in word or word.split() != [word] for word in said):
         return " ".join(said)
-    import shlex  # only where a word needs quotes
+    import shlex  # needed only if a word needs quotes
 
     return shlex.join(said)
 
@@ -405,7 +405,7 @@ class RowForm:
         if same is not None:
             return same
         text = self.cell(cells, column)
-        literal = "{{" in text and column != "Name"  # a name is no command
+        literal = "{{" in text and column != "Name"  # a name is not a command
         if "{" not in text or not (self.own or literal):
             return text
         values = {name.lower(): cells[index] for name, index in self.own}

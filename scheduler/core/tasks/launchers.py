@@ -15,7 +15,7 @@ from scheduler.values import dataclass
 ANY_PORT = "{port}"
 """The text that is shown in place of the port of a task that has not started."""
 CHOOSING = ("accelerate", "deepspeed")
-"""Every command that could choose GPUs by itself contains one of these words."""
+"""Words for a quick test: every command that could choose GPUs by itself contains one of them."""
 
 
 class Launcher(StrEnum):
@@ -93,7 +93,8 @@ class _Option(NamedTuple):
 
 
 def as_started(command: Sequence[str], spec: Spec, form: RowForm, port: int) -> tuple[str, ...]:
-    """Return the command of a task as its attempt gets it; `port` is 0 if the task has not started.
+    """Return the command of a task in the form in which its attempt is started; `port` is 0 if the task has not
+    started.
 
     For a lease, return the command that its guest runs.
     """
@@ -140,7 +141,7 @@ class _Call:
 
     def inserted(self, port: str) -> tuple[str, ...]:
         """Return the words to insert so that the processes meet at `port`; empty if the command names a port, or would
-        not use a fixed one.
+        not use a fixed port.
         """
         if self.crosses_machines:
             return ()
@@ -151,10 +152,10 @@ class _Call:
         return () if option.replace("_", "-") in self.options else (option, port)
 
     def removed(self, gpus: int) -> tuple[_Option, ...]:
-        """Return the options of DeepSpeed to remove: they state the right number of GPUs, but would make it ignore
-        which GPUs the task has.
+        """Return the options of DeepSpeed to remove: they state the right number of GPUs, but would make DeepSpeed
+        ignore which GPUs the task has.
 
-        Empty for a task without GPUs.
+        Return no options for a task without GPUs.
         """
         if not gpus:
             return ()

@@ -20,8 +20,8 @@ class ListDependencies:
     """The dependencies of the rows of a list that is being accepted."""
 
     def __init__(self, form: RowForm) -> None:
-        """Prepare to collect the dependencies of rows of this form. For a list without the field After, the methods do
-        nothing.
+        """Prepare to collect the dependencies of rows of this form. A list without the field After, and without
+        placeholders for results, costs no work.
         """
         self._form = form
         self._is_used = "After" in form.known or "After" in form.defaults or any("result." in w for w in form.template)

@@ -25,7 +25,7 @@ def combinations(values: Values) -> Iterator[dict[str, str]]:
 
 
 def shuffled(values: Values, shuffle: Callable[[list[int]], None]) -> Iterator[dict[str, str]]:
-    """Yield each combination once, in the order into which `shuffle` brings the numbers of the combinations."""
+    """Yield each combination once; `shuffle` brings the list of their numbers into a random order, in place."""
     numbers = list(range(prod(map(len, values.values()))))
     shuffle(numbers)
     return numbered(values, numbers)

@@ -1,8 +1,8 @@
 """Placeholders, which are replaced in a command by the cells of a row.
 
-`{name}` is replaced by the row's cell of that column, in each word of a command separately, so that a cell with blanks
-or quotes stays inside one argument. `{epochs}` and `{id}` stay in the text until an attempt is launched, because a
-probe has other values; `{{epochs}}` and `{{id}}` are literal. `{prep.result.path}`, a value from the result of the
+`{name}` is replaced by the row's cell in the column `name`, in each word of a command separately, so that a cell with
+blanks or quotes stays inside one argument. `{epochs}` and `{id}` stay in the text until an attempt is launched, because
+a probe has other values; `{{epochs}}` and `{{id}}` are literal. `{prep.result.path}`, a value from the result of the
 parent `prep`, also stays in the text until the launch. If there is only one parent, `{result.path}` is enough.
 """
 

@@ -17,7 +17,7 @@ _PLAIN = "=:@hidden@:="
 _PARTS = ("token", "key", "secret", "password", "passwd", "passphrase", "credential")
 _WORDS = frozenset({"pass", "pwd", "pw", "auth", "authorization"})
 _HARMLESS = lazy_pattern(r"tokens|tokeni[sz]|key(?:point|frame|board|word|hole)s?|monkey|donkey|turkey|hockey|whiskey")
-"""Words that look as if they meant a secret, but do not; most are from machine learning."""
+"""Words that look like names of secrets but are not; most come from machine learning."""
 _HINT = lazy_pattern(
     r"token|key|secret|pass|pw|credential|auth|://|hf_|sk-|gh[po]_|github_|glpat-|xox|akia|eyj", re.IGNORECASE
 )

@@ -19,7 +19,8 @@ _HIDDEN = "\1"
 def syntax_in(text: str) -> str:
     """Return the first word of a command that only a shell would understand; empty if there is none.
 
-    An operator counts at the beginning of a word, and `;` also at its end. So `a>b` and `http://x?a&b` have none.
+    An operator counts at the beginning of a word, and `;` also at its end. So `a>b` and `http://x?a&b` contain no shell
+    syntax.
     """
     if not _MAYBE.search(text):
         return ""
