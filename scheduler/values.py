@@ -17,7 +17,7 @@ _RENEWED = frozenset({"__dict__", "__weakref__"})
 
 
 class _Field(dict[str, Any]):
-    """The options of a field that is more than a default value."""
+    """The options of a field that has more than a default value."""
 
 
 class _StandardFields:

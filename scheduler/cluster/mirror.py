@@ -155,7 +155,7 @@ def _modules_of(path: str) -> str:
 
 
 class CallSender:
-    """The launches of calls for one node, each after the files that it reads, and as fast as the node accepts them."""
+    """Sends calls to one node, each after the files that it reads, as fast as the node accepts them."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Key, Iterator[Message]]] = deque()

@@ -241,7 +241,7 @@ class RunState:
     # ---- leases ----
 
     def waiting_guests(self) -> frozenset[int]:
-        """Return the pids of the guests of waiting tasks."""
+        """Return the pids of the processes that wait for a lease: each has a waiting task that stands for it."""
         guests = self._summary.look(self.terms).guests
         if not guests:
             return frozenset()

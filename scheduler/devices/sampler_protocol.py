@@ -99,7 +99,7 @@ class Sampler(Protocol):
 
 
 def serve(begin: Callable[[Board], Sampler | None]) -> None:
-    """Serve as a sampler child until the input of orders ends. If this program fails, its last answer is the error.
+    """Serve as a sampler child until its input ends. If this program fails, its last answer is the error.
 
     `begin` returns the sampler, or None if there is nothing to sample.
     """

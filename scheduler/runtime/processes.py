@@ -214,8 +214,8 @@ def _start(
 
 
 def isolated_python() -> list[str]:
-    """Return the command of this interpreter without the user's Python settings, but with the encoding of file
-    names.
+    """Return the command that starts this interpreter without the user's Python settings. The encoding of file names
+    stays that of this process.
     """
     return [sys.executable, "-I", "-S", "-X", f"utf8={sys.flags.utf8_mode}"]
 

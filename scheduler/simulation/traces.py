@@ -74,7 +74,7 @@ def _row(path: str, number: int, said: Mapping[str, str]) -> TraceRow:
     try:
         words(config)
     except ValueError as exc:
-        raise InputError(path, f"{config!r} is no script with arguments: {exc}", number, "config") from exc
+        raise InputError(path, f"{config!r} is not a script with arguments: {exc}", number, "config") from exc
     for column in REQUIRED:
         if not said[column]:
             raise InputError(path, "it is empty", number, column)

@@ -146,10 +146,10 @@ class LeaseSums:
 def sums_on(
     device: Device, mine: Iterable[Placement], machine: Machine, peaks: Mapping[int, int] | None = None
 ) -> LeaseSums:
-    """Return the sums over the leases on a device. `mine` must contain all live reservations of this run there, and
-    none on other nodes.
+    """Return the numbers and bytes of the leases on a device, added up. `mine` must contain all live reservations of
+    this run there, and none on other nodes.
 
-    `peaks` are the known peaks on the device of those tasks that share their margins, by task.
+    `peaks` has, by task, the known peak on the device of each task that shares the device's headroom.
     """
     key, seen, is_gpu = device.key_there, machine.used, device.is_gpu
     ours, load, alone, unreadable = 0, 0.0, False, ""

@@ -44,9 +44,9 @@ many tasks run, the devices close before the bypass limit is reached, but not be
 IN_VAIN = 3.0
 """The total time, in seconds, for which capacity is kept for the tickets of one user while the user uses none of it."""
 LOSES_TURN, MOST_TIMES = 10.0, 64
-"""The shortest time, in seconds, for which a user's tickets are ignored after the user has used none of the capacity
-kept for it. If devices were drained for the user longer than that, the longer time counts. The time doubles with each
-lost turn, up to MOST_TIMES times its first value."""
+"""A user who uses none of the capacity that was kept for them loses a turn: their tickets are ignored for at least
+LOSES_TURN seconds, or for as long as devices were drained for them if that was longer. The time doubles with each lost
+turn, up to MOST_TIMES times its first value."""
 LONGEST_DRAIN = 1800.0
 """The total time, in seconds, for which devices are drained for the tickets of one user while the user starts nothing
 of the requested size. The next drain may last four times as long, because tasks that take hours may run on these

@@ -46,8 +46,8 @@ def too_long(brain: RunState, task: int, terms: Terms, kind: int, now: float) ->
 
 
 def only_too_long(brain: RunState, now: float) -> Refusal | None:
-    """Return the refusal of the longest waiting task if no task runs and every waiting one would end too late for its
-    nodes; else None.
+    """Return the refusal of the waiting task that takes longest if no task runs and every waiting one would end too
+    late for its nodes; else None.
     """
     nodes, links = brain.capacity.nodes, brain.dependencies
     if not nodes.ends or brain.placements_exist() or brain.held or not brain.waiting:

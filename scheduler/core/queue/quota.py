@@ -39,7 +39,7 @@ class QuotaUse:
         return self._refusal(task, TASKS, 1, len(self._mine), self._caps.tasks)
 
     def too_many_gpus(self, task: int, number: int) -> Refusal:
-        """Return the refusal of a task on this many GPUs because its user may not use as many."""
+        """Return the refusal of a task because its user may not use this many GPUs."""
         return self._refusal(task, GPUS, number, len(self._used), self._caps.gpus)
 
     def refuses(self, task: int, need: ResourceRequest) -> Refusal | None:

@@ -236,7 +236,7 @@ def _fault(call: _Call, gpus: int) -> str:
             return _chooses(f"deepspeed {name} {call.options[name].value}", gpus)
     nodes, number = call.value("--num-nodes"), call.value(*_NUMBER)
     if nodes is not None and nodes not in _ONE:
-        return f"deepspeed --num_nodes {nodes} needs other machines, and a task has GPUs of this one: remove it"
+        return f"deepspeed --num_nodes {nodes} needs other machines, but a task gets GPUs of one: remove the option"
     if number is None or number in (str(gpus), "-1"):
         return ""
     return (

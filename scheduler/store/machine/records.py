@@ -181,8 +181,8 @@ class RecordDirectory:
         return owners.most_common(1)[0][0] if owners else None
 
     def make(self, stem: str, record: bytes, end: str = "") -> tuple[str, int]:
-        """Create a locked file with a record in it, under a new name between `stem` and `end`; return the name and the
-        descriptor.
+        """Create a locked file with a record in it, under a new name that begins with `stem` and ends with `end`;
+        return the name and the descriptor.
 
         Raise OSError if that fails.
         """

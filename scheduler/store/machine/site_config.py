@@ -84,7 +84,7 @@ def read(environ: Mapping[str, str], uid: int) -> SiteConfig:
 
 
 def parse(file: SiteFile, uid: int) -> SiteConfig:
-    """Return a user's rules from the contents of a file. Raise UsageError that names the invalid place."""
+    """Return a user's rules from the contents of a file. Raise a UsageError that names the invalid entry."""
     _groups_of.cache_clear()
     said, unknown = file.said, list[str]()
     _known(file.path, said, {*READERS, *_TABLES, "devices"})

@@ -50,8 +50,8 @@ UNITS = {"GiB": GIB, "MiB": MIB, "KiB": 1024, "B": 1}
 MOST = 0.75
 """The share of the peaks that must agree with their predictions for a function to explain them."""
 WIDEST = 4.0
-"""The highest allowed ratio of the bound to the predicted peak. A higher bound says less than the peaks of other
-scripts."""
+"""The highest allowed ratio of the bound to the predicted peak. Above it, the peaks of other scripts
+tell more."""
 FAR = 16.0
 """The leverage above which no peak is predicted for a class, because it is too far from all observed classes."""
 
