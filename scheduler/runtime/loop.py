@@ -370,13 +370,14 @@ class Loop:
             try:
                 self.ports.run_store.record(events, now, later=later)
             except StateError as exc:
-                self._notices.say_trouble(StateError(f"{exc}: nothing starts until that ends; running tasks continue"))
+                self._notices.say_unwritten(exc)
                 news = self.ports.world.wait(TICK)
                 self._late += news
                 self._behind = self._behind or bool(news)
                 if any(isinstance(happening, Request) and happening.what in ENDINGS for happening in news):
                     raise
             else:
+                self._notices.say_written()
                 return
 
     # ---- what arrives ----

@@ -9,7 +9,7 @@ from scheduler.core.brain import Brain
 from scheduler.core.model import NO_TASK
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.ports import View
-from scheduler.errors import SchedulerError
+from scheduler.errors import SchedulerError, StateError
 from scheduler.units import count
 
 
@@ -23,6 +23,7 @@ class LoopNotices:
         self._view = view
         self._run = run
         self._trouble = ""
+        self._unwritten = False
         self._held = 0
         self._uncounted: set[str] = set()
         self._paused: set[str] = set()
@@ -32,6 +33,18 @@ class LoopNotices:
         if str(exc) != self._trouble:
             self._trouble = str(exc)
             self._view.say(self._trouble)
+
+    def say_unwritten(self, exc: StateError) -> None:
+        """Report that the journal cannot be written."""
+        self._unwritten = True
+        self.say_trouble(StateError(f"{exc}: nothing starts until that ends; running tasks continue"))
+
+    def say_written(self) -> None:
+        """Report that the journal can be written again, if it could not."""
+        if self._unwritten:
+            self._unwritten = False
+            self.end_trouble()
+            self._view.say("the journal can be written again: the run goes on")
 
     def end_trouble(self) -> None:
         """Forget the last error, so that the next one is reported even if it is equal."""

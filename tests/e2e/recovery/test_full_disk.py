@@ -54,7 +54,9 @@ with open(said, "w") as out:
     code = scheduler.wait(60) if not killed else home.start("resume", "r1", stdout=out, stderr=out).wait(60)
 tasks = [(one["exit_code"], one["attempts"]) for one in home.tasks()]
 words = said.read_text()
-print(json.dumps([code, started_meanwhile, tasks, "Traceback" in words, "there is space on the disk again" in words]))
+print(json.dumps([code, started_meanwhile, tasks, "Traceback" in words, any(
+    again in words for again in ("there is space on the disk again", "the journal can be written again")
+)]))
 home.end()
 """
 

@@ -114,6 +114,7 @@ class FullDisk:
 def test_a_disk_that_is_full_for_a_while_loses_no_task(home: Home) -> None:
     disk = FullDisk(home)
     assert disk.end() == 1
+    assert "the journal can be written again: the run goes on" in disk.read()
     assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(3, 1), (4, 1)]
 
 
