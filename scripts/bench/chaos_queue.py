@@ -38,8 +38,12 @@ SETTINGS = {
 }
 ACCEPTED, REFUSED, UNKNOWN = "accepted", "refused", "unknown"
 NO_ANSWER = "has not answered for"
-LEGITIMATE = ("no task has the name", "scheduler retry", "ended before it had accepted anything")
-"""Words of refusals without a full disk: a parent failed, its run of the queue is over, or the start was killed."""
+LEGITIMATE = (
+    "no task has the name", "scheduler retry", "ended before it had accepted anything",
+    "the sampler of the GPUs ended before it could read any",
+)  # fmt: skip
+"""Words of refusals without a full disk: a parent failed, its run of the queue is over, or the start or the sampler in
+it was killed."""
 
 
 class Living(Protocol):

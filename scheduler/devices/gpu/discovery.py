@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scheduler.devices.gpu.child_faults import Fault, SamplerLimits, find_crash, find_hang, hung_at_start
-from scheduler.devices.gpu.inventory import REINSTALL, GpuInventory, read_node, why_not
+from scheduler.devices.gpu.inventory import AGAIN, REINSTALL, GpuInventory, read_node, why_not
 from scheduler.devices.sampler_child import SamplerChild, bury
 from scheduler.values import replace
 
@@ -68,7 +68,7 @@ def _why_ended(child: SamplerChild) -> Fault:
     if child.bug:
         return Fault("", f"pynvml cannot be used ({child.bug}): {REINSTALL}")
     fault, how = find_crash(child)
-    return fault or Fault("", f"the sampler of the GPUs ended before it could read any ({how})")
+    return fault or Fault("", f"the sampler of the GPUs ended before it could read any ({how}): {AGAIN}")
 
 
 def dismiss(child: SamplerChild) -> None:

@@ -19,8 +19,9 @@ _LIBRARIES = "install the driver's libraries; a container gets them with NVIDIA_
 _HOST = "run on the host's RAM, --devices host"
 _RELOAD = "reboot, or reload its modules"
 _INSTALL = "pip install nvidia-ml-py"
+AGAIN = "try again"
 REINSTALL = "pip uninstall pynvml; pip install --force-reinstall nvidia-ml-py"
-_CURES = (REBOOT, _RESET, _ACCESS, _LIBRARIES, _HOST, _RELOAD, REINSTALL, _INSTALL)
+_CURES = (REBOOT, _RESET, _ACCESS, _LIBRARIES, _HOST, _RELOAD, REINSTALL, _INSTALL, AGAIN)
 XID = "XID "
 """The prefix of the word for a critical error of the driver."""
 _CRITICAL = {

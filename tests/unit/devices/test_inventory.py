@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from scheduler.devices.gpu.child_faults import SamplerLimits, find_hang, hung_at_start
+import scheduler
+from scheduler.devices.gpu.child_faults import Fault, SamplerLimits, find_hang, hung_at_start
+from scheduler.devices.gpu.discovery import answer
 from scheduler.devices.gpu.inventory import apart, trouble, why_not
-from scheduler.devices.sampler_child import LibraryCall
+from scheduler.devices.sampler_child import LibraryCall, SamplerChild
 
 
 @pytest.mark.parametrize(
@@ -34,3 +38,13 @@ def test_trouble_without_a_cure_suggests_a_reboot() -> None:
     sentence = f"GPU 1 {fault.sentence}"
     assert sentence == "GPU 1 does not answer: nvmlX hung for 3 s"
     assert apart(sentence) == (sentence, apart(hung_at_start(10))[1])
+
+
+def test_sampler_that_ends_before_it_could_read_a_gpu_can_be_tried_again() -> None:
+    child = SamplerChild("gpu.none", Path(scheduler.__file__).parents[1])  # it ends at its import
+    fault = answer(child, SamplerLimits())
+    assert isinstance(fault, Fault)
+    assert apart(fault.sentence) == (
+        "the sampler of the GPUs ended before it could read any (exit code 1)",
+        "try again",
+    )
