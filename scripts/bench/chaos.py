@@ -67,7 +67,17 @@ from scheduler.store.run.journal_reader import JournalReader  # noqa: E402
 from scheduler.units import GIB, MIB  # noqa: E402
 from scripts.bench import chaos_queue  # noqa: E402
 from scripts.bench.chaos_links import UNFINISHED, Links, Ordered, make_links, states_of  # noqa: E402
-from tests.support.killing import Home, Started, children, command_line, environment, is_alive, kill, state_of  # noqa: E402
+from tests.support.killing import (  # noqa: E402  # noqa: E402
+    Home,
+    Started,
+    children,
+    command_line,
+    environment,
+    is_alive,
+    kill,
+    parent_of,
+    state_of,
+)
 from tests.support.killing import processes as all_processes  # noqa: E402
 from tests.support.standin.box import GPU_IS_LOST, Box, Unmanaged  # noqa: E402
 from tests.support.waiting import wait_until  # noqa: E402
@@ -634,7 +644,8 @@ class Life(threading.Thread):
         with contextlib.suppress(AssertionError):
             wait_until(lambda: not self.user.living(), patience)
         for pid in self.user.living():
-            self.score.find("survivors", f"process {pid} ({state_of(pid)}): {command_line(pid)}")
+            who = f"process {pid} ({state_of(pid)}, child of {command_line(parent_of(pid)) or parent_of(pid)})"
+            self.score.find("survivors", f"{who}: {command_line(pid)}")
             kill(pid)
         mine = [path.name for path in self.user.leases.iterdir() if path.name.startswith(f"{self.user.uid}.")]
         for name in mine:
